@@ -1,8 +1,8 @@
 """A stub: a shared library with a soname and functions that do nothing but refuse, written directly as ELF for x86-64.
 
-A call returns a fixed number, or writes one sentence to standard error and ends the process. Nothing is needed, nothing is
-relocated, nothing runs when it is loaded; the same functions give the same bytes. Sources: the System V gABI and its AMD64
-supplement; for versions the LSB ("Symbol Versioning"); Linux's system calls write(2) and exit_group(2).
+A call returns a fixed number or a constant text, or writes one sentence to standard error and ends the process. Nothing is
+needed, nothing is relocated, nothing runs when it is loaded; the same functions give the same bytes. Sources: the System V gABI
+and its AMD64 supplement; for versions the LSB ("Symbol Versioning"); Linux's system calls write(2) and exit_group(2).
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _ENDBR64: Final = b"\xf3\x0f\x1e\xfa"
 # mov $2,%edi; mov $1,%eax; syscall; mov $127,%edi; mov $231,%eax; syscall; ud2
 _END: Final = b"\xbf\2\0\0\0\xb8\1\0\0\0\x0f\5\xbf\x7f\0\0\0\xb8\xe7\0\0\0\x0f\5\x0f\x0b"
 _TRAP: Final = b"\x0f\x0b"  # ud2
+_TEXT_TO_RAX: Final = b"\x48\x8d\x05"  # lea text(%rip),%rax
+_UNLESS_NULL: Final = b"\x48\x85\xf6\x74\x0a" + _TEXT_TO_RAX  # test %rsi,%rsi; je over the store; lea
 _FUNC_GLOBAL: Final = 0x12  # STB_GLOBAL, STT_FUNC
 _BLOOM_SHIFT: Final = 6
 _MAX_NODES: Final = (
@@ -35,13 +37,15 @@ class StubFunction:
     """One function of a stub.
 
     :ivar version: the version node that it is in, or None.
-    :ivar answer: what it returns, an int of C; None: it writes `sentence` and ends the process.
+    :ivar answer: what it returns, an int of C; None: it writes `sentence` and ends the process, unless it has a text.
+    :ivar text: what it returns, a string of C; one with an answer stores its address where the second argument points.
     """
 
     name: str
     version: str | None = None
     answer: int | None = None
     sentence: str = ""
+    text: str | None = None
 
 
 def build_stub(
@@ -156,32 +160,39 @@ def _laid_out(tables: dict[str, bytes], start: int) -> tuple[dict[str, int], int
 
 
 def _code(functions: Sequence[StubFunction]) -> tuple[bytes, list[int], list[int]]:
-    """Return code with its sentences behind it, and where each function begins and how long it is."""
-    rows: list[tuple[bytes, bytes | None]] = []
-    for function in functions:
-        if function.answer is not None:
-            answer = struct.pack("<I", function.answer & 0xFFFFFFFF)
-            rows.append((_ENDBR64 + b"\xb8" + answer + b"\xc3", None))  # mov $answer,%eax; ret
-        else:
-            rows.append((b"", function.sentence.encode("utf-8", "replace") + b"\n"))
-    size = len(_ENDBR64) + 7 + 5 + len(_END)  # lea sentence(%rip),%rsi; mov $length,%edx
+    """Return code with its texts behind it, and where each function begins and how long it is."""
+    rows = [_instructions(function) for function in functions]
     offsets, lengths, at = [], [], 0
-    for code, _ in rows:
+    for before, after, data in rows:
         at = _aligned(at, 16)
         offsets.append(at)
-        lengths.append(len(code) or size)
+        lengths.append(len(before) + 4 + len(after) if data else len(before))
         at += lengths[-1]
     text = bytearray(at)
-    for (code, sentence), offset in zip(rows, offsets, strict=True):
-        if sentence is not None:
-            after = offset + len(_ENDBR64) + 7
-            ending = _ENDBR64 + b"\x48\x8d\x35" + struct.pack("<i", len(text) - after)
-            ending += b"\xba" + struct.pack("<I", len(sentence)) + _END
-            text += sentence
-            text[offset : offset + len(ending)] = ending
-        else:
-            text[offset : offset + len(code)] = code
+    for (before, after, data), offset in zip(rows, offsets, strict=True):
+        code = before
+        if data:
+            code += struct.pack("<i", len(text) - offset - len(before) - 4) + after
+            text += data
+        text[offset : offset + len(code)] = code
     return bytes(text), offsets, lengths
+
+
+def _instructions(function: StubFunction) -> tuple[bytes, bytes, bytes]:
+    """Return a function's code up to the address of its text, the code after it, and the text: empty where it has none."""
+    returning = (
+        b"\xb8" + struct.pack("<I", (function.answer or 0) & 0xFFFFFFFF) + b"\xc3"
+    )  # mov $answer,%eax; ret
+    text = (function.text or "").encode("utf-8", "replace") + b"\0"
+    if function.answer is not None and function.text is not None:
+        return _ENDBR64 + _UNLESS_NULL, b"\x48\x89\x06" + returning, text  # mov %rax,(%rsi)
+    if function.answer is not None:
+        return _ENDBR64 + returning, b"", b""
+    if function.text is not None:
+        return _ENDBR64 + _TEXT_TO_RAX, b"\xc3", text
+    sentence = function.sentence.encode("utf-8", "replace") + b"\n"
+    # lea sentence(%rip),%rsi; mov $length,%edx
+    return _ENDBR64 + b"\x48\x8d\x35", b"\xba" + struct.pack("<I", len(sentence)) + _END, sentence
 
 
 def _gnu_hash(name: str) -> int:

@@ -18,11 +18,12 @@ from relink.planning.wheel_plan import PreparedPlan
 from relink.system.findings.causes import causes
 from relink.system.findings.model import Finding, finding
 
-__all__ = ["Replan", "find_way_out", "with_sound_options"]
+__all__ = ["Replan", "find_ways_out", "with_sound_options"]
 
 Replan: TypeAlias = Callable[[Options], PreparedPlan]
 """Makes the plan of the same wheel with other options."""
-_Words: TypeAlias = tuple[str, str]
+_Words: TypeAlias = tuple[tuple[str, str], ...]
+"""Options, each with its value."""
 
 _FIELDS: Final = {
     "--preload": "preload",
@@ -41,25 +42,34 @@ _SOUND: Final = "--preload"
 # Adds a NEEDED; the plan then shows whether a binding changes. Every other option says something that no file shows.
 
 
-def find_way_out(planned: PreparedPlan, options: Options, replan: Replan) -> tuple[str, ...]:
+def find_ways_out(planned: PreparedPlan, options: Options, replan: Replan) -> tuple[tuple[str, ...], ...]:
     """Return the words of options with which the plan has no error, as they stand on a command line; nothing if none are known.
 
-    The GPUs that are not covered, a licence, a second runtime: what such a finding says is not changed by an option, so there is
-    none then.
+    Several where only a person can decide between them, which a finding says (`Finding.choices`). The GPUs that are not covered,
+    a licence, a second runtime: what such a finding says is not changed by an option, so there is none then.
     """
+    ways = max((len(error.choices) for error in planned.plan.findings if error.level == "error"), default=0)
+    tried = (_way_out(planned, options, replan, number) for number in range(max(ways, 1)))
+    return tuple(dict.fromkeys(filter(None, tried)))
+
+
+def _way_out(planned: PreparedPlan, options: Options, replan: Replan, choice: int) -> tuple[str, ...]:
+    """Return one way out: that with the choice of that number."""
     proposed: dict[tuple[str, str], list[_Words]] = {}
     attempt = planned
     for _ in range(_ROUNDS):
         errors = [error for error in attempt.plan.findings if error.level == "error"]
         if not errors:
             return tuple(word for words in _chosen(proposed) for word in words)
+        # What the nearest variant misses is told as well, and serving it is what helps.
+        errors = [error for error in errors if error.code != "RLK104"] or errors
         subjects = {subject for _, subject in proposed}
         for cause in causes(errors):
             first = cause.findings[0]
             for subject in cause.subjects:
                 key = _key(first, subject, proposed, subjects)
                 if key not in proposed:
-                    proposed[key] = list(_proposals(attempt.context, first, subject, options))
+                    proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
                 else:
                     proposed[key] = proposed[key][1:]  # it was tried, and this is still an error
                 if not proposed[key]:
@@ -77,32 +87,39 @@ def _key(
     """Return what a finding is about; a refusal of what was proposed is about the same as the proposal."""
     if first.code in ("RLK114", "RLK126") and subject in subjects:
         return next(key for key in proposed if key[1] == subject)
-    return first.step or first.code, "" if first.step and first.step.startswith("--") else subject
+    step = "; ".join(first.choices) or first.step
+    return step or first.code, "" if step and step.startswith("--") else subject
 
 
-def _proposals(context: ResolveContext, first: Finding, subject: str, options: Options) -> Iterator[_Words]:
-    """Yield options for one finding, the least that they ask to be believed first."""
-    if first.step and first.step.startswith("--"):
+def _proposals(
+    context: ResolveContext, first: Finding, subject: str, options: Options, choice: int = 0
+) -> Iterator[_Words]:
+    """Yield options for one finding, the least that they ask to be believed first.
+
+    :param choice: the number of the text that is taken where a finding has several.
+    """
+    step = first.choices[min(choice, len(first.choices) - 1)] if first.choices else first.step
+    if step and step.startswith("--"):
         try:
-            words = shlex.split(first.step)
+            words = shlex.split(step)
         except ValueError:
             return
         inapplicable = words[0] in _ONE_VALUE and options.command[1:2] and options.command[1] in _OF_A_TARGET
-        if len(words) == 2 and words[0] in _FIELDS and not inapplicable:
-            yield words[0], words[1]
+        if len(words) % 2 == 0 and _FIELDS.keys() >= {*words[::2]} and not inapplicable:
+            yield tuple(zip(words[::2], words[1::2], strict=True))
     elif first.code == "RLK101":
-        for provider in context.providers:
-            yield from (("--substitute", f"{subject}={near}") for near in provider.nearest(subject))
-        if context.vendor.optional(subject) is not None:
-            yield "--stub", subject
+        for provider in context.providers if not context.vendor.is_runtime(subject) else ():
+            yield from ((("--substitute", f"{subject}={near}"),) for near in provider.nearest(subject))
+        if context.is_optional(subject):
+            yield (("--stub", subject),)
 
 
-def _chosen(proposed: Mapping[tuple[str, str], Sequence[_Words]]) -> list[_Words]:
-    """The proposal that is tried next for each finding, each once."""
-    return list(dict.fromkeys(words[0] for words in proposed.values() if words))
+def _chosen(proposed: Mapping[tuple[str, str], Sequence[_Words]]) -> _Words:
+    """The proposal that is tried next for each finding, each option once."""
+    return tuple(dict.fromkeys(words for several in proposed.values() if several for words in several[0]))
 
 
-def _with(options: Options, chosen: Iterable[_Words]) -> Options:
+def _with(options: Options, chosen: _Words) -> Options:
     """Return the options with others added; they count as given by the user, and nothing is fixed again."""
     for word, value in chosen:
         name = _FIELDS[word]
@@ -122,24 +139,25 @@ def with_sound_options(
 
     :return: the plan, with RLK129 where there are such options, and the options that it was made with.
     """
-    kept: list[_Words] = []
+    kept: list[tuple[str, str]] = []
     tried: set[_Words] = set()
     while True:
         named = [
-            (naming, (word, value))
+            (naming, words)
             for naming in planned.plan.findings
-            for word, value in _proposals(planned.context, naming, naming.subject, options)
-            if word == _SOUND and (word, value) not in tried
+            if not naming.choices
+            for words in _proposals(planned.context, naming, naming.subject, options)
+            if {word for word, _ in words} == {_SOUND} and words not in tried
         ]
         if not named:
             break
         naming, words = named[0]
         tried.add(words)
-        more = _with(options, [words])
+        more = _with(options, words)
         attempt = replan(more)
         if _is_better(planned, attempt, naming):
             planned, options = attempt, more
-            kept.append(words)
+            kept += words
     if not kept:
         return planned, options
     text = f"applied, since it changes no binding: {shlex.join([word for words in kept for word in words])}"

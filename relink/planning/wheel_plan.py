@@ -74,14 +74,14 @@ class PreparedPlan:
     :ivar context: what was decided from, with the images as they will be.
     :ivar tables: the symbols of everything in the members' closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
-    :ivar way_out: the words of options with which there would be no error; tried. Empty where none are known.
+    :ivar ways_out: for each way the words of options with which there would be no error; tried. Empty where none are known.
     """
 
     plan: Plan
     context: ResolveContext
     tables: Tables
     isa: Mapping[str, Any] | None
-    way_out: tuple[str, ...] = ()
+    ways_out: tuple[tuple[str, ...], ...] = ()
 
     @property
     def output(self) -> WheelName:

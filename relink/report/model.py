@@ -61,6 +61,7 @@ class Report:
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
     :ivar way_out: after a refusal the words of options with which the same command succeeds: tried. Empty where none are known.
+    :ivar other_ways_out: words that `way_out` could be as well, where only a person can decide.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """
 
@@ -73,6 +74,7 @@ class Report:
     schema: str = SCHEMA
     verified: int | None = None
     way_out: tuple[str, ...] = ()
+    other_ways_out: tuple[tuple[str, ...], ...] = ()
 
     @property
     def wheel(self) -> WheelFacts:
@@ -120,7 +122,8 @@ def to_json(report: Report) -> dict[str, Any]:
     added = {
         "opened": plain(report.plan.opened),
         "stubs": plain(report.plan.stubs),
-        "way_out": list(report.way_out),
+        "way_out": plain(report.way_out),
+        "other_ways_out": plain(report.other_ways_out),
     }
     return {
         "schema": report.schema,

@@ -215,9 +215,12 @@ def _step(report: Report, errors: Sequence[Cause]) -> str:
     """The packages to install, or the command that was seen to succeed; else what one of the errors asks for."""
     if not report.way_out or _wrong_python(errors):
         return _next(errors)
-    (command,) = _again([*report.command, *report.way_out]) or (f"again with {shlex.join(report.way_out)}",)
+    ways = [report.way_out, *report.other_ways_out]
+    commands = [_again([*report.command, *way]) or (f"again with {shlex.join(way)}",) for way in ways]
+    command = "; or ".join(text for (text,) in commands)
     missing = [cause for cause in errors if cause.code == "RLK101"]
-    if missing and len(missing) == len(errors) and all(cause.step for cause in missing):
+    others = [cause for cause in errors if cause.code not in ("RLK101", "RLK104")]
+    if missing and not others and all(cause.step for cause in missing):
         return f"{'; '.join(_packages(missing))}, then the same command; or, without them: {command}"
     return command
 
@@ -310,7 +313,8 @@ def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
     if report.way_out and not _wrong_python(errors):
         missing = [cause for cause in errors if cause.code == "RLK101" and cause.step]
         installs = (command for command in _packages(missing) if _INSTALLS.fullmatch(command))
-        return (*installs, *_again([*report.command, *report.way_out]))
+        ways = (report.way_out, *report.other_ways_out)
+        return (*installs, *(command for way in ways for command in _again([*report.command, *way])))
     if options := _options(errors):
         try:
             words = [word for option in options for word in shlex.split(option)]

@@ -30,7 +30,7 @@ from relink.planning.model.basis import changes_since
 from relink.planning.model.embedded import ANY_PYTHON
 from relink.planning.model.model import Plan
 from relink.planning.options import Options, deciding, trusted
-from relink.planning.proposals import find_way_out, with_sound_options
+from relink.planning.proposals import find_ways_out, with_sound_options
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.stubs import with_stubs
@@ -116,7 +116,7 @@ def make_plan(
             planned, options = with_sound_options(planned, options, plan_again)
             planned = replace(planned, plan=replace(planned.plan, options=said))
         if not (planned.plan.ok or options.force):
-            planned = replace(planned, way_out=find_way_out(planned, options, plan_again))
+            planned = replace(planned, ways_out=find_ways_out(planned, options, plan_again))
         return wheel, planned
 
 
@@ -324,5 +324,6 @@ def make_report(
         isa=planned.isa,
         timings=clock.timings,
         verified=verified,
-        way_out=planned.way_out,
+        way_out=planned.ways_out[0] if planned.ways_out else (),
+        other_ways_out=planned.ways_out[1:],
     )

@@ -19,11 +19,14 @@ from relink.providers.profiles import DlopenEntry, OptionalLibrary, SystemCopy
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding
 
-__all__ = ["NO_VENDOR", "Component", "Place", "Relation", "Release", "Vendor"]
+__all__ = ["NO_VENDOR", "Component", "Place", "Relation", "Release", "TextKind", "Vendor"]
 
 Relation: TypeAlias = Literal["own", "shared", "foreign", "unknown"]
 """Whether a library is where a symbol comes from: ``own``, it is; ``shared``, it may be, and so may others; ``foreign``, it is
 not; ``unknown``, no table says."""
+
+TextKind: TypeAlias = Literal["returned", "stored"]
+"""How a function gives a text: it returns it, or it returns a status and stores the text where its second argument points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +179,16 @@ class Vendor(Protocol):
         return None
 
     def optional(self, soname: str) -> OptionalLibrary | None:
-        """Return what a stub of a library needs to know, or None where programs cannot do without it.
+        """Return what a stub of a library needs to know, or None where nothing is known of one.
 
-        Asked by `planning.resolve.stubs` and `planning.proposals`.
+        Asked by `planning.resolve.stubs` and `context`.
+        """
+        return None
+
+    def text_of(self, name: str) -> TextKind | None:
+        """Say how a function that does nothing but describe an error gives its text; None for any other.
+
+        Asked by `planning.resolve.stubs`.
         """
         return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,6 +17,7 @@ from relink.planning.options import Options
 from relink.report.model import Report
 from relink.runs.questions import verify_wheel
 from tests.real.conftest import fetch_wheel
+from tests.support.rocm_sdk import copy_c_library, install, make_venv
 
 pytestmark = pytest.mark.real
 
@@ -142,6 +145,76 @@ def test_jax_pjrt_names_everything_missing_in_one_run(
         ("librocm_sysdeps_drm_amdgpu.so.1", "libdrm_amdgpu.so.1"),
         ("librocm_sysdeps_numa.so.1", "libnuma.so.1"),
     }
+
+
+_TRACE = """
+import sys
+from jax._src import hardware_utils
+hardware_utils.num_available_amd_gpus = lambda stop_at=None: 1  # else the package does not load its library
+import jax
+jax.default_backend()
+jax.profiler.start_trace(sys.argv[1])
+jax.profiler.stop_trace()
+print("lives")
+"""
+
+
+def test_an_error_of_a_stub_does_not_end_jax(jax_pjrt_wheel: Path, full_prefix: Path, tmp_path: Path) -> None:
+    """XLA's profiler asks the stub of rocprofiler-sdk for the text of its error, and logs that text."""
+    base = os.environ.get("RELINK_REAL_PYTHON312") or shutil.which("python3.12")
+    if base is None or subprocess.run([base, "--version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no Python 3.12 is here (RELINK_REAL_PYTHON312 names one)")
+    loader = copy_c_library(own_loader(full_prefix), tmp_path / "glibc")
+    python = make_venv(tmp_path / "venv", base, loader)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "-q",
+        "--python",
+        str(python),
+        "install",
+        "jax==0.12.0",
+        "jaxlib==0.12.0",
+    ]
+    fetched = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if fetched.returncode != 0:
+        pytest.skip(f"JAX cannot be installed here: {fetched.stderr.strip().splitlines()[-1]}")
+    options = Options(
+        prefixes=(str(full_prefix),),
+        interpreter=str(own_loader(full_prefix)),
+        output_directory=tmp_path / "out",
+        stub=("auto",),
+    )
+    report = relink(jax_pjrt_wheel, options)
+    assert errors(report) == {}
+    install(python, [Path(report.path or "")], "--no-deps")
+    words = [str(python), "-c", _TRACE, str(tmp_path / "trace")]
+    # The host's C++ library, which Python's own packages load first, may be older than the prefix's.
+    environment = {"JAX_PLATFORMS": "cpu", "LD_LIBRARY_PATH": str(own_loader(full_prefix).parent)}
+    traced = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (traced.returncode, traced.stdout) == (0, "lives\n"), traced.stderr
+    assert (
+        "rocprofiler_start_context failed: relink wrote this librocprofiler-sdk.so.1 as a stub"
+        in traced.stderr
+    )
+
+
+def test_two_libraries_that_a_file_has_forgotten(small_prefix: Path, tmp_path: Path) -> None:
+    """The vendor's file needs neither library; the real loader binds all of the relinked one."""
+    wheel = fetch_wheel("mlrs-rocm==0.1.0", "mlrs_rocm-0.1.0-*.whl")
+    report = run(wheel, small_prefix, tmp_path)
+    assert errors(report) == {}
+    assert report.verified == 1
+    (file,) = report.files
+    added = {entry.soname: entry.evidence for entry in file.needed if entry.action == "add"}
+    assert list(added) == ["libamdhip64.so.7", "libhiprtc.so.7"]
+    assert added["libamdhip64.so.7"][0].startswith(
+        "it exports 20 imports that no NEEDED brings (libhiprtc.so.7 the"
+    )
+    verified = verify_wheel(Path(report.path or ""), Options(interpreter=report.target.interpreter))
+    of_python = ("undefined symbol: Py", "undefined symbol: _Py")
+    assert [line for line in verified.maps[file.path].problems if not line.startswith(of_python)] == []
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12"])

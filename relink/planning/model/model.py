@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from relink.elf.stub import StubFunction
 from relink.planning.model.additions import Stub
 from relink.planning.model.basis import Basis, provider_digests, with_contents
 from relink.planning.model.files import (
@@ -206,10 +207,11 @@ def with_digests(plan: Plan) -> Plan:
 # Keys that JSON has only where they say something; none of them was in relink 0.1.0.
 _LEFT_OUT: dict[type, frozenset[str]] = {
     FilePlan: frozenset({"versions"}),
-    Finding: frozenset({"cause", "brief", "step", "without"}),
+    Finding: frozenset({"cause", "brief", "step", "choices", "without"}),
     Plan: frozenset({"stubs", "opened", "options", "relies_on", "sites", "relocatable", "metadata"}),
     ProviderFacts: frozenset({"found_by", "digest"}),
     Stub: frozenset({"needed", "search_path", "search_kind"}),
+    StubFunction: frozenset({"text"}),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from relink.elf.image import Image
@@ -13,8 +13,8 @@ from relink.loader.target import Target
 from relink.planning.resolve.layout import Layout
 from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, serving
-from relink.providers.profiles import NO_PROFILE, Profile
+from relink.providers.prefix import Provider, serving, soname_stem
+from relink.providers.profiles import NO_PROFILE, OptionalLibrary, Profile
 from relink.vendors.protocol import NO_VENDOR, Vendor
 from relink.wheel.limits import WheelLimits
 
@@ -98,6 +98,18 @@ class ResolveContext:
     def members(self) -> Members:
         """Where the members are installed, and what finds them there; the simulations of all roots share it."""
         return members_of(self.images, self.layout, self.files)
+
+    def stub_facts(self, soname: str) -> OptionalLibrary | None:
+        """Return what a stub of a library needs to know; its reason is the vendor's table's, or the package's profile's."""
+        facts = self.vendor.optional(soname)
+        if facts is None or facts.why:
+            return facts
+        return replace(facts, why=self.profile.optional_libraries.get(soname_stem(soname), ""))
+
+    def is_optional(self, soname: str) -> bool:
+        """Whether the vendor's table or the package's profile says why programs do without a library."""
+        facts = self.stub_facts(soname)
+        return facts is not None and bool(facts.why)
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""

@@ -109,7 +109,10 @@ def decide(
         # Members that all need each other load the square of their number: the sum is bounded, not the wheel.
         _refuse_more(loaded, context.most_loads)
         optional = leave_optional and context.profile.why_optional(member) is not None
-        fails = not outcome.loads or (optional and bool(prover.open_imports(member, outcome)))
+        # What is open where the user says that a library will be there may be that library's.
+        allowed = any(issue.kind == "allowed" for issue in outcome.issues)
+        open_imports = optional and not allowed and bool(prover.open_imports(member, outcome))
+        fails = not outcome.loads or open_imports
         if (optional or context.profile.is_variant(member)) and fails:
             unserved.append(member)
             prover.leave(member)

@@ -1,16 +1,17 @@
-"""Forgotten NEEDED: a member imports what one library exports, and names no library for it. When that library may be added.
+"""Forgotten NEEDED: a member imports what libraries export, and names no library for it. When these may be added.
 
 Takes the outcome of one member; gives another one, or the same. Such a member loads only where something else has mapped the
-library before. A library is added if it exports every open import with its version, if no other library does, and if something
-besides the symbols says that it is the one: other members of the wheel need the same soname, the vendor's table gives it all of
-the names, it is the target's own C library, or ``--preload`` names it.
+library before. The smallest set of libraries of one provider and one release is added that exports every open import with its
+version, if there is one such set, and if of each library something besides the symbols says that it is the one: other members of
+the wheel need the same soname, the vendor's table gives it all of the names, it is the target's own C library, or ``--preload``
+names it.
 """
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from relink.loader.binding import Unbound
 from relink.loader.duplicates import duplicates
@@ -21,39 +22,38 @@ from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import Outcome, find_strategy
 from relink.planning.resolve.suppliers import is_of_python
 from relink.providers.prefix import soname_stem
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import join_truncated, join_with_and, pluralize
 
 __all__ = ["with_forgotten_needed"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A library that exports all open imports, each with its version; `member`: it is one of the wheel's."""
-
-    soname: str
-    member: bool
-
-
 def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outcome:
-    """Add the one library that exports all open imports of `member` to its NEEDED, if evidence says so and no binding changes."""
+    """Add the libraries that export all open imports of `member` to its NEEDED, if evidence says so and no binding changes."""
     if not outcome.loads:
         return outcome
     imports = _open_imports(prover, member, outcome)
     if not imports:
         return outcome
-    supplier = _only_supplier(prover, member, imports)
-    if supplier is None:
-        return outcome
-    why = _evidence(prover.context, member, supplier, imports)
-    if why is None:
-        return outcome
-    names = join_truncated(sorted(imported.name for imported in imports))
-    of_all = f"it alone exports {pluralize(len(imports), 'import')} that no NEEDED brings: {names}"
+    sonames = _only_suppliers(prover, member, imports)
+    forgotten: dict[str, tuple[str, str]] = {}
+    for soname in sonames:
+        others = {*sonames} - {soname}
+        own = [
+            imported for imported in imports if others.isdisjoint(prover.suppliers().libraries.of(imported))
+        ]
+        why = _evidence(prover.context, member, soname, own)
+        if why is None:
+            return outcome
+        names = join_truncated(sorted(imported.name for imported in own))
+        count = f"{pluralize(len(own), 'import')} that no NEEDED brings"
+        with_others = f" ({join_with_and(sorted(others))} the others of {len(imports)})" if others else ""
+        alone = "exports" if others else "alone exports"
+        forgotten[soname] = (f"it {alone} {count}{with_others}: {names}", why)
     required = required_edit(outcome)
-    attempt = find_strategy(prover.context, member, replace(required, add=(*required.add, supplier.soname)))
-    if not _only_binds_more(prover, member, outcome, attempt):
+    attempt = find_strategy(prover.context, member, replace(required, add=(*required.add, *sonames)))
+    if not sonames or not _only_binds_more(prover, member, outcome, attempt):
         return outcome
-    return replace(attempt.with_reasons_of(outcome), forgotten={supplier.soname: (of_all, why)})
+    return replace(attempt.with_reasons_of(outcome), forgotten=forgotten)
 
 
 def _open_imports(prover: Prover, member: str, outcome: Outcome) -> tuple[Unbound, ...]:
@@ -69,35 +69,33 @@ def _open_imports(prover: Prover, member: str, outcome: Outcome) -> tuple[Unboun
     )
 
 
-def _only_supplier(prover: Prover, member: str, imports: Sequence[Unbound]) -> _Candidate | None:
-    """Return what alone exports all of the imports: another member, by its soname, or a provider's library, each file once.
+def _only_suppliers(prover: Prover, member: str, imports: Sequence[Unbound]) -> tuple[str, ...]:
+    """Return what alone exports all of the imports: another member, by its soname, or the smallest set of a provider's libraries.
 
-    That of ``--preload``, if there is one. No other version of it may export any of them.
+    That with most libraries of ``--preload``, if there is one; else no other version of it may export any of them. Empty where
+    there is no such set, or more than one; where a member exports some of the imports, no set of several is taken.
     """
     context, suppliers = prover.context, prover.suppliers()
 
-    def candidates(members: Iterable[str], sonames: Iterable[str]) -> Iterator[_Candidate]:
+    def sonames_of(members: Iterable[str]) -> Iterator[str]:
         others = (context.images[name].soname for name in members if name != member)
-        yield from (_Candidate(soname, True) for soname in others if soname)
-        yield from (_Candidate(soname, False) for soname in sonames)
+        return (soname for soname in others if soname)
 
-    every = candidates(suppliers.members.of_all(imports), suppliers.libraries.of_all(imports))
-    if context.preload:
-        several = list(every)
-        every = iter([candidate for candidate in several if candidate.soname in context.preload] or several)
-    first, second = next(every, None), next(every, None)
-    if first is None or second is not None or first.soname in context.preload:
-        return first if second is None else None
-    stem = soname_stem(first.soname)
-    some = candidates(suppliers.members.of_some(imports), suppliers.libraries.of_some(imports))
-    return first if sum(soname_stem(candidate.soname) == stem for candidate in some) == 1 else None
+    some = list(sonames_of(suppliers.members.of_some(imports)))
+    sets: list[tuple[str, ...]] = [(soname,) for soname in sonames_of(suppliers.members.of_all(imports))]
+    sets += [sonames for sonames in suppliers.sets_of_all(context, imports) if len(sonames) == 1 or not some]
+    named = [len({*sonames} & {*context.preload}) for sonames in sets]
+    most = [sonames for sonames, count in zip(sets, named, strict=True) if count == max(named)]
+    if len(most) != 1:
+        return ()
+    if any(named):
+        return most[0]
+    stems = [soname_stem(soname) for soname in (*some, *suppliers.libraries.of_some(imports))]
+    return most[0] if all(stems.count(soname_stem(soname)) == 1 for soname in most[0]) else ()
 
 
-def _evidence(
-    context: ResolveContext, member: str, supplier: _Candidate, imports: Sequence[Unbound]
-) -> str | None:
+def _evidence(context: ResolveContext, member: str, soname: str, imports: Sequence[Unbound]) -> str | None:
     """Say what besides the symbols shows that this library is the one, or None where nothing does."""
-    soname = supplier.soname
     if soname in context.preload:
         return "--preload names it"
     needing = [name for name, image in context.images.items() if name != member and soname in image.needed]
@@ -108,7 +106,7 @@ def _evidence(
     other_version = any(
         soname_stem(needed) == stem for image in context.images.values() for needed in image.needed
     )
-    if supplier.member or other_version:
+    if soname in context.members.sonames or other_version:
         return None
     if soname in GLIBC_SONAMES:
         return "it is the target's own C library"

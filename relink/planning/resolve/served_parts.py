@@ -7,7 +7,7 @@ RLK104.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from relink.system.text import join_truncated
 
 __all__ = ["Mapped", "has_vendors", "left_out", "mapped_for", "variant_findings"]
 
+_MOST_TOLD = 3  # variants that lack something
 Mapped: TypeAlias = Iterable[tuple[str, str]]
 """What loading a member maps: the soname that is asked for, and the path of the file."""
 
@@ -60,15 +61,20 @@ def left_out(context: ResolveContext, member: str, text: str, sonames: Iterable[
 
 
 def variant_findings(
-    context: ResolveContext, variants: Iterable[str], complete: Mapping[str, Mapped]
+    context: ResolveContext,
+    variants: Iterable[str],
+    complete: Mapping[str, Mapped],
+    lacking: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """Yield RLK104 where none of several variants gets the vendor's libraries.
 
     :param variants: the members of which Python picks one.
     :param complete: what is mapped for the members that find all they need.
+    :param lacking: what each of the others lacks, in words, the one that lacks least first.
     """
     variants = list(variants)
     if variants and not any(has_vendors(context, complete.get(member, ())) for member in variants):
         name, where = context.profile.name, " in the prefixes" if context.providers else ""
         text = f"none of {len(variants)} variants finds all it needs{where}"
+        text = "; ".join([text, *lacking[:_MOST_TOLD]])
         yield finding("RLK104", name, text, profile=name)

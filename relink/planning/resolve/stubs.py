@@ -155,9 +155,9 @@ def _stubs(
         if why:
             findings.append(finding("RLK126", soname, why))
             continue
-        stub = _stub(soname, library, context.vendor.optional(soname), distribution)
+        stub = _stub(context, soname, library, distribution)
         stubs.append(stub)
-        findings.append(finding("RLK125", soname, _message(stub, context.vendor.optional(soname))))
+        findings.append(finding("RLK125", soname, _message(stub, context.stub_facts(soname))))
     return StubPlans(tuple(stubs), tuple(findings))
 
 
@@ -184,7 +184,7 @@ def with_stubs(
 
 
 def _asked(context: ResolveContext, wanted: Sequence[str], soname: str) -> bool:
-    return soname in wanted or (AUTO in wanted and context.vendor.optional(soname) is not None)
+    return soname in wanted or (AUTO in wanted and context.is_optional(soname))
 
 
 def _is_its(context: ResolveContext, imported: Import, soname: str, facts: OptionalLibrary | None) -> bool:
@@ -219,19 +219,21 @@ def _why_not(context: ResolveContext, soname: str, library: _Wanted, distributio
     return None
 
 
-def _stub(soname: str, library: _Wanted, facts: OptionalLibrary | None, distribution: str) -> Stub:
-    why = facts.why if facts else "--stub asks for it"
+def _stub(context: ResolveContext, soname: str, library: _Wanted, distribution: str) -> Stub:
+    facts = context.stub_facts(soname)
+    why = (facts.why if facts else "") or "--stub asks for it"
     functions = []
     # Sorted, so that the bytes of a stub do not depend on the order of the members.
     for name, version in sorted(library.imports, key=lambda key: (key[0], key[1] or "")):
         answer = facts.answer if facts and name in facts.functions else None
-        sentence = (
-            ""
-            if answer is not None
-            else f"{name} of {soname} was called, and relink wrote this {soname} as a stub ({why}): "
-            "install the library, or do without what calls it."
-        )
-        functions.append(StubFunction(name, version, answer, sentence))
+        kind = context.vendor.text_of(name)
+        text, sentence = None, ""
+        advice = f"({why}): install the library, or do without what calls it"
+        if kind is not None and (kind == "stored") == (answer is not None):
+            text = f"relink wrote this {soname} as a stub {advice}"
+        elif answer is None:
+            sentence = f"{name} of {soname} was called, and relink wrote this {soname} as a stub {advice}."
+        functions.append(StubFunction(name, version, answer, sentence, text))
     return Stub(_member(soname, distribution), soname, why, tuple(functions), tuple(library.versions))
 
 
@@ -241,10 +243,14 @@ def _member(soname: str, distribution: str) -> str:
 
 def _message(stub: Stub, facts: OptionalLibrary | None) -> str:
     answering = sum(function.answer is not None for function in stub.functions)
-    ending = [function.name for function in stub.functions if function.answer is None]
+    texts = sum(function.text is not None for function in stub.functions)
+    refusing = (function for function in stub.functions if function.answer is None)
+    ending = [function.name for function in refusing if function.text is None]
     parts = [f"a stub with {pluralize(len(stub.functions), 'function')} stands in for it ({stub.why})"]
     if facts and answering:
         parts.append(f"returning {facts.status}: {answering}")
+    if texts:
+        parts.append(f"giving a constant text: {texts}")
     if ending:
         parts.append(f"ending the process after a sentence: {join_truncated(ending)}")
     return "; ".join(parts)

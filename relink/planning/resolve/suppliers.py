@@ -8,9 +8,10 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export, SymbolTable, match
@@ -18,12 +19,20 @@ from relink.loader.binding import Unbound
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.system.errors import ElfError
+from relink.system.findings.model import RULES
 from relink.system.safe_open import map_file
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
+from relink.vendors.protocol import Vendor
 
-__all__ = ["Suppliers", "find_suppliers", "is_of_python", "step_of"]
+__all__ = ["Suppliers", "find_suppliers", "is_of_python", "steps_of"]
 
+_MOST_TOGETHER = 4  # libraries that one file may have forgotten
+_MOST_OWNERS = 8  # libraries that export one import: where more do, no set of several is looked for
+_MOST_DIFFERENT = (
+    200  # groups of libraries that export one import; with more, no set of several is looked for
+)
+_MOST_CHOICES = 2  # sets that are proposed
 _OF_PYTHON = re.compile(r"_?Py")  # as relink.loader.binding takes them
 
 
@@ -52,6 +61,12 @@ class Exporters:
             ):
                 yield who
 
+    def of(self, imported: Unbound) -> Iterator[str]:
+        """Yield who exports an import in its version."""
+        for who in self._owners.get(imported.name, ()):
+            if match(tuple(self._exports[who][imported.name]), imported.version) is not None:
+                yield who
+
     def of_some(self, imports: Iterable[Unbound]) -> list[str]:
         """Return who exports any of `imports`, in whatever version."""
         exporters = {who for imported in imports for who in self._owners.get(imported.name, ())}
@@ -63,10 +78,28 @@ class Suppliers:
     """What exports some of the unbound imports, outside of the closures that lack them.
 
     :ivar members: by the name of the member; `libraries` by the soname of a provider's library.
+    :ivar sources: soname → what the user named the provider by that it comes from.
     """
 
     members: Exporters
     libraries: Exporters
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def sets_of_all(self, context: ResolveContext, imports: Collection[Unbound]) -> list[tuple[str, ...]]:
+        """Return the smallest sets of libraries of one provider and one release that together export all of `imports`.
+
+        One or more for each release: of two HIP runtimes the one may export alone what the other exports with another library.
+        """
+        exporting = {frozenset(self.libraries.of(imported)) for imported in imports}
+        most = _MOST_TOGETHER if len(exporting) <= _MOST_DIFFERENT else 1
+        sets: dict[tuple[str, ...], None] = {}
+        for source in dict.fromkeys(self.sources.values()):
+            of_source = {soname for soname, other in self.sources.items() if other == source}
+            for release in _releases(context.vendor, of_source):
+                owners = {who & release for who in exporting}
+                by_size = (dict.fromkeys(_covers(owners, size)) for size in range(1, most + 1))
+                sets |= next(filter(None, by_size), {})
+        return list(sets)
 
     def remedy(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
         """Return what to do about `imports`, or None where no one supplier of all of them is known."""
@@ -82,32 +115,81 @@ class Suppliers:
             return (
                 f"{shown} exports all of them: the package has to load it before, with RTLD_GLOBAL; {assume}"
             )
-        libraries = list(self.libraries.of_all(imports))
-        if libraries:
-            verb = "exports" if len(libraries) == 1 else "each export"
-            stems = {soname_stem(name) for name in libraries}
-            others = self.libraries.of_some(imports)
-            some = [name for name in others if name not in libraries and soname_stem(name) in stems]
-            partly = f" ({join_truncated(some)} some of them)" if some else ""
-            which = " or ".join(f"--preload {name}" for name in libraries[:2])
-            return (
-                f"{join_truncated(libraries)} of the prefix {verb} all of them{partly}, and no NEEDED leads there: "
-                f"if you know that the file was built for it, pass {which}; {assume}"
-            )
-        return None
+        sets = self.sets_of_all(context, imports)
+        if not sets:
+            return self._partly(imports)
+        verb = "each export" if len(sets) > 1 else "exports" if len(sets[0]) == 1 else "export"
+        partly = self.other_versions(imports, sets)
+        some = f" ({join_truncated(partly)} some of them)" if partly else ""
+        which = " or ".join(_options(sets)[:_MOST_CHOICES])
+        named = join_truncated([" with ".join(sonames) for sonames in sets])
+        return (
+            f"{named} of the prefix {verb} all of them{some}, and no NEEDED leads there: "
+            f"if you know that the file was built for it, pass {which}; {assume}"
+        )
+
+    def other_versions(self, imports: Collection[Unbound], sets: Collection[Sequence[str]]) -> list[str]:
+        """Return the libraries that export some of `imports` and differ from one of `sets` in the version only."""
+        chosen = {soname for sonames in sets for soname in sonames}
+        stems = {soname_stem(soname) for soname in chosen}
+        others = (soname for soname in self.libraries.of_some(imports) if soname not in chosen)
+        return [soname for soname in others if soname_stem(soname) in stems]
+
+    def _partly(self, imports: Collection[Unbound]) -> str | None:
+        """Say which library exports most of `imports`, and how many nothing exports; None where nothing exports any."""
+        counts = Counter(who for imported in imports for who in self.libraries.of(imported))
+        if not counts:
+            return None
+        ((most, count),) = counts.most_common(1)
+        nowhere = [imported.name for imported in imports if not any(self.libraries.of(imported))]
+        return (
+            f"{most} of the prefix exports {count} of {len(imports)} imports, and nothing there {join_truncated(nowhere)}: "
+            f"{RULES['RLK302'].fix[:1].lower()}{RULES['RLK302'].fix[1:]}"
+        )
 
 
-def step_of(suppliers: Suppliers, imports: Collection[Unbound]) -> str | None:
-    """Return the option that adds the one library that exports all of `imports`, or None where there is not exactly one."""
+def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[str, ...]]:
+    """Yield the sets of `size` libraries, in the alphabet's order, that have a member in each of `owners`."""
+    fewest = min(owners, key=len, default=frozenset())
+    if size == 1:
+        yield from ((who,) for who in sorted(fewest) if all(who in others for others in owners))
+    elif len(fewest) <= _MOST_OWNERS:
+        for who in sorted(fewest):
+            rest = {others for others in owners if who not in others}
+            yield from (tuple(sorted((who, *more))) for more in _covers(rest, size - 1))
+
+
+def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str]]:
+    """Return which of `sonames` may be of one release: for each that the vendor's table knows, and for those it does not."""
+    releases: dict[str, set[str]] = {}
+    for component in vendor.components():
+        for major, names in component.sonames.items():
+            if major != "any":
+                releases.setdefault(major, set()).update(names)
+    known = {name for names in releases.values() for name in names}
+    stems = {soname_stem(name) for name in known}
+    of_any = {soname for soname in sonames if soname_stem(soname) not in stems}
+    return [of_any | (names & sonames) for names in (*releases.values(), sonames - known)]
+
+
+def _options(sets: Iterable[Sequence[str]]) -> list[str]:
+    """Return for each set of libraries the options that add it."""
+    return [" ".join(f"--preload {shlex.quote(soname)}" for soname in sonames) for sonames in sets]
+
+
+def steps_of(context: ResolveContext, suppliers: Suppliers, imports: Collection[Unbound]) -> tuple[str, ...]:
+    """Return the options that add what exports all of `imports`: several where several sets of libraries do.
+
+    Empty where a member of the wheel exports them, and where another version of the only set exports some of them.
+    """
     if not imports or all(is_of_python(imported) for imported in imports):
-        return None
+        return ()
     if any(suppliers.members.of_all(imports)):
-        return None
-    libraries = list(suppliers.libraries.of_all(imports))
-    stems = [soname_stem(name) for name in suppliers.libraries.of_some(imports)]
-    if len(libraries) != 1 or stems.count(soname_stem(libraries[0])) > 1:
-        return None
-    return f"--preload {shlex.quote(libraries[0])}"
+        return ()
+    sets = suppliers.sets_of_all(context, imports)
+    if len(sets) == 1 and suppliers.other_versions(imports, sets):
+        return ()
+    return tuple(_options(sets)[:_MOST_CHOICES])
 
 
 def is_of_python(imported: Unbound) -> bool:
@@ -123,6 +205,7 @@ def find_suppliers(
         return Suppliers(Exporters({}), Exporters({}))
     of_members = {member: _exported(table, names) for member, table in members.items()}
     of_libraries: dict[str, Mapping[str, Collection[Export]]] = {}
+    sources: dict[str, str] = {}
     seen: set[tuple[object, ...]] = set()
     for provider in context.providers:
         for soname, paths in provider.libraries.items():
@@ -132,8 +215,10 @@ def find_suppliers(
             seen.add(opened.identity)
             own = opened.image.soname or posixpath.basename(soname)
             # The table itself is not kept: those of all libraries of a prefix are much more than the names that are looked for.
-            of_libraries[own] = _exported(_table(context, paths[0]), names)
-    return Suppliers(Exporters(of_members), Exporters(of_libraries))
+            if own not in sources:  # else an earlier provider has it
+                sources[own] = provider.named
+                of_libraries[own] = _exported(_table(context, paths[0]), names)
+    return Suppliers(Exporters(of_members), Exporters(of_libraries), sources)
 
 
 def _exported(table: SymbolTable, names: AbstractSet[str]) -> dict[str, Collection[Export]]:

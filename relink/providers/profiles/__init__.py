@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import posixpath
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,8 +76,8 @@ class OptionalLibrary:
 
     :ivar names: a regular expression that the library's own names begin with.
     :ivar status: what its functions say for "not supported", and `answer` the number.
-    :ivar why: why it is optional.
-    :ivar functions: those that return a status.
+    :ivar why: why it is optional; empty where only a package's profile says so (`Profile.optional_libraries`).
+    :ivar functions: those that return a status, or nothing.
     """
 
     names: str
@@ -132,6 +132,7 @@ class Profile:
     :ivar variants: member globs of libraries of which Python picks one at run time; those that a prefix cannot serve stay as
         they are.
     :ivar optional: members that the package does without; what a prefix cannot serve stays as it is, if others are served.
+    :ivar optional_libraries: libraries, without their versions, that the package does without, and why.
     :ivar preload: members that the package loads into the global scope before others.
     :ivar brings: globs of members that an import of the package maps, and that members of other packages need by soname.
     :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
@@ -147,6 +148,7 @@ class Profile:
     requires: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     optional: tuple[OptionalMembers, ...] = ()
+    optional_libraries: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     brings: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
@@ -289,6 +291,7 @@ def read_profile(path: Path) -> Profile:
             OptionalMembers(tuple(row["members"]), row["why"], row.get("what"))
             for row in data.get("optional", ())
         ),
+        optional_libraries={row["library"]: row["why"] for row in data.get("optional_library", ())},
         preload=tuple(data.get("preload", ())),
         brings=tuple(data.get("brings", ())),
         rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),

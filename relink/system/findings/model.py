@@ -49,6 +49,7 @@ class Finding:
     :ivar brief: the message without its evidence, for a list; None where the message is short.
     :ivar step: what to type: options of relink (``--interpreter PATH``), or a command that installs something. None where a
         person has to decide first.
+    :ivar choices: where a person has to decide between several such texts: these.
     :ivar without: what the package does without because of it, and the libraries that this lacks, for the verdict.
     """
 
@@ -62,6 +63,7 @@ class Finding:
     cause: str | None = None
     brief: str | None = None
     step: str | None = None
+    choices: tuple[str, ...] = ()
     without: str | None = None
 
     def __post_init__(self) -> None:

@@ -11,9 +11,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary, SystemCopy, read_document
+from relink.providers.profiles import (
+    DlopenEntry,
+    EqualSonames,
+    OptionalLibrary,
+    SystemCopy,
+    read_document,
+)
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.protocol import Component
+from relink.vendors.protocol import Component, TextKind
 
 __all__ = [
     "ROCM",
@@ -43,7 +49,8 @@ class _Facts:
     dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
     components: tuple[Component, ...] = ()
     copies: Mapping[str, SystemCopy] = field(default_factory=dict)
-    optional: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
+    stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
+    texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
 
 
 @functools.cache
@@ -77,10 +84,15 @@ def rocm_facts() -> _Facts:
         },
         {
             row["library"]: OptionalLibrary(
-                row["names"], row["status"], int(row["answer"]), row["optional"], frozenset(row["functions"])
+                row["names"],
+                row["status"],
+                int(row["answer"]),
+                row.get("optional", ""),
+                frozenset(row["functions"]),
             )
             for row in data.get("stub", ())
         },
+        {name: kind for kind, names in data.get("text", {}).items() for name in names},
     )
 
 
@@ -108,8 +120,13 @@ def copy_of(soname: str) -> SystemCopy | None:
 
 
 def optional_library(soname: str) -> OptionalLibrary | None:
-    """Return what a stub of a library needs to know, or None where the table does not call it optional."""
-    return rocm_facts().optional.get(soname_stem(soname))
+    """Return what a stub of a library needs to know, or None where the table does not know it."""
+    return rocm_facts().stubs.get(soname_stem(soname))
+
+
+def text_of(name: str) -> TextKind | None:
+    """Say how a function that only describes an error gives its text, or return None for any other function."""
+    return rocm_facts().texts.get(name)
 
 
 def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from relink.vendors.rocm.facts import (
     dlopens_of,
     has,
     same_abi,
+    text_of,
     who_has,
 )
 from relink.vendors.rocm.facts import optional_library as optional
@@ -59,6 +60,7 @@ __all__ = [
     "same_abi",
     "site_findings",
     "table",
+    "text_of",
     "variable",
     "version_label",
     "where_to_get",

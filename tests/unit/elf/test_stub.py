@@ -18,16 +18,23 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 SENTENCE = "libmany.so.1: many_name was called, and this is a stub: no ROCm here has it."
+TEXT = "this is a stub"
 FUNCTIONS = (
     StubFunction("many_init", "MANY_1", 5),
     StubFunction("many_stop", "MANY_1", -10),
     StubFunction("many_name", None, None, SENTENCE),
     StubFunction("many_more", "MANY_2", 0x7FFFFFFF),
+    StubFunction("many_text", None, None, text=TEXT),
+    StubFunction("many_store", "MANY_1", -3, text=TEXT),
 )
 _CALLER = """
 #include <stdio.h>
 int many_init(void *, int); int many_stop(void); const char *many_name(int); int many_more(void);
+const char *many_text(int); int many_store(int, const char **);
 int main(int argc, char **argv) {
+  const char *stored = "";
+  int status = many_store(0, &stored);
+  printf("%s|%d|%s|%d\\n", many_text(1), status, stored, many_store(0, 0));
   printf("%d %d %d\\n", many_init(argv, 3), many_stop(), many_more()); fflush(stdout);
   if (argc > 1) puts(many_name(1));
   return 0;
@@ -42,9 +49,9 @@ def caller(tmp_path: Path) -> Path:
     return cc(_CALLER, tmp_path / "caller", "-Wl,-rpath,$ORIGIN", needed=[library])
 
 
-def test_a_call_returns_the_components_own_value(caller: Path) -> None:
+def test_a_call_returns_the_components_own_value_or_a_text(caller: Path) -> None:
     run = subprocess.run([caller], capture_output=True, text=True, env={"LD_BIND_NOW": "1"}, check=True)
-    assert (run.stdout, run.stderr) == ("5 -10 2147483647\n", "")
+    assert (run.stdout, run.stderr) == (f"{TEXT}|-3|{TEXT}|-3\n5 -10 2147483647\n", "")
 
 
 def test_any_other_call_says_why_and_ends_the_process(caller: Path) -> None:
@@ -63,6 +70,8 @@ def test_symbols_and_versions() -> None:
         "many_stop": ("MANY_1", "func"),
         "many_name": (None, "func"),
         "many_more": ("MANY_2", "func"),
+        "many_text": (None, "func"),
+        "many_store": ("MANY_1", "func"),
     }
     assert [node.name for node in table.verdefs] == ["libmany.so.1", "MANY_1", "MANY_2"]
     assert not scan(data)  # nothing in it acts when it is loaded

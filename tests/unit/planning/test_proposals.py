@@ -14,7 +14,7 @@ from relink.elf.image import read_image
 from relink.library import relink
 from relink.planning.contents import Contents
 from relink.planning.options import Options
-from relink.planning.proposals import Replan, find_way_out, with_sound_options
+from relink.planning.proposals import Replan, find_ways_out, with_sound_options
 from relink.planning.wheel_plan import PreparedPlan
 from relink.providers.distribution import Distribution
 from relink.report.summary import verdict
@@ -150,6 +150,63 @@ def test_the_package_comes_first(
     assert found.commands == ("apt install librccl1", again)
 
 
+def test_no_other_runtime_is_proposed(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Its exports say nothing of what the vendor's other libraries expect of it."""
+    source = "int hipFree(void){return 7;}"
+    user = "extern int hipFree(void); int g(void){return hipFree();}"
+    made = wheel(tmp_path, user, old(tmp_path, "libamdhip64.so.7", source))
+    shared(prefix / "lib/libamdhip64.so.6", source)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    assert "--substitute" not in out
+    assert "Use a ROCm that has libamdhip64.so.7: libamdhip64.so.6 is the runtime of another release." in out
+
+
+@pytest.mark.parametrize("name", ["bitsandbytes", "demo"])
+def test_a_variant_is_served_by_what_its_nearest_one_lacks(
+    run: Run, prefix: Path, tmp_path: Path, name: str
+) -> None:
+    """Only the profile of bitsandbytes says that a package does without hipBLASLt; no other package is offered a stub of it."""
+    blas = old(tmp_path, "libhipblaslt.so.0", "int hipblasLtMatmul(void){return 0;}")
+    user = "extern int hipblasLtMatmul(void); int g(void){return hipblasLtMatmul();}"
+    library = member(tmp_path / "libbitsandbytes_rocm64.so", user, blas)
+    files: dict[str, Path | bytes] = {f"{name}/__init__.py": b"", f"{name}/{library.name}": library}
+    made = make_wheel(tmp_path, files, name=name, tag=TAG)
+    words = (made, "--prefix", prefix, "-o", tmp_path / "out")
+    _, out, _ = run(*words)
+    if name == "demo":
+        assert out.splitlines()[-1] == (
+            "Next: a ROCm that has libhipblaslt.so.0 (--prefix DIR), then the same command"
+        )
+        return
+    assert "Cannot work yet: no variant is served (bitsandbytes); 1 library is missing." in out
+    added, out = tried(run, *words)
+    assert added == ["--stub", "libhipblaslt.so.0"]
+    assert "Loads; checked by ld.so" in out
+    assert "only the 8-bit product of matrices" in out
+
+
+def test_two_releases_are_two_commands(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Each was tried, and each is printed: which one the file was built for, only a person can know."""
+    shared(prefix / "lib/libamdhip64.so.6", "int hipFree(void){return 6;} int hiprtcVersion(void){return 6;}")
+    shared(prefix / "lib/libamdhip64.so.7", "int hipFree(void){return 7;}")
+    shared(prefix / "lib/libhiprtc.so.7", "int hiprtcVersion(void){return 7;}")
+    source = "extern int hipFree(void), hiprtcVersion(void); int g(void){return hipFree() + hiprtcVersion();}"
+    made = wheel(tmp_path, source)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    first, _, second = out.splitlines()[-1].removeprefix("Next: ").partition("; or ")
+    for number, (command, added) in enumerate(
+        ((first, ("libamdhip64.so.6",)), (second, ("libamdhip64.so.7", "libhiprtc.so.7")))
+    ):
+        words = shlex.split(command)[1:]
+        assert words[-2 * len(added) :] == [word for soname in added for word in ("--preload", soname)]
+        place = tmp_path / str(number)
+        assert run(*words, "-o", place)[0] == 0
+        with zipfile.ZipFile(next(place.glob("*.whl"))) as archive:
+            assert read_image(archive.read("demo/a.so"), "a").needed[: len(added)] == added
+
+
 # --fix
 
 
@@ -233,5 +290,5 @@ def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, 
     for step in ("--force", "--preload", "--preload 'a", "--trust x", "--preload a b", "apt install x"):
         wrong = finding("RLK302", "demo/a.so", "m", step=step)
         refused = replace(planned, plan=replace(planned.plan, findings=(wrong,)))
-        assert find_way_out(refused, options, never) == ()
+        assert find_ways_out(refused, options, never) == ()
         assert with_sound_options(refused, options, never) == (refused, options)

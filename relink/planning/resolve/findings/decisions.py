@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from relink.loader.binding import Tables, unserved_records
@@ -24,7 +24,7 @@ from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import join_truncated, join_with_and, pluralize
 
 __all__ = ["decision_findings"]
 
@@ -106,19 +106,53 @@ def _variants(
     mapped: Mapping[str, Mapped],
 ) -> Iterator[Finding]:
     """Yield RLK103 and RLK124 for members that are left, as the providers cannot serve them, RLK104 where no variant uses one."""
-    for member in unserved:
-        unserved_sonames = dict.fromkeys(
-            issue.edge.soname for issue in outcomes[member].issues if issue.kind != "shadowed"
-        )
-        text = f"left as it is: the prefixes do not serve {join_truncated(list(unserved_sonames))}"
-        if context.profile.is_variant(member):
+    lacking = {member: _lacking(outcomes[member]) for member in unserved}
+    for member, sonames in lacking.items():
+        variant = context.profile.is_variant(member)
+        named = sonames.values() if variant else sonames
+        text = f"left as it is: the prefixes do not serve {join_truncated(list(named))}"
+        if variant:
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
-            if not unserved_sonames:
+            if not sonames:
                 text = "left as it is: it imports what nothing in its closure exports"
-            yield left_out(context, member, text, unserved_sonames)
-    if context.providers:
-        yield from variant_findings(context, filter(context.profile.is_variant, outcomes), mapped)
+            yield left_out(context, member, text, sonames)
+    if not context.providers:
+        return
+    nearest = _nearest(context, [*filter(context.profile.is_variant, unserved)], outcomes, lacking)
+    texts = [
+        f"{posixpath.basename(member)} lacks {join_with_and([*lacking[member].values()])}"
+        for member in nearest
+    ]
+    found_none = [*variant_findings(context, filter(context.profile.is_variant, outcomes), mapped, texts)]
+    yield from found_none
+    if found_none and nearest:  # what has to be there for one of them
+        yield from missing_findings(context, {nearest[0]: outcomes[nearest[0]]})
+
+
+def _nearest(
+    context: ResolveContext,
+    variants: Iterable[str],
+    outcomes: Mapping[str, Outcome],
+    lacking: Mapping[str, Collection[str]],
+) -> list[str]:
+    """Return the variants of the vendor's: those of the providers' release first, then those that lack fewest libraries."""
+    vendor = context.vendor
+    releases = (vendor.release_of(provider, context.target.sysroot) for provider in context.providers)
+    majors = {int(known.release.partition(".")[0]) for known in releases if known is not None}
+    same = {name for part in vendor.components() for major in majors for name in part.of(major)}
+    own = (member for member in variants if any(map(vendor.is_own, outcomes[member].original.needed)))
+    return sorted(own, key=lambda member: (len({*lacking[member]} - same), len(lacking[member])))
+
+
+def _lacking(outcome: Outcome) -> dict[str, str]:
+    """Return what is not served as it must be: soname → the same, with how many imports may be that library's."""
+    sonames = dict.fromkeys(issue.edge.soname for issue in outcome.issues if issue.kind != "shadowed")
+    counts = {soname: decision.wanted for soname, decision in outcome.substitutions.items()}
+    return {
+        soname: f"{soname} ({pluralize(counts[soname], 'import')})" if counts.get(soname) else soname
+        for soname in sonames
+    }
 
 
 def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
@@ -268,11 +302,19 @@ def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> 
 
 
 def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Yield RLK109: values of options that match no library."""
+    """Yield RLK109: values of options that match no library, or that change nothing."""
     sonames = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.edges}
     wanted = {soname for soname, _ in context.substitutes}
     for old in wanted - sonames - {name for outcome in outcomes.values() for name in outcome.original.needed}:
         yield finding("RLK109", old, "--substitute: no library of that name is needed")
+    needed = {name for outcome in outcomes.values() for name in outcome.image.needed}
+    for soname in context.preload:
+        if soname not in needed:
+            text = "no prefix has it"
+            if context.provider_path(soname) is not None:
+                text = "no library is known to dlopen it, and no file's open imports are all exported with it"
+            text = f"--preload: added to no NEEDED: {text}"
+            yield finding("RLK109", soname, text)
     opened = {name for names in context.opens.values() for name in names} | {
         name for member in context.images for name in context.profile.dlopens(member)
     }

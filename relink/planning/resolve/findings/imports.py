@@ -18,7 +18,7 @@ from relink.planning.resolve.dlopen import dlopen_findings
 from relink.planning.resolve.findings.duplicate_libraries import duplicate_findings
 from relink.planning.resolve.proof import Prover, preloaded_paths
 from relink.planning.resolve.strategy import Outcome, simulate
-from relink.planning.resolve.suppliers import find_suppliers, is_of_python, step_of
+from relink.planning.resolve.suppliers import find_suppliers, is_of_python, steps_of
 from relink.planning.resolve.version_gaps import VersionGaps
 from relink.planning.siblings import sibling_findings
 from relink.system.findings.model import Finding, finding
@@ -111,9 +111,12 @@ def _unbound_imports(
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
-        step = step_of(suppliers, imports) if cause is None else None
-        unbound = finding("RLK302", path, text, suppliers.remedy(context, imports), step=step)
-        yield replace(unbound, cause=cause)
+        steps = steps_of(context, suppliers, imports) if cause is None else ()
+        unbound = finding("RLK302", path, text, suppliers.remedy(context, imports))
+        if len(steps) == 1:
+            yield replace(unbound, step=steps[0], cause=cause)
+        else:
+            yield replace(unbound, choices=steps, cause=cause)
 
 
 def _changed_bindings(

@@ -102,7 +102,8 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
     if context.withheld_path(soname) is not None:
         return REMEDY_WITHHELD
     product = context.vendor.product if context.vendor.has(soname) else "prefix"
-    return missing_remedy(context, soname, _substitution_remedy(soname, product, decision))
+    runtime = context.vendor.is_runtime(soname)
+    return missing_remedy(context, soname, _substitution_remedy(soname, product, decision, runtime=runtime))
 
 
 def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
@@ -111,12 +112,19 @@ def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = No
     return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
 
-def _substitution_remedy(soname: str, product: str, decision: SubstitutionDecision | None) -> str | None:
-    """Return the remedy that the evidence for a substitute leads to, or None without a candidate."""
+def _substitution_remedy(
+    soname: str, product: str, decision: SubstitutionDecision | None, *, runtime: bool
+) -> str | None:
+    """Return the remedy that the evidence for a substitute leads to, or None without a candidate.
+
+    :param runtime: all of the vendor's libraries were built for it, so another version of it is never advised.
+    """
     if decision is None or decision.candidate is None or not decision.wanted:
         return None
     if decision.lacking:
         return f"Use a {product} that has {soname}: {decision.candidate} lacks what the wheel imports."
+    if runtime:
+        return f"Use a {product} that has {soname}: {decision.candidate} is the runtime of another release."
     return (
         f"A changed soname is a claim about the ABI that symbols alone do not prove. If you know that the two are one, say "
         f"--substitute {soname}={decision.candidate}; else use a {product} that has {soname}."

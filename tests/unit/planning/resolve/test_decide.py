@@ -219,6 +219,17 @@ def test_what_the_package_does_without_is_left(scene: Scene) -> None:
     assert told.message == "left as it is: the prefixes do not serve libgone.so.6; it does without"
 
 
+def test_what_the_user_says_will_be_there_is_no_reason_to_leave_a_member(scene: Scene) -> None:
+    """Its open imports may be that library's; a pattern that allows another library changes nothing."""
+    scene.allow_missing = ("libelse*",)
+    assert "RLK124" in codes(optional(scene, served=True))
+    scene.allow_missing = ("libgone*",)
+    decisions = optional(scene, served=True)
+    assert next(file for file in decisions.files if file.path == "demo/_extra.so").changed
+    told = [(found.code, found.subject) for found in decisions.findings if found.level != "info"]
+    assert told == [("RLK102", "libgone.so.6")]
+
+
 def test_what_the_python_lacks_is_no_reason_to_leave_a_member(scene: Scene) -> None:
     """Another Python is missing then, and every module of the wheel."""
     scene.profile = Profile("p", optional=(OptionalMembers(("demo/_extra*.so",), "it does without"),))
@@ -279,6 +290,29 @@ def test_no_variant_served_is_an_error(scene: Scene) -> None:
     scene.provide("lib/libelse.so.7")
     scene.member("demo/lib_rocm6.so", ["libhip.so.6"], USES.format("hip6"))
     assert codes(scene.decide()) == ["RLK103", "RLK104"]
+
+
+def test_what_the_nearest_variant_lacks_is_told(scene: Scene) -> None:
+    """That of the prefix's release comes first, though another lacks as few; each library of it is a finding with a way out."""
+    scene.profile = Profile("p", variants=("demo/lib_*.so",))
+    scene.provide("lib/libamdhip64.so.7")
+    (scene.prefix / ".info").mkdir()
+    (scene.prefix / ".info/version").write_text("7.2.4\n")
+    for name, needed in (
+        ("cuda", ["libcudart.so.13"]),
+        ("rocm6", ["libhipblas.so.2"]),
+        ("rocm7", ["libhipblas.so.3"]),
+        ("rocm71", ["libhipblas.so.3", "libhipblaslt.so.1"]),
+    ):
+        scene.member(f"demo/lib_{name}.so", needed, call("hipblasCreate", "hipblasLtCreate"))
+    findings = {found.code: found for found in scene.decide().findings if found.level == "error"}
+    assert findings["RLK104"].message == (
+        "none of 4 variants finds all it needs in the prefixes; lib_rocm7.so lacks libhipblas.so.3 (1 import); "
+        "lib_rocm71.so lacks libhipblas.so.3 (1 import) and libhipblaslt.so.1 (1 import); "
+        "lib_rocm6.so lacks libhipblas.so.2 (1 import)"
+    )
+    assert findings["RLK101"].subject == "libhipblas.so.3"
+    assert findings["RLK101"].message.startswith("needed by $WHEEL/demo/lib_rocm7.so;")
 
 
 def test_a_linker_script_under_a_needed_name(scene: Scene) -> None:

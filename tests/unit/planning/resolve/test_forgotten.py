@@ -112,6 +112,111 @@ def test_the_user_decides_between_two(scene: Scene) -> None:
     assert "--preload names it" in next(item.message for item in draft.findings if item.code == "RLK122")
 
 
+HIP = ("hipMalloc", "hipFree")
+RTC = ("hiprtcVersion", "hiprtcCompileProgram")
+
+
+def hip(scene: Scene, major: str, *more: str) -> None:
+    scene.provide(f"lib/libamdhip64.so.{major}", source=define(*HIP, *more))
+    scene.provide(f"lib/libhiprtc.so.{major}", source=define(*RTC))
+
+
+def told(draft: PlanDraft) -> dict[str, str]:
+    """The sentence for each library that is added, by its soname."""
+    texts = [item.message for item in draft.findings if item.code == "RLK122"]
+    return dict(text.split(" added to NEEDED: ", 1) for text in texts)
+
+
+def test_two_libraries_that_export_all_of_them_together(scene: Scene) -> None:
+    hip(scene, "7")
+    scene.provide("lib/libelse.so.1", source=define("hiprtcElse"))
+    scene.member(MEMBER, [], call(*HIP, *RTC))
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libamdhip64.so.7", "libhiprtc.so.7")
+    texts = told(draft)
+    assert texts["libamdhip64.so.7"].startswith(
+        "it exports 2 imports that no NEEDED brings (libhiprtc.so.7 the others of 4): hipFree, hipMalloc; all of them are its"
+    )
+    assert "hiprtcCompileProgram, hiprtcVersion" in texts["libhiprtc.so.7"]
+    assert not [item for item in draft.findings if item.level == "error"]
+    assert edit_of(scene.decide_again(draft)).add == ()
+
+
+def test_evidence_is_asked_for_each_of_several(scene: Scene) -> None:
+    """One that other members need, and one that only has the symbols: nothing is added, and both are named."""
+    scene.provide("lib/libdevice.so.7", source=define("device"))
+    scene.provide("lib/libchance.so.1", source=define("chance"))
+    scene.member("demo/b.so", ["libdevice.so.7"], call("device"))
+    scene.member(MEMBER, [], call("device", "chance"))
+    draft = scene.decide()
+    assert "pass --preload libchance.so.1 --preload libdevice.so.7;" in refused(draft)
+    scene.preload = ("libchance.so.1",)
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libchance.so.1", "libdevice.so.7")
+    assert "--preload names it" in told(draft)["libchance.so.1"]
+
+
+def test_the_libraries_are_of_one_release(scene: Scene) -> None:
+    """The older runtime alone exports what takes two libraries of the newer one; none is taken with a library of the other."""
+    hip(scene, "6", *RTC)
+    hip(scene, "7")
+    scene.member(MEMBER, [], call(*HIP, *RTC))
+    draft = scene.decide()
+    remedy = refused(draft)
+    assert remedy.startswith(
+        "libamdhip64.so.6, libamdhip64.so.7 with libhiprtc.so.7 of the prefix each export all"
+    )
+    (error,) = (item for item in draft.findings if item.level == "error")
+    assert error.choices == (
+        "--preload libamdhip64.so.6",
+        "--preload libamdhip64.so.7 --preload libhiprtc.so.7",
+    )
+    assert error.step is None
+
+
+@pytest.mark.parametrize("named", [("libamdhip64.so.7",), ("libhiprtc.so.7", "libamdhip64.so.7")])
+def test_the_user_decides_between_two_releases(scene: Scene, named: tuple[str, ...]) -> None:
+    hip(scene, "6", *RTC)
+    hip(scene, "7")
+    scene.member(MEMBER, [], call(*HIP, *RTC))
+    scene.preload = named
+    draft = scene.decide()
+    assert edit_of(draft).add == ("libamdhip64.so.7", "libhiprtc.so.7")
+    assert "RLK109" not in codes(draft)
+
+
+def test_no_set_of_several_where_a_member_exports_some(scene: Scene) -> None:
+    hip(scene, "7")
+    scene.member("demo/libown.so", source=define(*RTC))
+    scene.member(MEMBER, [], call(*HIP, *RTC))
+    assert edit_of(scene.decide()).add == ()
+
+
+def test_libraries_of_two_providers_are_no_set(scene: Scene, tmp_path: Path) -> None:
+    hip(scene, "7")
+    other = Scene(tmp_path / "other")
+    moved = other.prefix / "lib/libhiprtc.so.7"
+    moved.parent.mkdir(parents=True)
+    (scene.prefix / "lib/libhiprtc.so.7").rename(moved)
+    scene.member(MEMBER, [], call(*HIP, *RTC))
+    context = scene.context()
+    context = replace(context, providers=(*context.providers, *other.context().providers))
+    assert edit_of(decide(context, scene.tables)).add == ()
+
+
+def test_a_preload_without_effect_is_told(scene: Scene) -> None:
+    scene.provide("lib/libidle.so.1", source=define("idle"))
+    scene.provide("lib/libother.so.1", source=define("other"))
+    scene.member(MEMBER, ["libother.so.1"], call("other"))
+    scene.preload = ("libidle.so.1", "libnowhere.so.1", "libother.so.1")
+    texts = {item.subject: item.message for item in scene.decide().findings if item.code == "RLK109"}
+    assert texts == {
+        "libidle.so.1": "--preload: added to no NEEDED: no library is known to dlopen it, and no file's open imports are all "
+        "exported with it",
+        "libnowhere.so.1": "--preload: added to no NEEDED: no prefix has it",
+    }
+
+
 def test_the_wheel_was_built_for_another_version(scene: Scene) -> None:
     scene.provide("lib/libamdhip64.so.6", source=define("hipMalloc"))
     scene.member("demo/b.so", ["libamdhip64.so.5"], call("hipMalloc"))

@@ -642,11 +642,16 @@ class TestSuppliers:
         item = found(scene.decide(), "RLK302")
         assert item.remedy.startswith("$WHEEL/demo/libtvm.so exports all of them: the package has to load it")
 
-    def test_what_has_some_of_them_only_is_no_supplier(self, scene: Scene) -> None:
+    def test_what_has_some_of_them_only_is_told(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.7", source=define("hip"))
         scene.provide("lib/libother.so.1", source=define("other"))
         scene.member(MEMBER, ["libother.so.1"], call("other", "hip", "gone"))
-        assert found(scene.decide(), "RLK302").remedy == RULES["RLK302"].fix
+        item = found(scene.decide(), "RLK302")
+        fix = RULES["RLK302"].fix
+        assert item.remedy == (
+            f"libhip.so.7 of the prefix exports 1 of 2 imports, and nothing there gone: {fix[0].lower()}{fix[1:]}"
+        )
+        assert (item.step, item.choices) == (None, ())
 
     def test_symbols_of_python_that_this_one_lacks(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.1", source=define("hip"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import zipfile
 from dataclasses import replace
@@ -16,11 +17,13 @@ from relink.planning.model.model import Plan, Stub
 from relink.planning.options import Options
 from relink.planning.resolve.decide import decide
 from relink.planning.resolve.stubs import AUTO, StubPlans, plan_stubs, with_stubs
-from relink.providers.profiles import OptionalLibrary
+from relink.providers.profiles import OptionalLibrary, Profile
 from relink.report.model import to_json
 from relink.runs.questions import verify_wheel
 from relink.system.errors import UsageError
 from relink.vendors.protocol import Vendor
+from relink.vendors.rocm.facts import rocm_facts
+from tests.support.built import ROOT
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.vendors import FakeVendor
@@ -89,6 +92,18 @@ def test_auto_takes_what_is_optional_and_nothing_else(scene: Scene) -> None:
     missing(scene, call("many_init"))
     assert [stub.soname for stub in planned(scene, AUTO).stubs] == [SONAME]
     assert planned(scene, AUTO, vendor=FakeVendor("none")) == StubPlans()
+
+
+def test_auto_takes_what_this_package_does_without(scene: Scene) -> None:
+    """The table knows the functions, and only the package's profile that the library is optional."""
+    missing(scene, call("many_init"))
+    vendor = FakeVendor("table", optional=lambda soname: replace(FACTS, why="") if soname == SONAME else None)
+    assert planned(scene, AUTO, vendor=vendor) == StubPlans()
+    (stub,) = planned(scene, vendor=vendor).stubs
+    assert (stub.why, stub.functions[0].answer) == ("--stub asks for it", 3)
+    scene.profile = Profile("p", optional_libraries={"libmany.so": "it calls none of it"})
+    (stub,) = planned(scene, AUTO, vendor=vendor).stubs
+    assert stub.why == "it calls none of it"
 
 
 def test_what_something_else_exports_is_not_in_the_stub(scene: Scene) -> None:
@@ -175,11 +190,15 @@ def test_a_saved_plan_with_a_stub_that_relink_would_not_plan(scene: Scene, stub:
 @pytest.fixture
 def wheel(works: Works, tmp_path: Path) -> tuple[Path, Options]:
     """A wheel whose library needs an rccl that the prefix lacks."""
-    source = "int ncclGetVersion(int*p){return 0;} const char *ncclGetErrorString(int i){return 0;}"
+    source = (
+        "int ncclGetVersion(int*p){return 0;} const char *ncclGetErrorString(int i){return 0;}"
+        "void *ncclGetLive(void){return 0;}"
+    )
     rccl = shared(tmp_path / "old/librccl.so.1", source)
     user = (
-        "extern int hip(void), ncclGetVersion(int *); const char *ncclGetErrorString(int);"
+        "extern int hip(void), ncclGetVersion(int *); const char *ncclGetErrorString(int); void *ncclGetLive(void);"
         "int version(void){return ncclGetVersion(0);} const char *text(void){return ncclGetErrorString(hip());}"
+        "void *live(void){return ncclGetLive();}"
     )
     library = shared(
         tmp_path / "members/a.so", user, needed=[works.prefix / "lib/libhip.so.7", rccl], flags=[VENDOR_PATH]
@@ -195,7 +214,8 @@ int main(int argc, char **argv) {
   void *it = dlopen(argv[1], RTLD_NOW);
   if (!it) { puts(dlerror()); return 2; }
   printf("%d\\n", ((int (*)(void))dlsym(it, "version"))()); fflush(stdout);
-  ((const char *(*)(void))dlsym(it, "text"))();
+  puts(((const char *(*)(void))dlsym(it, "text"))()); fflush(stdout);
+  ((void *(*)(void))dlsym(it, "live"))();
   return 3;
 }
 """
@@ -220,8 +240,10 @@ def test_a_call_of_a_stub_in_a_relinked_wheel(wheel: tuple[Path, Options], tmp_p
     assert {"name": "relink:stub", "value": "true"} in stub["properties"]
     caller = cc(_CALLER, tmp_path / "caller", needed=["-ldl"])
     run = subprocess.run([caller, tmp_path / "site/demo/a.so"], capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stdout) == (127, "2\n")
-    assert run.stderr.startswith("ncclGetErrorString of librccl.so.1 was called, and relink wrote this")
+    number, text = run.stdout.splitlines()
+    assert (run.returncode, number) == (127, "2")
+    assert text.startswith("relink wrote this librccl.so.1 as a stub (RCCL moves data between several GPUs")
+    assert run.stderr.startswith("ncclGetLive of librccl.so.1 was called, and relink wrote this")
     # Reproducible, explained by its plan, and done.
     again = relink(path, replace(options, output_directory=tmp_path / "again"))
     assert again.output is not None
@@ -234,6 +256,63 @@ def test_a_call_of_a_stub_in_a_relinked_wheel(wheel: tuple[Path, Options], tmp_p
     assert not [
         found for found in verify(output).findings if found.level == "error" or found.code == "RLK127"
     ]
+
+
+LIVE = {
+    "libroctracer64.so.4": ("roctracer_default_pool", "roctracer_default_pool_expl"),
+    "librocprofiler-sdk.so.1": ("rocprofiler_configure",),
+}
+"""Functions of the headers that must return an object which a caller then uses."""
+
+
+@pytest.mark.parametrize("library", sorted(rocm_facts().stubs))
+def test_every_function_of_every_stub_is_called(library: str, scene: Scene, tmp_path: Path) -> None:
+    """Each returns the component's refusal, or a text; what must return a live object ends the process, as the manual says."""
+    soname = next((name for name in LIVE if name.startswith(library)), f"{library}.1")
+    facts, live = rocm_facts().stubs[library], LIVE.get(soname, ())
+    texts = {name for name, kind in rocm_facts().texts.items() if kind == "returned"}
+    texts &= {name for name in rocm_facts().texts if re.match(facts.names, name)}
+    names = sorted({*facts.functions, *texts, *live})
+    calls = "".join(f"extern long {name}(long, const char **); " for name in names)
+    table = ", ".join(f'{{"{name}", (void *){name}}}' for name in names)
+    old = scene.library(scene.root / "old" / soname, [], define(*names))
+    scene.provide("lib/libelse.so.1")
+    scene.member(MEMBER, ["libelse.so.1"], f"{calls} void *all[][2] = {{ {table} }};", flags=[str(old), "-w"])
+    (stub,) = plan_stubs(scene.context(), scene.tables, (soname,), "demo").stubs
+    assert [function.name for function in stub.functions] == names
+    written = tmp_path / "out" / soname
+    written.parent.mkdir()
+    written.write_bytes(stub.content())
+    ends = " || ".join(["0", *(f'!strcmp(all[i].name, "{name}")' for name in live)])
+    program = f"""#include <stdio.h>
+#include <string.h>
+{calls}
+struct {{ const char *name; long (*call)(long, const char **); }} all[] = {{ {table} }};
+int main(int argc, char **argv) {{
+  for (int i = 0; i < {len(names)}; i++) {{
+    if (argc > 1 ? strcmp(argv[1], all[i].name) : {ends}) continue;
+    const char *stored = "";
+    long answer = all[i].call(0, &stored);
+    char text = answer > 0xffffffffL;
+    printf("%s|%d|%s|%s\\n", all[i].name, text ? 0 : (int)answer, text ? (const char *)answer : "", stored);
+  }}
+  return 0;
+}}
+"""
+    caller = cc(program, tmp_path / "caller", "-w", "-Wl,-rpath,$ORIGIN/out", needed=[written])
+    run = subprocess.run([caller], capture_output=True, text=True, check=True)
+    answers = {row[0]: tuple(row[1:]) for row in (line.split("|") for line in run.stdout.splitlines())}
+    assert sorted(answers) == sorted({*names} - {*live})
+    text = f"relink wrote this {soname} as a stub ({facts.why or '--stub asks for it'}): install the library"
+    for name, (answer, returned, stored) in answers.items():
+        assert int(answer) == (0 if name in texts else facts.answer), name
+        assert returned.startswith(text) if name in texts else not returned, name
+        assert stored.startswith(text) == (rocm_facts().texts.get(name) == "stored"), name
+    manual = (ROOT / "docs/missing.md").read_text(encoding="utf-8")
+    for name in live:
+        run = subprocess.run([caller, name], capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stderr.split()[0]) == (127, name)
+        assert f"`{name}`" in manual
 
 
 def test_a_saved_plan_writes_the_same_stub(wheel: tuple[Path, Options], tmp_path: Path) -> None:

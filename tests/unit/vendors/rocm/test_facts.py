@@ -9,7 +9,7 @@ import pytest
 import relink.vendors.rocm.facts
 from relink.system.errors import UsageError
 from relink.vendors.registry import component_of
-from relink.vendors.rocm.facts import dlopens_of, rocm_facts, same_abi, who_has
+from relink.vendors.rocm.facts import dlopens_of, rocm_facts, same_abi, text_of, who_has
 
 
 def test_rocm_smi_is_one_abi_under_two_numbers() -> None:
@@ -25,6 +25,27 @@ def test_globs_are_matched_with_what_there_is() -> None:
     assert set(dlopens_of("libamdhip64.so.7", available)) == {"libamd_comgr.so.3", "libamd_comgr.so.2"}
     assert set(dlopens_of("libamdhip64.so.7", ())) == {"libamd_comgr.so.*"}
     assert dlopens_of("libfoo.so.1", available) == {}
+
+
+def test_what_only_describes_an_error_and_what_has_a_number_of_its_own() -> None:
+    for name in (
+        *(
+            "ncclGetErrorString",
+            "ncclGetLastError",
+            "hipGetErrorString",
+            "hiprtcGetErrorString",
+            "miopenGetErrorString",
+        ),
+        *("rocprofiler_get_status_name", "rocprofiler_get_status_string", "roctracer_error_string"),
+        *("rocblas_status_to_string", "hipblasStatusToString", "rocprofiler_register_error_string"),
+    ):
+        assert text_of(name) == "returned"
+    assert text_of("amdsmi_status_code_to_string") == "stored"
+    assert text_of("ncclGetVersion") is None
+    stubs = rocm_facts().stubs
+    assert stubs["libroctracer64.so"].functions >= {"roctracer_version_major", "roctracer_get_timestamp"}
+    assert all(facts.answer for facts in stubs.values())  # none is 0, which would be success
+    assert not [name for name in rocm_facts().texts if name in stubs["librccl.so"].functions]
 
 
 @pytest.mark.parametrize(
