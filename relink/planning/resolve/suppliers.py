@@ -117,7 +117,7 @@ class Suppliers:
             )
         sets = self.sets_of_all(context, imports)
         if not sets:
-            return self._partly(imports)
+            return self._partly(context, imports)
         verb = "each export" if len(sets) > 1 else "exports" if len(sets[0]) == 1 else "export"
         partly = self.other_versions(imports, sets)
         some = f" ({join_truncated(partly)} some of them)" if partly else ""
@@ -135,17 +135,41 @@ class Suppliers:
         others = (soname for soname in self.libraries.of_some(imports) if soname not in chosen)
         return [soname for soname in others if soname_stem(soname) in stems]
 
-    def _partly(self, imports: Collection[Unbound]) -> str | None:
-        """Say which library exports most of `imports`, and how many nothing exports; None where nothing exports any."""
+    def lacking(self, context: ResolveContext, imports: Collection[Unbound]) -> list[str]:
+        """Return the libraries of the providers' release that no provider has, and that all of `imports` may be of.
+
+        Imports that a library of a provider exports do not count.
+        """
+        rest = self._nowhere(imports)
+        return [
+            soname
+            for soname in sorted(context.of_release)
+            if rest
+            and context.provider_path(soname) is None
+            and all(context.vendor.whose(soname, name) == "own" for name in rest)
+        ]
+
+    def _nowhere(self, imports: Collection[Unbound]) -> list[str]:
+        return [imported.name for imported in imports if not any(self.libraries.of(imported))]
+
+    def _partly(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
+        """Say which library exports most of `imports`, and which one no provider has; None where nothing is known."""
         counts = Counter(who for imported in imports for who in self.libraries.of(imported))
-        if not counts:
+        sonames, nowhere = self.lacking(context, imports), join_truncated(self._nowhere(imports))
+        if not (counts or sonames):
             return None
-        ((most, count),) = counts.most_common(1)
-        nowhere = [imported.name for imported in imports if not any(self.libraries.of(imported))]
-        return (
-            f"{most} of the prefix exports {count} of {len(imports)} imports, and nothing there {join_truncated(nowhere)}: "
-            f"{RULES['RLK302'].fix[:1].lower()}{RULES['RLK302'].fix[1:]}"
+        text = f"nothing in the prefix exports {nowhere}"
+        if counts:
+            ((most, count),) = counts.most_common(1)
+            text = f"{most} of the prefix exports {count} of {len(imports)} imports"
+            text += f", and nothing there {nowhere}" if nowhere else ""
+        if sonames:
+            text += f", which may be of {' or '.join(sonames)} (table {context.vendor.table})"
+        fix = RULES["RLK302"].fix
+        where = (
+            context.vendor.where_to_get(name, context.distribution, context.providers) for name in sonames
         )
+        return " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)])
 
 
 def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[str, ...]]:
@@ -187,6 +211,10 @@ def steps_of(context: ResolveContext, suppliers: Suppliers, imports: Collection[
     if any(suppliers.members.of_all(imports)):
         return ()
     sets = suppliers.sets_of_all(context, imports)
+    lacking = suppliers.lacking(context, imports)
+    if not sets and len(lacking) == 1:
+        step = context.vendor.install(lacking[0], context.distribution, context.providers)
+        return (step,) if step else ()
     if len(sets) == 1 and suppliers.other_versions(imports, sets):
         return ()
     return tuple(_options(sets)[:_MOST_CHOICES])

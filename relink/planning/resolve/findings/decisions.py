@@ -137,12 +137,12 @@ def _nearest(
     lacking: Mapping[str, Collection[str]],
 ) -> list[str]:
     """Return the variants of the vendor's: those of the providers' release first, then those that lack fewest libraries."""
-    vendor = context.vendor
-    releases = (vendor.release_of(provider, context.target.sysroot) for provider in context.providers)
-    majors = {int(known.release.partition(".")[0]) for known in releases if known is not None}
-    same = {name for part in vendor.components() for major in majors for name in part.of(major)}
-    own = (member for member in variants if any(map(vendor.is_own, outcomes[member].original.needed)))
-    return sorted(own, key=lambda member: (len({*lacking[member]} - same), len(lacking[member])))
+    of_vendor = (
+        member for member in variants if any(map(context.vendor.is_own, outcomes[member].original.needed))
+    )
+    return sorted(
+        of_vendor, key=lambda member: (len({*lacking[member]} - context.of_release), len(lacking[member]))
+    )
 
 
 def _lacking(outcome: Outcome) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 
 from relink.elf.patchelf import ElfEdit
 from relink.planning.resolve.decide import PlanDraft, decide
+from relink.providers.distribution import Distribution
 from tests.support.cc import cc
 from tests.unit.planning.resolve.scenes import Scene, call, codes, define
 
@@ -202,6 +203,24 @@ def test_libraries_of_two_providers_are_no_set(scene: Scene, tmp_path: Path) -> 
     context = scene.context()
     context = replace(context, providers=(*context.providers, *other.context().providers))
     assert edit_of(decide(context, scene.tables)).add == ()
+
+
+@pytest.mark.parametrize("others", [(), HIP])
+def test_a_library_of_the_release_that_no_prefix_has(scene: Scene, others: tuple[str, ...]) -> None:
+    """The table says whose the names are that nothing exports; the package of that library is the next step."""
+    hip(scene, "7")
+    (scene.prefix / ".info").mkdir()
+    (scene.prefix / ".info/version").write_text("7.2.4\n")
+    scene.member(MEMBER, [], call("miopenCreate", *others))
+    context = replace(scene.context(), distribution=Distribution("Debian", "debian"))
+    draft = decide(context, scene.tables)
+    remedy = refused(draft)
+    some = "libamdhip64.so.7 of the prefix exports 2 of 3 imports, and nothing there"
+    start = some if others else "nothing in the prefix exports"
+    assert remedy.startswith(f"{start} miopenCreate, which may be of libMIOpen.so.1 (table rocm): use a ROCm")
+    assert remedy.endswith("libMIOpen.so.1 is part of MIOpen; on Debian: apt install libmiopen1.")
+    (error,) = (item for item in draft.findings if item.level == "error")
+    assert error.step == "apt install libmiopen1"
 
 
 def test_a_preload_without_effect_is_told(scene: Scene) -> None:
