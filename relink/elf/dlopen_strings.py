@@ -9,7 +9,10 @@ from relink.elf.image import Buffer, Image
 from relink.elf.sections import read_sections
 from relink.system.errors import ElfError
 
-__all__ = ["library_names"]
+__all__ = ["DLOPEN", "library_names"]
+
+DLOPEN = frozenset({"dlopen", "dlmopen"})
+"""The functions that a library is opened with; what imports none of them opens nothing."""
 
 _MAX_SEARCHED = 64 << 20  # bytes looked at in one section: libLLVM has the largest .rodata seen, 63 MB
 SEARCHED_AT_ONCE = 1 << 20  # bytes of a mapped file that are in memory at one time

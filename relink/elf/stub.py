@@ -22,6 +22,7 @@ _PAGE: Final = 0x1000
 _ENDBR64: Final = b"\xf3\x0f\x1e\xfa"
 # mov $2,%edi; mov $1,%eax; syscall; mov $127,%edi; mov $231,%eax; syscall; ud2
 _END: Final = b"\xbf\2\0\0\0\xb8\1\0\0\0\x0f\5\xbf\x7f\0\0\0\xb8\xe7\0\0\0\x0f\5\x0f\x0b"
+_TRAP: Final = b"\x0f\x0b"  # ud2
 _TEXT_TO_RAX: Final = b"\x48\x8d\x05"  # lea text(%rip),%rax
 _UNLESS_NULL: Final = b"\x48\x85\xf6\x74\x0a" + _TEXT_TO_RAX  # test %rsi,%rsi; je over the store; lea
 _FUNC_GLOBAL: Final = 0x12  # STB_GLOBAL, STT_FUNC
@@ -47,10 +48,18 @@ class StubFunction:
     text: str | None = None
 
 
-def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequence[str] = ()) -> bytes:
-    """Return the bytes of a stub.
+def build_stub(
+    soname: str,
+    functions: Sequence[StubFunction],
+    versions: Sequence[str] = (),
+    needed: Sequence[str] = (),
+    search_path: tuple[str, str] | None = None,
+) -> bytes:
+    """Return the bytes of a stub, or of a forwarder: a library without functions that needs others.
 
     :param versions: version nodes that are defined in any case, besides those of the functions.
+    :param needed: the sonames of its NEEDED, in order.
+    :param search_path: ``rpath`` or ``runpath``, and its text.
     :raises ValueError: there are more version nodes than ``.gnu.version`` has numbers for.
     """
     nodes = list(
@@ -71,6 +80,8 @@ def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequenc
         return at
 
     soname_at = string(soname)
+    needed_at = [string(name) for name in needed]
+    path_at = string(search_path[1]) if search_path else 0
     node_at = {node: string(node) for node in nodes}
     names_at = [string(function.name) for function in ordered]
     hashes = _gnu_table([function.name for function in ordered], buckets)
@@ -88,12 +99,16 @@ def build_stub(soname: str, functions: Sequence[StubFunction], versions: Sequenc
     places, end = _laid_out(tables, headers)
     text_at = _aligned(end, _PAGE)
     text, offsets, lengths = _code(ordered)
+    text = text or _TRAP  # a segment that is loaded has something in it
     dynamic_at = _aligned(text_at + len(text), _PAGE)
     symbols = bytes(24) + b"".join(
         struct.pack("<IBBHQQ", at, _FUNC_GLOBAL, 0, len(tables) + 1, text_at + offset, length)
         for at, offset, length in zip(names_at, offsets, lengths, strict=True)
     )
-    entries = [(14, soname_at), (0x6FFFFEF5, places[".gnu.hash"]), (5, places[".dynstr"])]
+    entries = [*((1, at) for at in needed_at), (14, soname_at)]
+    if search_path:
+        entries.append((15 if search_path[0] == "rpath" else 29, path_at))
+    entries += [(0x6FFFFEF5, places[".gnu.hash"]), (5, places[".dynstr"])]
     entries += [(6, places[".dynsym"]), (10, len(strings)), (11, 24)]
     if nodes:
         entries += [(0x6FFFFFF0, places[".gnu.version"]), (0x6FFFFFFC, places[".gnu.version_d"])]

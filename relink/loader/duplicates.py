@@ -133,10 +133,13 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
         others = by_stem.setdefault(parts["stem"], [])
         for other in others[:_MOST_COMPARED]:
             first = closure.objects[other]
+            first_soname = first.image.soname or first.name.rpartition("/")[2]
+            if soname in first.image.needed or first_soname in loaded.image.needed:
+                continue  # the one leads to the other, and has nothing itself
             pairs.append(
                 TwoVersions(
                     parts["stem"],
-                    (first.image.soname or first.name.rpartition("/")[2], soname),
+                    (first_soname, soname),
                     (first.path, loaded.path),
                     (_chain(closure, trees, other), _chain(closure, trees, index)),
                 )

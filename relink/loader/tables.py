@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relink.elf.dlopen_strings import library_names
+from relink.elf.dlopen_strings import DLOPEN, library_names
 from relink.elf.image import Image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
@@ -17,8 +17,6 @@ from relink.system.safe_open import map_file
 from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Tables"]
-
-_DLOPEN = frozenset({"dlopen", "dlmopen"})
 
 
 class Tables:
@@ -92,7 +90,7 @@ class Tables:
         names = self._dlopened.get(identity)
         if names is None:
             names = ()
-            if any(entry.name in _DLOPEN for entry in self.read(identity, path).imports):
+            if any(entry.name in DLOPEN for entry in self.read(identity, path).imports):
                 try:
                     with map_file(self.files.host(path)) as buffer:
                         names = library_names(buffer, image)

@@ -118,7 +118,7 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
                 "type": "library",
                 "bom-ref": stub.path,
                 "name": stub.soname,
-                "description": f"a stub that relink wrote in place of the library: {stub.why}",
+                "description": f"a {'forwarder' if stub.needed else 'stub'} of relink's in place of the library: {stub.why}",
                 "properties": [
                     {"name": "relink:path", "value": stub.path},
                     {"name": "relink:stub", "value": "true"},

@@ -64,6 +64,7 @@ class Options:
     :ivar preload_known: preload what a profile or the ROCm table knows to be dlopened and not to be found, where that changes no
         binding.
     :ivar stub: sonames of libraries that nobody has and that a stub is written for; ``auto``: all that are known to be optional.
+    :ivar forward: names that members open by dlopen, and that get a forwarder to a provider's library; ``auto``: all that can.
     :ivar fix: add the options that findings name and that are sound by proof alone.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
@@ -166,6 +167,13 @@ class Options:
         KNOWN,
         "Write a stub for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
         metavar="SONAME",
+        decides=True,
+    ).field(())
+    forward: Sequence[str] = Option(
+        _RESOLVES,
+        KNOWN,
+        "Write a library of this name, which a file opens, that leads to the prefix's with a number; auto: all; repeatable.",
+        metavar="NAME",
         decides=True,
     ).field(())
     preload_known: bool = Option(

@@ -29,6 +29,7 @@ _FIELDS: Final = {
     "--preload": "preload",
     "--substitute": "substitute",
     "--stub": "stub",
+    "--forward": "forward",
     "--ignore": "ignore",
     "--interpreter": "interpreter",
     "--python": "python",

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from relink.elf.constants import PT_DYNAMIC
+from relink.elf.dlopen_strings import DLOPEN, library_names
 from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.symbol_reader import read_symbols
@@ -45,6 +46,7 @@ class Wheel:
     """A wheel as read: the facts of the ELF members that the target's loader can meet, and the findings about it.
 
     :ivar codes: the device code in those members.
+    :ivar opens: the library names in the data of those that import dlopen.
     """
 
     contents: Contents
@@ -52,6 +54,7 @@ class Wheel:
     tables: Mapping[str, SymbolTable]
     codes: Mapping[str, DeviceCode]
     findings: tuple[Finding, ...]
+    opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def archive(self) -> WheelArchive:
@@ -101,6 +104,7 @@ def read_members(
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
     codes: dict[str, DeviceCode] = {}
+    opens: dict[str, tuple[str, ...]] = {}
     findings: list[Finding] = []
     members = [
         member
@@ -127,6 +131,8 @@ def read_members(
                 continue
             images[name] = image
             tables[name] = read_symbols(content, with_source=True)
+            if any(imported.name in DLOPEN for imported in tables[name].imports):
+                opens[name] = library_names(content, image)
             # Without its symbols its bindings cannot be computed.
             if problems := tables[name].problems:
                 findings.append(
@@ -150,6 +156,7 @@ def read_members(
         tables,
         codes,
         tuple(findings),
+        opens,
     )
 
 

@@ -26,6 +26,7 @@ from relink.planning.options import Options, deciding
 from relink.planning.reading import Wheel, required_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
+from relink.planning.resolve.forwarders import plan_forwarders
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.stubs import StubPlans, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
@@ -173,6 +174,7 @@ def context_of(
         preload=tuple(options.preload),
         preload_known=options.preload_known,
         most_loads=(options.limits or WheelLimits()).loads,
+        opens=wheel.opens,
         siblings=() if layout.tree else find_siblings(wheel.archive, wheel.images, target, files),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
@@ -193,7 +195,10 @@ def plan_links(
     """
     context = context_of(wheel, target, providers, options, layout=layout)
     stubs = plan_stubs(context, wheel.tables, options.stub, wheel.archive.name.distribution)
-    return stubs, decide(*with_stubs(context, wheel.tables, stubs.stubs))
+    context, tables = with_stubs(context, wheel.tables, stubs.stubs)
+    forwarders = plan_forwarders(context, tables, options.forward, wheel.archive.name.distribution)
+    added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
+    return added, decide(*with_stubs(context, tables, forwarders.stubs))
 
 
 def plan_wheel(
@@ -264,6 +269,7 @@ def plan_wheel(
         if changes
         else (),
         stubs=stubs.stubs,
+        opened=draft.opened,
         options=deciding(options),
     )
     return PreparedPlan(plan, context, draft.tables, gpu.block)

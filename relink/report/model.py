@@ -38,6 +38,7 @@ _OF_PLAN = (
     "findings",
     "loads",
     "stubs",
+    "opened",
     "relies_on",
     "relocatable",
 )
@@ -119,6 +120,7 @@ class Report:
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
     added = {
+        "opened": plain(report.plan.opened),
         "stubs": plain(report.plan.stubs),
         "way_out": plain(report.way_out),
         "other_ways_out": plain(report.other_ways_out),

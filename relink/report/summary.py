@@ -29,7 +29,7 @@ _MAX_GPUS = 8
 _DRY = "--dry-run"
 # These say that the wheel would not work; other errors say why nothing was written all the same.
 _CANNOT_WORK = {
-    *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130"),
+    *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130", "RLK132"),
     *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405", "RLK427"),
 }
 
@@ -186,8 +186,12 @@ def _why(errors: Sequence[Cause]) -> str:
 
 def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
     missing = [subject for cause in errors if cause.code == "RLK101" for subject in cause.subjects]
+    opened = [subject for cause in errors if cause.code == "RLK132" for subject in cause.subjects]
     for cause in errors:
         match cause.code:
+            case "RLK132":
+                number = pluralize(len(opened), "library", "libraries")
+                yield f"{number} that the package opens {'is' if len(opened) == 1 else 'are'} not found"
             case "RLK101":
                 are = "is" if len(missing) == 1 else "are"
                 yield f"{pluralize(len(missing), 'library', 'libraries')} {are} missing"
@@ -289,7 +293,9 @@ def _options(errors: Sequence[Cause]) -> list[str]:
     wrong = _wrong_python(errors)
     if wrong is not None:
         errors = [wrong]
-    return [step for step in dict.fromkeys(cause.step for cause in errors) if step and step.startswith("--")]
+    # Whether a forwarder helps is known where it was tried: then it is in the report's way out.
+    steps = dict.fromkeys(cause.step for cause in errors if cause.code != "RLK132")
+    return [step for step in steps if step and step.startswith("--")]
 
 
 def _packages(missing: Sequence[Cause]) -> list[str]:

@@ -35,7 +35,7 @@ from relink.wheel.limits import NO_LIMITS
 
 __all__ = ["relink_tree"]
 
-_OF_WHEELS = ("stub", "local_version", "requires", "compress", "verify_record", "sysroot")
+_OF_WHEELS = ("stub", "forward", "local_version", "requires", "compress", "verify_record", "sysroot")
 
 
 def relink_tree(

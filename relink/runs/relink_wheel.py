@@ -105,7 +105,7 @@ def make_plan(
     with clock.stage("plan"):
         if recorded is not None:
             # Its stubs are members as others are.
-            planned = _planned(wheel, target, providers, replace(options, stub=()), gpus, layout)
+            planned = _planned(wheel, target, providers, replace(options, stub=(), forward=()), gpus, layout)
             plan = replace(planned.plan, options=said)
             check_current(contents.archive, recorded, plan)
             return wheel, replace(
@@ -257,11 +257,12 @@ def check_edits(
     findings += sandbox_findings(sandbox)
     if not options.verify or sandbox is None:
         return findings, None
-    context = planned.context
+    context, changed = planned.context, [file.path for file in planned.plan.changed]
     result = verify(
         planned.plan.output,
         _written(wheel, planned, edits, names),
-        [names[file.path] for file in planned.plan.changed],
+        # The loader is asked about a forwarder, too: what it leads to has to load.
+        [names[path] for path in (*changed, *(stub.path for stub in planned.plan.stubs if stub.needed))],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
         planned.tables,
         sandbox,

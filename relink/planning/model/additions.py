@@ -1,4 +1,4 @@
-"""The libraries that relink puts into a wheel beside its own members: stubs, which it writes."""
+"""The libraries that relink puts into a wheel beside its own members: stubs and forwarders, which it writes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """A library that relink writes, whose functions refuse (:mod:`relink.elf.stub`).
+    """A library that relink writes (:mod:`relink.elf.stub`): a stub, whose functions refuse, or a forwarder.
+
+    A forwarder has no functions. It has the name that an object hands to dlopen, and needs the library under its soname:
+    dlsym(3) looks in what a handle's library needs, too.
 
     :ivar path: its member in the output.
     :ivar versions: the version nodes that it defines.
     :ivar why: why there is a stub in place of the library.
+    :ivar needed: the NEEDED of a forwarder, the library that it leads to first; `search_path` and its kind: where they are found.
     """
 
     path: str
@@ -37,6 +41,9 @@ class Stub:
     why: str
     functions: tuple[StubFunction, ...] = ()
     versions: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+    search_path: str | None = None
+    search_kind: str | None = None
 
     def content(self) -> bytes:
         """Return the library's bytes: the same for the same plan.
@@ -44,7 +51,8 @@ class Stub:
         :raises UsageError: there can be no such library: the plan is not one that relink made.
         """
         try:
-            return build_stub(self.soname, self.functions, self.versions)
+            path = (self.search_kind or "runpath", self.search_path) if self.search_path else None
+            return build_stub(self.soname, self.functions, self.versions, self.needed, path)
         except (ValueError, struct.error) as error:  # names that no file can have, or too many
             raise UsageError(f"{self.path}: the plan has a stub that cannot be written") from error
 

@@ -62,6 +62,7 @@ def embedded(plan: Plan) -> Plan:
         sites=tuple(shown(site) for site in plan.sites),
         findings=mapped(plan.findings, shown),
         loads=tuple(replace(mapped(load, shown), soname=load.soname) for load in plan.loads),
+        opened=tuple(replace(mapped(edge, shown), name=edge.name) for edge in plan.opened),
     )
 
 

@@ -69,6 +69,21 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """A library that an object opens by dlopen, as far as that is known.
+
+    :ivar known_by: ``note``, ``profile NAME: REASON``, or ``string``: a name in its data, which may be there for another reason.
+    :ivar resolved: the path that the loader finds, or None; `found_by` is its rule.
+    """
+
+    opener: str
+    name: str
+    known_by: str
+    resolved: str | None
+    found_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class WheelFacts:
     """The input: its path as given, sha256 (hex), and what its name says."""
 
@@ -118,6 +133,7 @@ class Plan:
     :ivar relies_on: other packages that members find in the same site-packages; `sites`: those that had them.
     :ivar relocatable: whether the result works wherever these are installed beside it.
     :ivar metadata: the fields that are added to METADATA.
+    :ivar opened: what the objects of all closures open by dlopen, as far as that is known, each edge once.
     :ivar options: the options that decided it (:func:`relink.planning.options.deciding`).
     """
 
@@ -135,6 +151,7 @@ class Plan:
     relocatable: bool = False
     metadata: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    opened: tuple[Opened, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -191,8 +208,9 @@ def with_digests(plan: Plan) -> Plan:
 _LEFT_OUT: dict[type, frozenset[str]] = {
     FilePlan: frozenset({"versions"}),
     Finding: frozenset({"cause", "brief", "step", "choices", "without"}),
-    Plan: frozenset({"stubs", "options", "relies_on", "sites", "relocatable", "metadata"}),
+    Plan: frozenset({"stubs", "opened", "options", "relies_on", "sites", "relocatable", "metadata"}),
     ProviderFacts: frozenset({"found_by", "digest"}),
+    Stub: frozenset({"needed", "search_path", "search_kind"}),
     StubFunction: frozenset({"text"}),
 }
 

@@ -72,6 +72,7 @@ class ResolveContext:
     :ivar added: soname → the member that is a stub of it.
     :ivar siblings: other packages that are imported before.
     :ivar most_loads: `WheelLimits.loads`.
+    :ivar opens: the library names in the read-only data of the members that import dlopen.
     """
 
     target: Target
@@ -91,6 +92,7 @@ class ResolveContext:
     added: Mapping[str, str] = field(default_factory=dict)
     siblings: tuple[Sibling, ...] = ()
     most_loads: int = WheelLimits().loads
+    opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def members(self) -> Members:

@@ -22,8 +22,9 @@ from relink.planning.model.files import (
     RpathChange,
     necessary,
 )
-from relink.planning.model.model import Load
+from relink.planning.model.model import Load, Opened
 from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.dlopen import opened_of
 from relink.planning.resolve.findings.decisions import decision_findings
 from relink.planning.resolve.findings.imports import import_findings
 from relink.planning.resolve.forgotten import with_forgotten_needed
@@ -53,6 +54,7 @@ class PlanDraft:
     :ivar closures: those of the members that are served, with what is dlopened in them.
     :ivar tables: the symbols of everything in their closures.
     :ivar loads: who asks for whom in all closures.
+    :ivar opened: what the objects in them open by dlopen.
     """
 
     files: tuple[FilePlan, ...]
@@ -62,6 +64,7 @@ class PlanDraft:
     tables: Tables
     closures: Mapping[str, Closure]
     loads: tuple[Load, ...] = ()
+    opened: tuple[Opened, ...] = ()
 
 
 def decide(
@@ -90,11 +93,12 @@ def decide(
     unserved: list[str] = []
     refused: list[Finding] = []
     paths = {context.layout.path_of(member) for member in context.images}
-    loaded = 0
+    loaded, added = 0, frozenset(context.added.values())
     for member in _leaves_first(context.images):
         try:
-            outcome = with_forgotten_needed(prover, member, prover.find_outcome(member))
-            outcome = with_known_preloads(prover, member, outcome)
+            outcome = prover.find_outcome(member)
+            if member not in added:  # what relink writes is whole
+                outcome = with_known_preloads(prover, member, with_forgotten_needed(prover, member, outcome))
             outcomes[member] = outcome
             loaded += len(outcome.closure.scope)
         except RootRefusedError as error:
@@ -142,7 +146,8 @@ def decide(
             for load in _loads(context, outcomes[member])
         )
     )
-    return PlanDraft(files, findings, outcomes, context, prover.tables, closures, loads)
+    opened = opened_of(told, closures.values(), prover.knowledge)
+    return PlanDraft(files, findings, outcomes, context, prover.tables, closures, loads, opened)
 
 
 def _names(closures: Iterable[Closure]) -> dict[str, str]:

@@ -12,19 +12,25 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from relink.loader.closure import Closure, LoadedObject
-from relink.loader.object_graph import file_of
+from relink.loader.closure import Closure, Edge, LoadedObject
+from relink.loader.object_graph import breadth_first, file_of, needed_by
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
+from relink.planning.model.model import Opened
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome, simulate
-from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, is_of_later_provider, why_withheld
+from relink.planning.resolve.unserved_edges import (
+    REMEDY_WITHHELD,
+    is_of_later_provider,
+    matches_library,
+    why_withheld,
+)
 from relink.providers.platform import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated
 
-__all__ = ["DlopenKnowledge", "dlopen_findings", "profile_of"]
+__all__ = ["DlopenKnowledge", "dlopen_findings", "forwardable", "opened_of", "profile_of", "unloadable"]
 
 _PROFILE = "profile "
 
@@ -60,11 +66,16 @@ class DlopenKnowledge:
         if own in GLIBC_SONAMES:
             return {}
         sources = {note.sonames[0]: "note" for note in caller.image.dlopen_notes if note.sonames}
-        strings = [name for name in self.strings_of(caller) if self._is_soname(name)]
-        sources |= {name: "string" for name in strings if name not in sources}
-        stems = {soname_stem(name) for name in sources}
         vendor = self.context.vendor
         member = self.context.members.at.get(caller.path)
+        # What a package opens by a name of the vendor's counts whether or not a provider has a library of that name.
+        strings = [
+            name
+            for name in self.strings_of(caller)
+            if self._is_soname(name) or (member and vendor.is_own(name))
+        ]
+        sources |= {name: "string" for name in strings if name not in sources}
+        stems = {soname_stem(name) for name in sources}
         # A package that brings a library along brings what that dlopens.
         beside = self.context.members.sonames if member else {}
         available = self._available_beside if member else self._available
@@ -85,8 +96,10 @@ class DlopenKnowledge:
         return sources
 
     def strings_of(self, caller: LoadedObject) -> tuple[str, ...]:
-        """Return the library names in the read-only data of a provider's library; members of the wheel are not on the disk."""
+        """Return the library names in the read-only data of a member, or of a provider's library."""
         context = self.context
+        if member := context.members.at.get(caller.path):
+            return context.opens.get(member, ())
         if not context.is_held(caller.path):
             return ()
         if is_platform_library(caller.image.soname or "", context.target.header.machine):
@@ -123,6 +136,90 @@ class DlopenKnowledge:
         return simulate(context, member, outcome.image, dlopens=self.of)
 
 
+def opened_of(
+    context: ResolveContext, closures: Iterable[Closure], knowledge: DlopenKnowledge
+) -> tuple[Opened, ...]:
+    """Return what the objects of closures open, each name of each object once, in the order of the closures."""
+    shown = context.layout.shown
+    return tuple(
+        dict.fromkeys(
+            Opened(
+                shown(closure.objects[edge.requester].path),
+                edge.soname,
+                knowledge.of(closure.objects[edge.requester])[edge.soname],
+                None if edge.target is None else shown(closure.objects[edge.target].path),
+                None if edge.found_by is None else shown(str(edge.found_by)),
+            )
+            for closure in closures
+            for edge in closure.dlopened
+        )
+    )
+
+
+def forwardable(context: ResolveContext, name: str) -> list[str]:
+    """Return the sonames of the providers' libraries that differ from a name without a number in their number, newest last."""
+    named = (near for provider in context.providers for near in provider.nearest(name))
+    sonames = [
+        near
+        for near in dict.fromkeys(named)
+        if (path := context.provider_path(near))
+        and (image := context.files.open(path).image)
+        and image.soname == near
+    ]
+    return sonames if name.endswith(".so") else []
+
+
+def unloadable(closure: Closure) -> dict[Edge, list[str]]:
+    """Return, of what is opened and found, what does not load, each with the sonames that are not found for it."""
+    lacking: dict[int, list[str]] = {}
+    for edge in closure.missing:
+        lacking.setdefault(edge.requester, []).append(edge.soname)
+    if not lacking:
+        return {}
+    needed = needed_by(closure)
+    failing = {}
+    for edge in closure.dlopened:
+        reached = breadth_first(needed, [edge.target]) if edge.target is not None else ()
+        if sonames := [soname for index in reached for soname in lacking.get(index, ())]:
+            failing[edge] = sonames
+    return failing
+
+
+def _not_opened(
+    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None
+) -> Finding:
+    """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it, or does not load.
+
+    :param lacking: why what is found does not load.
+    """
+    who = "; ".join(
+        f"{caller} ({'a name in its data' if how == 'string' else f'known by {how}'})"
+        for caller, how in callers.items()
+    )
+    others = forwardable(context, name)
+    has = f"the prefix has {join_truncated(others)}" if others else "no prefix has it under another number"
+    members = [caller.removeprefix(context.layout.own).lstrip("/") for caller in callers]
+    required = any(context.profile.requires_opened(member, name) for member in members)
+    level: Level = "error" if required else "warning" if others else "info"
+    if any(matches_library(pattern, name) for pattern in context.allow_missing):
+        level = "info"  # the user says that it will be there
+    names = {profile_of(how) for how in callers.values()}
+    profile = None if None in names else names.pop()
+    opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
+    return finding(
+        "RLK132",
+        name,
+        f"opened by {who}; {lacking or 'not found there'}; {has}",
+        f"Pass --forward {name}: the wheel gets a library of that name that leads to the prefix's."
+        if others
+        else None,
+        level,
+        profile=profile,
+        brief=f"opened by {opener}; {lacking or 'not found there'}; {has}",
+        step=f"--forward {shlex.quote(name)}" if others else None,
+    )
+
+
 def profile_of(how: str) -> str | None:
     """Return the profile that knows of a dlopen (:class:`DlopenKnowledge`), or None where a note or a string shows it."""
     return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
@@ -146,11 +243,16 @@ def dlopen_findings(
     Yield RLK111 for one that would be found in a later prefix, which does not serve it.
     """
     missing: dict[str, dict[str, str]] = {}
+    lacks: dict[str, str] = {}
     later: dict[tuple[str, str], str] = {}
     for closure in closures.values():
+        failing = unloadable(closure)
         for edge in closure.dlopened:
-            if edge.target is None:
-                caller = closure.objects[edge.requester]
+            caller = closure.objects[edge.requester]
+            if (lack := failing.get(edge)) and caller.path in context.members.at:
+                opened = context.layout.shown(closure.objects[edge.target or 0].path)
+                lacks[edge.soname] = f"{opened} does not load: {join_truncated(lack)} is not found"
+            if edge.target is None or (lack and caller.path in context.members.at):
                 missing.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
                     edge.soname
                 ]
@@ -170,7 +272,9 @@ def dlopen_findings(
         names = {profile_of(how) for how in callers.values()}
         profile = None if None in names else names.pop()
         path = context.provider_path(soname)
-        if path:
+        if context.vendor.is_own(soname) and any(caller.startswith(context.layout.own) for caller in callers):
+            yield _not_opened(context, soname, callers, lacks.get(soname))
+        elif path:
             message = f"would not be found, although the prefix has {path}; dlopened by {who}"
             remedy = (
                 f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."

@@ -10,7 +10,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.search_path import is_of_stubs, origin_entries
 from relink.planning.resolve.unserved_edges import ResolutionIssue
 
-__all__ = ["carried_entries", "dlopened_entries", "reached"]
+__all__ = ["carried_entries", "dlopened_entries", "opened_in_wheel", "reached"]
 
 
 def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
@@ -44,6 +44,12 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
             if len(carrying) == 1 and context.provider_path(soname) is None:
                 directories.append(posixpath.dirname(layout.path_of(carrying[0])))
     return origin_entries(path, directories)
+
+
+def opened_in_wheel(context: ResolveContext, member: str) -> list[str]:
+    """Return the names that `member` is known to open, and that relink has added to the wheel: forwarders, and stubs."""
+    opened = {*context.opens.get(member, ()), *context.profile.dlopens(member)}
+    return [name for name in context.added if name in opened]
 
 
 def dlopened_entries(context: ResolveContext, member: str) -> list[str]:

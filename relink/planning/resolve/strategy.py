@@ -17,7 +17,7 @@ from relink.loader.search import Environment
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import Strategy
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.member_graph import carried_entries, dlopened_entries
+from relink.planning.resolve.member_graph import carried_entries, dlopened_entries, opened_in_wheel
 from relink.planning.resolve.search_path import SearchPathEntry, added_entries, classify
 from relink.planning.resolve.substitution import SubstitutionDecision
 from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
@@ -114,7 +114,10 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
     nothing = _attempt(context, member, image, "nothing", required_edit)
     interpreter = context.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
-    clean = all(entry.kept for entry in nothing.entries) and not wrong_interpreter and not required_edit
+    forwarded = opened_in_wheel(context, member)
+    clean = all(entry.kept for entry in nothing.entries) and not (
+        wrong_interpreter or required_edit or forwarded
+    )
     if clean and nothing.loads:
         return nothing
     edit = replace(required_edit, interpreter=interpreter if wrong_interpreter else None)
@@ -198,10 +201,15 @@ class _Base:
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
         # A real library comes before its stub, wherever it is.
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
-        added = added_entries(context.layout, context.added, self.member, wanted)
+        opened = opened_in_wheel(context, self.member)
+        added = added_entries(context.layout, context.added, self.member, (*wanted, *opened))
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]
+        if any(
+            map(context.provider_path, opened)
+        ):  # a forwarder stands for one that does not load from there
+            of_providers = [*added, *of_providers]
         text = ":".join(dict.fromkeys([*own, *of_providers, *others, *added, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit

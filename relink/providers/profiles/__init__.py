@@ -53,11 +53,12 @@ class PackageRelease:
 
 @dataclass(frozen=True, slots=True)
 class DlopenEntry:
-    """What members (a glob) load by dlopen: globs of sonames, and why."""
+    """What members (a glob) load by dlopen: globs of sonames, why, and whether the GPU part does not work without."""
 
     member: str
     sonames: tuple[str, ...]
     why: str
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,11 @@ class Profile:
         entries = [entry for entry in self.dlopen if fnmatch.fnmatchcase(member, entry.member)]
         return {soname: entry.why for entry in entries for soname in entry.sonames}
 
+    def requires_opened(self, member: str, soname: str) -> bool:
+        """Whether the GPU part of the package does not work where a member cannot open a library."""
+        entries = (entry for entry in self.dlopen if entry.required and soname in entry.sonames)
+        return any(fnmatch.fnmatchcase(member, entry.member) for entry in entries)
+
     def why_equal(self, one: str, other: str) -> str | None:
         """Return why two sonames are one ABI, or None where nothing says so."""
         return next(
@@ -290,7 +296,8 @@ def read_profile(path: Path) -> Profile:
         brings=tuple(data.get("brings", ())),
         rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),
         dlopen=tuple(
-            DlopenEntry(row["member"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())
+            DlopenEntry(row["member"], tuple(row["sonames"]), row["why"], row.get("required", False))
+            for row in data.get("dlopen", ())
         ),
         same_abi=tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
         hints=tuple(Hint(row["code"], row["text"], row.get("subject", "*")) for row in data.get("hints", ())),

@@ -315,8 +315,11 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
                 text = "no library is known to dlopen it, and no file's open imports are all exported with it"
             text = f"--preload: added to no NEEDED: {text}"
             yield finding("RLK109", soname, text)
+    opened = {name for names in context.opens.values() for name in names} | {
+        name for member in context.images for name in context.profile.dlopens(member)
+    }
     for pattern in context.allow_missing:
-        if not any(matches_library(pattern, soname) for soname in sonames):
+        if not any(matches_library(pattern, soname) for soname in sonames | opened):
             near = sorted(soname for soname in sonames if soname_stem(soname).startswith(pattern[:6]))
             hint = f"; near: {join_truncated(near)}" if near else ""
             yield finding("RLK109", pattern, f"--allow-missing: no library of that name is needed{hint}")

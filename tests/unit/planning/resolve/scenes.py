@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from relink.elf.dlopen_strings import DLOPEN, library_names
 from relink.elf.image import Image, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
@@ -36,6 +37,7 @@ class Scene:
     preload_known: bool = True
     images: dict[str, Image] = field(default_factory=dict)
     tables: dict[str, SymbolTable] = field(default_factory=dict)
+    opens: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def prefix(self) -> Path:
@@ -76,6 +78,8 @@ class Scene:
         data = path.read_bytes()
         self.images[name] = read_image(data, name)
         self.tables[name] = read_symbols(data)
+        if any(imported.name in DLOPEN for imported in self.tables[name].imports):
+            self.opens[name] = library_names(data, self.images[name])
         return path
 
     def versions(self, *nodes: str) -> str:
@@ -106,6 +110,7 @@ class Scene:
             preload=self.preload,
             preload_known=self.preload_known,
             vendor=rocm,
+            opens=self.opens,
             member_directories=frozenset(str(Path(layout.path_of(name)).parent) for name in self.images),
         )
 
