@@ -78,12 +78,13 @@ class Suppliers:
     """What exports some of the unbound imports, outside of the closures that lack them.
 
     :ivar members: by the name of the member; `libraries` by the soname of a provider's library.
-    :ivar sources: soname → what the user named the provider by that it comes from.
+    :ivar sources: soname → what the user named the provider by that it comes from; `needed` → the library's NEEDED.
     """
 
     members: Exporters
     libraries: Exporters
     sources: Mapping[str, str] = field(default_factory=dict)
+    needed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def sets_of_all(self, context: ResolveContext, imports: Collection[Unbound]) -> list[tuple[str, ...]]:
         """Return the smallest sets of libraries of one provider and one release that together export all of `imports`.
@@ -97,9 +98,16 @@ class Suppliers:
             of_source = {soname for soname, other in self.sources.items() if other == source}
             for release in _releases(context.vendor, of_source):
                 owners = {who & release for who in exporting}
-                by_size = (dict.fromkeys(_covers(owners, size)) for size in range(1, most + 1))
+                covers = (_covers(owners, size) for size in range(1, most + 1))
+                by_size = (dict.fromkeys(filter(self._fit, of_size)) for of_size in covers)
                 sets |= next(filter(None, by_size), {})
         return list(sets)
+
+    def _fit(self, sonames: Sequence[str]) -> bool:
+        """Whether none of the libraries needs another version of one of them."""
+        versions = {soname_stem(soname): soname for soname in sonames}
+        needed = (name for soname in sonames for name in self.needed.get(soname, ()))
+        return all(versions.get(soname_stem(name), name) == name for name in needed)
 
     def remedy(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
         """Return what to do about `imports`, or None where no one supplier of all of them is known."""
@@ -234,6 +242,7 @@ def find_suppliers(
     of_members = {member: _exported(table, names) for member, table in members.items()}
     of_libraries: dict[str, Mapping[str, Collection[Export]]] = {}
     sources: dict[str, str] = {}
+    needed: dict[str, Sequence[str]] = {}
     seen: set[tuple[object, ...]] = set()
     for provider in context.providers:
         for soname, paths in provider.libraries.items():
@@ -245,8 +254,9 @@ def find_suppliers(
             # The table itself is not kept: those of all libraries of a prefix are much more than the names that are looked for.
             if own not in sources:  # else an earlier provider has it
                 sources[own] = provider.named
+                needed[own] = opened.image.needed
                 of_libraries[own] = _exported(_table(context, paths[0]), names)
-    return Suppliers(Exporters(of_members), Exporters(of_libraries), sources)
+    return Suppliers(Exporters(of_members), Exporters(of_libraries), sources, needed)
 
 
 def _exported(table: SymbolTable, names: AbstractSet[str]) -> dict[str, Collection[Export]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -146,9 +147,11 @@ def _nearest(
 
 
 def _lacking(outcome: Outcome) -> dict[str, str]:
-    """Return what is not served as it must be: soname → the same, with how many imports may be that library's."""
+    """Return what is not served as it must be: soname → the same, with how many imports can be that library's alone."""
     sonames = dict.fromkeys(issue.edge.soname for issue in outcome.issues if issue.kind != "shadowed")
-    counts = {soname: decision.wanted for soname, decision in outcome.substitutions.items()}
+    names = {soname: {*kept.lacking, *kept.serving} for soname, kept in outcome.substitutions.items()}
+    claims = Counter(name for several in names.values() for name in several)
+    counts = {soname: sum(claims[name] == 1 for name in several) for soname, several in names.items()}
     return {
         soname: f"{soname} ({pluralize(counts[soname], 'import')})" if counts.get(soname) else soname
         for soname in sonames

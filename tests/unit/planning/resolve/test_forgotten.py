@@ -175,6 +175,18 @@ def test_the_libraries_are_of_one_release(scene: Scene) -> None:
     assert error.step is None
 
 
+def test_a_library_that_needs_the_other_runtime_is_in_no_set_with_this_one(scene: Scene) -> None:
+    """libMIOpen.so.1 is in both releases, by the table; this one was built for the newer runtime."""
+    hip(scene, "6")
+    hip(scene, "7")
+    scene.provide("lib/libMIOpen.so.1", ["libamdhip64.so.7"], define("miopenCreate"))
+    scene.member(MEMBER, [], call("hipMalloc", "miopenCreate"))
+    remedy = refused(scene.decide())
+    assert remedy.startswith(
+        "libMIOpen.so.1 with libamdhip64.so.7 of the prefix export all of them (libamdhip64.so.6 some"
+    )
+
+
 @pytest.mark.parametrize("named", [("libamdhip64.so.7",), ("libhiprtc.so.7", "libamdhip64.so.7")])
 def test_the_user_decides_between_two_releases(scene: Scene, named: tuple[str, ...]) -> None:
     hip(scene, "6", *RTC)
