@@ -232,6 +232,8 @@ class _LinkMap:
         """
         edges: list[Edge] = []
         fatal, self.fatal, self.dlopening, self.following = self.fatal, None, True, True
+        # A library that is traced like a program will be dlopened: its DT_RPATH is not that of the whole process then.
+        self.has_main = self.has_main and self.objects[0].image.is_executable
         pending = list(dict.fromkeys(scope))
         known = set(pending)
         for caller in pending:  # grows while it is walked

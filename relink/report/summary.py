@@ -244,7 +244,7 @@ def _next(errors: Sequence[Cause]) -> str:
         parts.append(f"{others}a {_product_that_has(unknown)} that has {them} (--prefix DIR)")
     if missing:
         return f"{'; '.join(parts)}, then the same command"
-    if installs := _of_an_environment(errors):
+    if installs := _others_to_install(errors):
         return f"{'; '.join(installs)}, then the same command"
     return f"relink rules {errors[0].code}"
 
@@ -278,10 +278,10 @@ def _product_that_has(sonames: Iterable[str]) -> str:
     return vendor.product if vendor is not None and not more else "prefix"
 
 
-def _of_an_environment(errors: Iterable[Cause]) -> list[str]:
-    """What pip is to install into the environment that has ROCm: which pip that is, the reader knows."""
-    steps = [cause.step for cause in errors if cause.step and cause.step.startswith("pip install ")]
-    return list(dict.fromkeys(steps))
+def _others_to_install(errors: Iterable[Cause]) -> list[str]:
+    """What is to be installed because of other errors than a NEEDED that is missing; which pip that is, the reader knows."""
+    steps = dict.fromkeys(cause.step for cause in errors if cause.step)
+    return [step for step in steps if step.startswith("pip install ") or _INSTALLS.fullmatch(step)]
 
 
 def _wrong_python(errors: Iterable[Cause]) -> Cause | None:
@@ -325,7 +325,7 @@ def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
         return ()
     missing = [cause for cause in errors if cause.code == "RLK101"]
     if not missing:
-        return () if _of_an_environment(errors) else (_next(errors),)
+        return () if _others_to_install(errors) else (_next(errors),)
     # Once more only where nothing is left that has to be found first.
     again = _again(report.command) if all(cause.step for cause in missing) else ()
     return (*(command for command in _packages(missing) if _INSTALLS.fullmatch(command)), *again)

@@ -101,6 +101,15 @@ class ResolveContext:
         """Where the members are installed, and what finds them there; the simulations of all roots share it."""
         return members_of(self.images, self.layout, self.files)
 
+    @cached_property
+    def of_release(self) -> frozenset[str]:
+        """The sonames of the vendor's libraries in the release that a provider holds; empty where nothing says which."""
+        releases = (self.vendor.release_of(provider, self.target.sysroot) for provider in self.providers)
+        majors = {int(known.release.partition(".")[0]) for known in releases if known is not None}
+        return frozenset(
+            name for part in self.vendor.components() for major in majors for name in part.of(major)
+        )
+
     def stub_facts(self, soname: str) -> OptionalLibrary | None:
         """Return what a stub of a library needs to know; its reason is the vendor's table's, or the package's profile's."""
         facts = self.vendor.optional(soname)

@@ -141,19 +141,18 @@ def opened_of(
 ) -> tuple[Opened, ...]:
     """Return what the objects of closures open, each name of each object once, in the order of the closures."""
     shown = context.layout.shown
-    return tuple(
-        dict.fromkeys(
-            Opened(
-                shown(closure.objects[edge.requester].path),
-                edge.soname,
-                knowledge.of(closure.objects[edge.requester])[edge.soname],
-                None if edge.target is None else shown(closure.objects[edge.target].path),
-                None if edge.found_by is None else shown(str(edge.found_by)),
+    by_name: dict[tuple[str, str, str | None], Opened] = {}
+    for closure in closures:
+        for edge in closure.dlopened:
+            caller = closure.objects[edge.requester]
+            opener = shown(posixpath.normpath(caller.path))
+            path = (
+                None if edge.target is None else shown(posixpath.normpath(closure.objects[edge.target].path))
             )
-            for closure in closures
-            for edge in closure.dlopened
-        )
-    )
+            rule = None if edge.found_by is None else shown(str(edge.found_by))
+            opened = Opened(opener, edge.soname, knowledge.of(caller)[edge.soname], path, rule)
+            by_name.setdefault((opener, edge.soname, path), opened)
+    return tuple(by_name.values())
 
 
 def forwardable(context: ResolveContext, name: str) -> list[str]:

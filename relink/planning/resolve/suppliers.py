@@ -78,12 +78,13 @@ class Suppliers:
     """What exports some of the unbound imports, outside of the closures that lack them.
 
     :ivar members: by the name of the member; `libraries` by the soname of a provider's library.
-    :ivar sources: soname → what the user named the provider by that it comes from.
+    :ivar sources: soname → what the user named the provider by that it comes from; `needed` → the library's NEEDED.
     """
 
     members: Exporters
     libraries: Exporters
     sources: Mapping[str, str] = field(default_factory=dict)
+    needed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def sets_of_all(self, context: ResolveContext, imports: Collection[Unbound]) -> list[tuple[str, ...]]:
         """Return the smallest sets of libraries of one provider and one release that together export all of `imports`.
@@ -97,9 +98,16 @@ class Suppliers:
             of_source = {soname for soname, other in self.sources.items() if other == source}
             for release in _releases(context.vendor, of_source):
                 owners = {who & release for who in exporting}
-                by_size = (dict.fromkeys(_covers(owners, size)) for size in range(1, most + 1))
+                covers = (_covers(owners, size) for size in range(1, most + 1))
+                by_size = (dict.fromkeys(filter(self._fit, of_size)) for of_size in covers)
                 sets |= next(filter(None, by_size), {})
         return list(sets)
+
+    def _fit(self, sonames: Sequence[str]) -> bool:
+        """Whether none of the libraries needs another version of one of them."""
+        versions = {soname_stem(soname): soname for soname in sonames}
+        needed = (name for soname in sonames for name in self.needed.get(soname, ()))
+        return all(versions.get(soname_stem(name), name) == name for name in needed)
 
     def remedy(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
         """Return what to do about `imports`, or None where no one supplier of all of them is known."""
@@ -117,7 +125,7 @@ class Suppliers:
             )
         sets = self.sets_of_all(context, imports)
         if not sets:
-            return self._partly(imports)
+            return self._partly(context, imports)
         verb = "each export" if len(sets) > 1 else "exports" if len(sets[0]) == 1 else "export"
         partly = self.other_versions(imports, sets)
         some = f" ({join_truncated(partly)} some of them)" if partly else ""
@@ -135,17 +143,41 @@ class Suppliers:
         others = (soname for soname in self.libraries.of_some(imports) if soname not in chosen)
         return [soname for soname in others if soname_stem(soname) in stems]
 
-    def _partly(self, imports: Collection[Unbound]) -> str | None:
-        """Say which library exports most of `imports`, and how many nothing exports; None where nothing exports any."""
+    def lacking(self, context: ResolveContext, imports: Collection[Unbound]) -> list[str]:
+        """Return the libraries of the providers' release that no provider has, and that all of `imports` may be of.
+
+        Imports that a library of a provider exports do not count.
+        """
+        rest = self._nowhere(imports)
+        return [
+            soname
+            for soname in sorted(context.of_release)
+            if rest
+            and context.provider_path(soname) is None
+            and all(context.vendor.whose(soname, name) == "own" for name in rest)
+        ]
+
+    def _nowhere(self, imports: Collection[Unbound]) -> list[str]:
+        return [imported.name for imported in imports if not any(self.libraries.of(imported))]
+
+    def _partly(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
+        """Say which library exports most of `imports`, and which one no provider has; None where nothing is known."""
         counts = Counter(who for imported in imports for who in self.libraries.of(imported))
-        if not counts:
+        sonames, nowhere = self.lacking(context, imports), join_truncated(self._nowhere(imports))
+        if not (counts or sonames):
             return None
-        ((most, count),) = counts.most_common(1)
-        nowhere = [imported.name for imported in imports if not any(self.libraries.of(imported))]
-        return (
-            f"{most} of the prefix exports {count} of {len(imports)} imports, and nothing there {join_truncated(nowhere)}: "
-            f"{RULES['RLK302'].fix[:1].lower()}{RULES['RLK302'].fix[1:]}"
+        text = f"nothing in the prefix exports {nowhere}"
+        if counts:
+            ((most, count),) = counts.most_common(1)
+            text = f"{most} of the prefix exports {count} of {len(imports)} imports"
+            text += f", and nothing there {nowhere}" if nowhere else ""
+        if sonames:
+            text += f", which may be of {' or '.join(sonames)} (table {context.vendor.table})"
+        fix = RULES["RLK302"].fix
+        where = (
+            context.vendor.where_to_get(name, context.distribution, context.providers) for name in sonames
         )
+        return " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)])
 
 
 def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[str, ...]]:
@@ -187,6 +219,10 @@ def steps_of(context: ResolveContext, suppliers: Suppliers, imports: Collection[
     if any(suppliers.members.of_all(imports)):
         return ()
     sets = suppliers.sets_of_all(context, imports)
+    lacking = suppliers.lacking(context, imports)
+    if not sets and len(lacking) == 1:
+        step = context.vendor.install(lacking[0], context.distribution, context.providers)
+        return (step,) if step else ()
     if len(sets) == 1 and suppliers.other_versions(imports, sets):
         return ()
     return tuple(_options(sets)[:_MOST_CHOICES])
@@ -206,6 +242,7 @@ def find_suppliers(
     of_members = {member: _exported(table, names) for member, table in members.items()}
     of_libraries: dict[str, Mapping[str, Collection[Export]]] = {}
     sources: dict[str, str] = {}
+    needed: dict[str, Sequence[str]] = {}
     seen: set[tuple[object, ...]] = set()
     for provider in context.providers:
         for soname, paths in provider.libraries.items():
@@ -217,8 +254,9 @@ def find_suppliers(
             # The table itself is not kept: those of all libraries of a prefix are much more than the names that are looked for.
             if own not in sources:  # else an earlier provider has it
                 sources[own] = provider.named
+                needed[own] = opened.image.needed
                 of_libraries[own] = _exported(_table(context, paths[0]), names)
-    return Suppliers(Exporters(of_members), Exporters(of_libraries), sources)
+    return Suppliers(Exporters(of_members), Exporters(of_libraries), sources, needed)
 
 
 def _exported(table: SymbolTable, names: AbstractSet[str]) -> dict[str, Collection[Export]]:

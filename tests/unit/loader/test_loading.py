@@ -114,3 +114,19 @@ def test_executable_stacks_are_refused_by_dlopen_since_2_41(
     Library("libp.so", stack_flags=7).write(program)
     environment = Environment(environment.target, Files())
     assert "libs.so" in dlopened("libs.so")
+
+
+def test_the_rpath_of_a_library_that_is_traced_is_not_the_process_s(
+    tmp_path: Path, environment: Environment
+) -> None:
+    """A library in the place of a program will be dlopened: what it opens does not inherit its DT_RPATH."""
+    Library("libdep.so").write(tmp_path / "lib/libdep.so")
+    Library("libgpu.so", needed=("libdep.so",)).write(tmp_path / "lib/libgpu.so")
+    top = str(
+        Library("libtop.so", needed=("libdep2.so",), rpath=f"{tmp_path}/lib").write(tmp_path / "libtop.so")
+    )
+    Library("libdep2.so").write(tmp_path / "lib/libdep2.so")
+    closure = trace(environment, top, dlopens=lambda item: ["libgpu.so"] if item.path == top else [])
+    (opened,) = closure.dlopened
+    assert opened.target is not None
+    assert [edge.soname for edge in closure.missing] == ["libdep.so"]

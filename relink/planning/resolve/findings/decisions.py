@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -137,18 +138,20 @@ def _nearest(
     lacking: Mapping[str, Collection[str]],
 ) -> list[str]:
     """Return the variants of the vendor's: those of the providers' release first, then those that lack fewest libraries."""
-    vendor = context.vendor
-    releases = (vendor.release_of(provider, context.target.sysroot) for provider in context.providers)
-    majors = {int(known.release.partition(".")[0]) for known in releases if known is not None}
-    same = {name for part in vendor.components() for major in majors for name in part.of(major)}
-    own = (member for member in variants if any(map(vendor.is_own, outcomes[member].original.needed)))
-    return sorted(own, key=lambda member: (len({*lacking[member]} - same), len(lacking[member])))
+    of_vendor = (
+        member for member in variants if any(map(context.vendor.is_own, outcomes[member].original.needed))
+    )
+    return sorted(
+        of_vendor, key=lambda member: (len({*lacking[member]} - context.of_release), len(lacking[member]))
+    )
 
 
 def _lacking(outcome: Outcome) -> dict[str, str]:
-    """Return what is not served as it must be: soname → the same, with how many imports may be that library's."""
+    """Return what is not served as it must be: soname → the same, with how many imports can be that library's alone."""
     sonames = dict.fromkeys(issue.edge.soname for issue in outcome.issues if issue.kind != "shadowed")
-    counts = {soname: decision.wanted for soname, decision in outcome.substitutions.items()}
+    names = {soname: {*kept.lacking, *kept.serving} for soname, kept in outcome.substitutions.items()}
+    claims = Counter(name for several in names.values() for name in several)
+    counts = {soname: sum(claims[name] == 1 for name in several) for soname, several in names.items()}
     return {
         soname: f"{soname} ({pluralize(counts[soname], 'import')})" if counts.get(soname) else soname
         for soname in sonames

@@ -9,6 +9,7 @@ import pytest
 
 from relink.elf.patchelf import ElfEdit
 from relink.planning.resolve.decide import PlanDraft, decide
+from relink.providers.distribution import Distribution
 from tests.support.cc import cc
 from tests.unit.planning.resolve.scenes import Scene, call, codes, define
 
@@ -174,6 +175,18 @@ def test_the_libraries_are_of_one_release(scene: Scene) -> None:
     assert error.step is None
 
 
+def test_a_library_that_needs_the_other_runtime_is_in_no_set_with_this_one(scene: Scene) -> None:
+    """libMIOpen.so.1 is in both releases, by the table; this one was built for the newer runtime."""
+    hip(scene, "6")
+    hip(scene, "7")
+    scene.provide("lib/libMIOpen.so.1", ["libamdhip64.so.7"], define("miopenCreate"))
+    scene.member(MEMBER, [], call("hipMalloc", "miopenCreate"))
+    remedy = refused(scene.decide())
+    assert remedy.startswith(
+        "libMIOpen.so.1 with libamdhip64.so.7 of the prefix export all of them (libamdhip64.so.6 some"
+    )
+
+
 @pytest.mark.parametrize("named", [("libamdhip64.so.7",), ("libhiprtc.so.7", "libamdhip64.so.7")])
 def test_the_user_decides_between_two_releases(scene: Scene, named: tuple[str, ...]) -> None:
     hip(scene, "6", *RTC)
@@ -202,6 +215,28 @@ def test_libraries_of_two_providers_are_no_set(scene: Scene, tmp_path: Path) -> 
     context = scene.context()
     context = replace(context, providers=(*context.providers, *other.context().providers))
     assert edit_of(decide(context, scene.tables)).add == ()
+
+
+@pytest.mark.parametrize("others", [(), HIP])
+def test_a_library_of_the_release_that_no_prefix_has(scene: Scene, others: tuple[str, ...]) -> None:
+    """The table says whose the names are that nothing exports; the package of that library is the next step."""
+    hip(scene, "7")
+    (scene.prefix / ".info").mkdir()
+    (scene.prefix / ".info/version").write_text("7.2.4\n")
+    scene.member(MEMBER, [], call("miopenCreate", *others))
+    context = replace(scene.context(), distribution=Distribution("Debian", "debian"))
+    draft = decide(context, scene.tables)
+    remedy = refused(draft)
+    some = "libamdhip64.so.7 of the prefix exports 2 of 3 imports, and nothing there"
+    start = some if others else "nothing in the prefix exports"
+    assert remedy.startswith(f"{start} miopenCreate, which may be of libMIOpen.so.1 (table rocm): use a ROCm")
+    assert remedy.endswith("libMIOpen.so.1 is part of MIOpen; on Debian: apt install libmiopen1.")
+    (error,) = (item for item in draft.findings if item.level == "error")
+    assert error.step == "apt install libmiopen1"
+    scene.provide(
+        "lib/libMIOpen.so.1", source=define("miopenDestroy")
+    )  # of a release that has no such function
+    assert "may be of" not in refused(scene.decide())
 
 
 def test_a_preload_without_effect_is_told(scene: Scene) -> None:
