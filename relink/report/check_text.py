@@ -1,23 +1,67 @@
-"""What `relink check` prints: the answer, a line for each distribution that has something to say, and the command that mends."""
+"""What `relink check` has found, and prints: the answer, a line for each package with something to say, and the next command."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from relink.report.lines import Line
 from relink.report.text import findings_text
+from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from relink.planning.model.environment import EnvironmentCheck
-
-__all__ = ["check_text", "environment_verdict"]
+__all__ = ["Checked", "EnvironmentCheck", "check_text", "environment_verdict"]
 
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One distribution with native code.
+
+    :ivar text: what is to be said of it in one sentence.
+    :ivar relinked: whether relink has written it.
+    :ivar runtimes: the paths of the vendor's runtime that loading it maps.
+    :ivar needs: a file of it has a library of the vendor's as NEEDED.
+    :ivar mendable: not all of these are found, and it is the vendor's wheel: repair may help.
+    """
+
+    name: str
+    version: str
+    level: Level
+    text: str
+    relinked: bool = False
+    runtimes: tuple[str, ...] = ()
+    needs: bool = False
+    mendable: bool = False
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentCheck:
+    """What was found about an environment.
+
+    :ivar distributions: those with native code, by name.
+    :ivar findings: about several distributions together.
+    :ivar read: files that were read.
+    """
+
+    prefix: str
+    distributions: tuple[Checked, ...]
+    findings: tuple[Finding, ...] = ()
+    read: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is an error."""
+        levels = [checked.level for checked in self.distributions] + [found.level for found in self.findings]
+        return "error" not in levels
+
+    @property
+    def mendable(self) -> tuple[str, ...]:
+        """The names of the distributions that `relink repair` may help."""
+        return tuple(checked.name for checked in self.distributions if checked.mendable)
 
 
 def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:

@@ -28,7 +28,6 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.make.added_members import PLAN_MEMBER
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
-from relink.planning.model.environment import Checked, EnvironmentCheck
 from relink.planning.model.model import plain
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
@@ -39,6 +38,7 @@ from relink.planning.siblings import find_siblings
 from relink.providers.distribution import Distribution, read_distribution
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
+from relink.report.check_text import Checked, EnvironmentCheck
 from relink.system.errors import RelinkError, WheelError
 from relink.system.findings.model import Finding, Level, finding, select
 from relink.system.safe_open import map_file, open_regular, read_bytes
@@ -93,6 +93,7 @@ class _World:
     files: Files
     gpus: tuple[Wanted, ...]
     distribution: Distribution | None
+    has_cuda: bool
 
 
 @dataclass(slots=True)
@@ -118,7 +119,9 @@ def check_environment(
     target = find_target(python=environment.python)
     files = Files(target.sysroot)
     gpus = tuple(wanted_gpus(options.gpus) or seen_gpus())
-    world = _World(target, files, gpus, read_distribution(target.sysroot))
+    names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
+    has_cuda = any(name.startswith("nvidia_cu") for name in names)
+    world = _World(target, files, gpus, read_distribution(target.sysroot), has_cuda)
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, str] = {}
@@ -195,7 +198,8 @@ def _checked(
     """Return what is to be said of one distribution, and the sonames that it maps."""
     name = archive.name.distribution
     context = _context(archive, content, world)
-    if not content.damaged and _loads_alone(context):
+    if not content.damaged and (_loads_alone(context) or (context.profile.variants and world.has_cuda)):
+        # Which of several variants Python picks is CUDA's business where CUDA's own packages are installed.
         return Checked(canonicalize_name(name), archive.version, "info", "works"), {}
     siblings = find_siblings(archive, content.images, world.target, world.files)
     draft = decide(replace(context, siblings=siblings), content.tables, Tables(world.files, {}))
