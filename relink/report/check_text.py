@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from relink.report.lines import Line
+from relink.report.lines import NEXT, Line
 from relink.report.text import findings_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
@@ -101,6 +101,6 @@ def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
 
 def _next(check: EnvironmentCheck, repair: Sequence[str]) -> Iterator[Line]:
     if check.mendable:
-        yield Line(f"Next: {shlex.join(['relink', *repair])}")
+        yield Line(f"{NEXT}{shlex.join(['relink', *repair])}")
     elif not check.ok:
-        yield Line("Next: relink doctor")
+        yield Line(f"{NEXT}relink doctor")

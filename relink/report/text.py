@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from relink.report.lines import Grid, Line
+from relink.report.lines import NEXT, Grid, Line
 from relink.report.summary import Verdict, product_of, verdict, verified
 from relink.system.findings.causes import causes
 from relink.system.findings.model import RULES, Finding, Level, Rule
@@ -278,7 +278,7 @@ def verdict_text(summed: Verdict) -> list[Line]:
     """The verdict, and the next command."""
     lines = [Line(summed.text, style=_VERDICT_STYLE[summed.level])]
     if summed.step:
-        lines.append(Line(f"Next: {summed.step}"))
+        lines.append(Line(f"{NEXT}{summed.step}"))
     return lines
 
 
