@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import machine_name
+from relink.elf.symbols import SymbolTable
 from relink.gpu import Wanted, with_archives
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
@@ -28,6 +29,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.forwarders import plan_forwarders
 from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.served_parts import has_vendors, mapped_for
 from relink.planning.resolve.stubs import StubPlans, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
 from relink.planning.surroundings import (
@@ -48,7 +50,7 @@ from relink.providers.site_packages import (
     without_package,
 )
 from relink.system.errors import UsageError
-from relink.system.findings.model import Finding, finding, select
+from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
 from relink.wheel.archive import WheelArchive
@@ -198,7 +200,26 @@ def plan_links(
     context, tables = with_stubs(context, wheel.tables, stubs.stubs)
     forwarders = plan_forwarders(context, tables, options.forward, wheel.archive.name.distribution)
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
-    return added, decide(*with_stubs(context, tables, forwarders.stubs))
+    context, tables = with_stubs(context, tables, forwarders.stubs)
+    if not (context.layout.tree or added.stubs) and (alone := _left_alone(context, wheel, tables)):
+        return added, alone
+    return added, decide(context, tables)
+
+
+def _left_alone(context: ResolveContext, wheel: Wheel, tables: Mapping[str, SymbolTable]) -> PlanDraft | None:
+    """Return the draft of a wheel that has nothing to do with the vendor, as it is; None for another one, or one that fails so.
+
+    It has no link to the vendor's libraries or to what else a prefix alone has, no GPU code, and opens none of them.
+    """
+    own = context.vendor.is_own
+    names = (name for image in wheel.images.values() for name in image.needed)
+    if any(map(own, names)) or any(code.bundles or code.kpack for code in wheel.codes.values()):
+        return None
+    draft = decide(replace(context, providers=(), as_it_is=True), tables)
+    if has_errors(draft.findings) or any(own(edge.name) for edge in draft.opened):
+        return None
+    outcomes = draft.outcomes.values()
+    return None if any(has_vendors(context, mapped_for(outcome)) for outcome in outcomes) else draft
 
 
 def plan_wheel(
@@ -242,7 +263,10 @@ def plan_wheel(
         output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
     else:
-        findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
+        alone = (
+            f"needs no {vendor.product}: left as it is" if context.as_it_is else "every file loads as it is"
+        )
+        findings.append(finding("RLK507", archive.path.name, alone))
     sites = overlays(providers, layout, target, named=named)
     gpu = plan_gpus(
         context,

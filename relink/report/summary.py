@@ -123,6 +123,9 @@ def _loads(report: Report) -> str:
     changed = sum(file.changed for file in report.files)
     if not report.files:
         return "No ELF file in the wheel: nothing to relink"
+    alone = next((found.message for found in report.findings if found.code == "RLK507"), "")
+    if not changed and alone.startswith("needs no"):
+        return f"{alone[:1].upper()}{alone[1:]}"
     if not changed:
         return "Loads as it is: no file has to change"
     if report.output is None:

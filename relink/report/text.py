@@ -77,7 +77,7 @@ def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> li
             notes.append(f"no --prefix: found by {provider.found_by}")
         parts.append(f"{word} {release} in {provider.path}")
         parts.append(f" ({', '.join(notes)})" if notes else "")
-    parts.append(f", for glibc {report.target.glibc}")
+    parts.append(f"{', ' if parts else ''}for glibc {report.target.glibc}")
     if verbose:
         parts.append(f" ({report.target.interpreter})")
     name = " ".join(filter(None, (report.wheel.name, report.wheel.version)))

@@ -41,7 +41,7 @@ from relink.providers.profiles import profile_for
 from relink.report.check_text import Checked, EnvironmentCheck
 from relink.system.errors import RelinkError, WheelError
 from relink.system.findings.model import Finding, Level, finding, select
-from relink.system.safe_open import map_file, open_regular, read_bytes
+from relink.system.safe_open import map_file, read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated, join_with_and
 from relink.vendors.registry import VENDORS, vendor_of
@@ -71,11 +71,9 @@ class _InstalledFiles(WheelArchive):
         self.name = WheelName(name, Version("0"), self.version, "", "py3", "none", "any")
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield a file's content, from its beginning."""
+        """Yield a file's content: of a Python module, or METADATA."""
         try:
-            with os.fdopen(open_regular(self.path / name, root=str(self.path)), "rb") as file:
-                while data := file.read(1 << 20):
-                    yield data
+            yield read_bytes(self.path / name, _LARGEST, root=str(self.path))
         except OSError as error:
             raise_if_machine_fault(error, str(self.path / name))
             raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error

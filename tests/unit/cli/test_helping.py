@@ -20,6 +20,7 @@ from relink.cli import app
 from relink.gpu import table
 from relink.providers.profiles import shipped_profiles
 from relink.system.findings.model import RULES
+from tests.support.command import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 TOP: Any = typer.main.get_command(app)

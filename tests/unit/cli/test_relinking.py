@@ -157,7 +157,7 @@ def test_several_wheels(run: Run, works: Works, tmp_path: Path) -> None:
     table = out.splitlines()[-3:]
     assert table[0].split() == ["wheel", "verdict"]
     assert table[1].split(maxsplit=2) == ["demo", "1.0", "Loads; checked by ld.so for 1 file."]
-    assert table[2].endswith("Loads as it is: no file has to change.")
+    assert table[2].endswith("Needs no ROCm: left as it is.")
 
 
 @pytest.mark.parametrize(
