@@ -57,6 +57,7 @@ ELSEWHERE = {
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
 
 ACROSS = {
+    "test_todays_rocm": "the stand-ins of today's ROCm and torch: what they are made of",
     "cli/test_directories": "`relink DIR` as a command",
     "gpu/amd/test_hostile": "damaged device code through every reader",
     "hostile/test_elf_files": "damaged ELF files through the command line",
