@@ -247,7 +247,8 @@ def native_search_path(part: Part) -> str:
 
 def tarball(directory: Path, release: str, gpus: Sequence[str] = GPUS) -> Path:
     """Make what AMD's tarball of a release unpacks to: everything in one directory, and every place a release is written in."""
-    compile_parts(directory, release, search_path=native_search_path, kpack="../.kpack/rocm_@GFXARCH@.kpack")
+    kpack = None if release.startswith("7.2") else "../.kpack/rocm_@GFXARCH@.kpack"
+    compile_parts(directory, release, search_path=native_search_path, kpack=kpack)
     for gpu in gpus:
         write_device_files(directory, release, gpu)
     for relative, text in evidence(release).items():

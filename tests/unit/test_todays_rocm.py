@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from relink import Options, relink
+from relink.gpu.amd.side_files import find_side_files
+from relink.gpu.amd.target_id import parse_target_id
+from relink.vendors.rocm.facts import who_has
 from tests.support import therock, torch_wheels
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 
@@ -64,3 +68,34 @@ def test_a_native_installation_has_links_and_no_info(tmp_path: Path) -> None:
         [sys.executable, "-c", load, str(library)], capture_output=True, text=True, check=True
     )
     assert int(run.stdout) > 5
+
+
+def test_a_split_torch_needs_a_hip_that_reads_archives(tmp_path: Path) -> None:
+    (torch, *_) = torch_wheels.build(tmp_path / "torch", "split")
+    therock.tarball(tmp_path / "old", "7.2.4")
+    therock.tarball(tmp_path / "new", "10.0.0")
+
+    def refused(prefix: str) -> list[str]:
+        options = Options(prefixes=(str(tmp_path / prefix),), dry_run=True)
+        return [found.message for found in relink(torch, options).findings if found.code == "RLK405"]
+
+    (message,) = refused("old")
+    assert "libtorch_hip.so lie in kpack archives" in message
+    assert "it loads and has no kernels" in message
+    assert refused("new") == []
+
+
+def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path: Path) -> None:
+    therock.write_device_files(tmp_path, "10.1.0", "gfx1100")
+    states = {one.kind: one.state(parse_target_id("gfx1100")) for one in find_side_files(tmp_path)}
+    assert states["rocblas"] == "fallback"
+    (files,) = [one for one in find_side_files(tmp_path) if one.kind == "hipblaslt"]
+    assert [(str(one.target), one.index) for one in files.targets] == [("gfx1100", True)]
+
+
+def test_each_library_of_the_newest_release_belongs_to_a_component() -> None:
+    parts = [part.soname for part in therock.parts("10.1.0") if "sysdeps" not in part.stem]
+    assert [soname for soname in parts if who_has(soname) is None] == []
+    smi = who_has("libamd_smi.so.27")
+    assert smi is not None
+    assert "libamd_smi.so.27" in smi.of(7)

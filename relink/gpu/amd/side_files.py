@@ -23,8 +23,9 @@ __all__ = ["SideFiles", "SideTarget", "find_side_files", "miopen_processor", "si
 
 _MAX_FILES = 200_000
 _TENSILE = re.compile(
-    r"[_-](gfx[0-9a-f]+(?:-[0-9]+)*(?:-generic)?)((?:-(?:sramecc|xnack)[+-])*)\.(co|hsaco|dat|dat\.gz|yaml)\Z"
+    r"[_-](gfx[0-9a-f]+(?:-[0-9]+)*(?:-generic)?)((?:-(?:sramecc|xnack)[+-])*)\.(co|hsaco|dat|dat\.gz|dat\.zlib|yaml)\Z"
 )
+_OF_ONE_GPU = re.compile(r"gfx[0-9a-f]+(?:-strict)?")
 _AOTRITON = re.compile(r"amd-(gfx[0-9a-fx]+(?:-generic)?)(?:_mod\d+)?\Z", re.IGNORECASE)
 
 
@@ -202,6 +203,8 @@ def _names(directory: str, problems: list[str]) -> list[str]:
 def _tensile(directory: str, kind: str, version: str) -> SideFiles:
     problems: list[str] = []
     names = _names(directory, problems)
+    for name in [name for name in names if _OF_ONE_GPU.fullmatch(name)]:  # hipBLASLt since 10.0
+        names += _names(os.path.join(directory, name), problems)
     counts: dict[TargetId, dict[str, int]] = {}
     files = Counter(
         (found[1], found[2], _tensile_file(name, found, kind))
@@ -243,7 +246,7 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
 
 
 def _tensile_file(name: str, found: re.Match[str], kind: str) -> str:
-    if found[3] in ("dat", "dat.gz", "yaml"):
+    if found[3] in ("dat", "dat.gz", "dat.zlib", "yaml"):
         return "index" if name.startswith(("TensileLibrary_lazy_gfx", "TensileLibrary_gfx")) else "data"
     if name.startswith("extop_") or (kind == "hipblaslt" and name.startswith("Kernels.so")):
         return "data"  # helpers without a matrix product in them

@@ -301,6 +301,11 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> It
         wants = "it" if need.needed == "yes" else need.needed
         message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
         if need.verdict == "no":
+            if need.what == "kpack archives":
+                message = (
+                    f"the kernels of {by} lie in kpack archives, and this prefix's HIP does not read those (it is not "
+                    "linked to librocm_kpack): it loads and has no kernels, so the first one that is launched fails"
+                )
             chosen: Level = "warning" if facts.allow_gap else "error"
             if row.gpu is not None:
                 chosen = severity.of(row.gpu)
