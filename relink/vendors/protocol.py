@@ -60,9 +60,10 @@ class Component:
     :ivar name: what it calls itself.
     :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
     :ivar nix_names: what its store paths are called, where not by the last part of the attribute.
-    :ivar sonames: major of the release → sonames; the key ``any`` holds for every major.
+    :ivar sonames: major of the runtime's soname → sonames; the key ``any`` holds for every major.
     :ivar debian: soname → package; Debian names the package of a library by its soname.
     :ivar packages: family of distributions → package, where one name serves for every release.
+    :ivar newest: the newest major of the runtime's soname: later releases (ROCm 10) have it still.
     """
 
     name: str
@@ -71,12 +72,14 @@ class Component:
     debian: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     nix_names: tuple[str, ...] = ()
+    newest: int | None = None
 
     def of(self, major: int | None) -> tuple[str, ...]:
         """Return its sonames in releases of that major; those of every major where none is given."""
         if major is None:
             return tuple(soname for items in self.sonames.values() for soname in items)
-        return (*self.sonames.get("any", ()), *self.sonames.get(str(major), ()))
+        key = major if self.newest is None else min(major, self.newest)
+        return (*self.sonames.get("any", ()), *self.sonames.get(str(key), ()))
 
     def package(self, soname: str, family: str | None) -> str | None:
         """Return the package of a family of distributions that has a soname, or None where none is known."""

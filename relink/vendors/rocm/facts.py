@@ -63,6 +63,8 @@ def rocm_facts() -> _Facts:
     :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
     """
     data = read_document(shipped_directory("profiles") / "rocm/rocm.toml", "rocm/rocm", "table")
+    keys = {key for row in data.get("component", ()) for key in row["sonames"]} - {"any"}
+    newest = max(map(int, keys), default=None)
     return _Facts(
         tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
         tuple(
@@ -76,6 +78,7 @@ def rocm_facts() -> _Facts:
                 row.get("debian", {}),
                 {family: row[family] for family in ("fedora", "arch") if family in row},
                 tuple(row.get("nix_names", ())),
+                newest,
             )
             for row in data.get("component", ())
         ),
