@@ -57,6 +57,7 @@ ELSEWHERE = {
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
 
 ACROSS = {
+    "test_compare_facts": "what AMD's sources have and the tables of ROCm and GPUs lack: a script",
     "test_todays_rocm": "the stand-ins of today's ROCm and torch: what they are made of",
     "cli/test_directories": "`relink DIR` as a command",
     "gpu/amd/test_hostile": "damaged device code through every reader",
