@@ -20,6 +20,7 @@ from relink.cli import app
 from relink.gpu import table
 from relink.providers.profiles import shipped_profiles
 from relink.system.findings.model import RULES
+from tests.support.command import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 TOP: Any = typer.main.get_command(app)
@@ -79,6 +80,13 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
 def test_help_fits_a_narrow_terminal() -> None:
     for line in relink("run", "--help", COLUMNS="40").splitlines():
         assert len(line) <= 40, line
+
+
+def test_help_alone_is_no_error(run: Run) -> None:
+    """Without any argument the help is printed, and no empty message follows it."""
+    code, out, err = run()
+    assert (code, err) == (2, "")
+    assert "Usage: " in out
 
 
 # Completion
