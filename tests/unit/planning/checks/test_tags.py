@@ -183,6 +183,16 @@ def test_a_wheel_for_another_machine(run: Run, works: Works, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_loader_does_not_hide_a_wrong_python(run: Run, works: Works, tmp_path: Path) -> None:
+    """Who names a loader alone is told that the Python which runs relink does not install the wheel."""
+    wheel = works.wheel(tmp_path, {"demo/a.so": works.library}, tag=f"cp39-cp39-manylinux_2_34_{MACHINE}")
+    words = (wheel, "--prefix", works.prefix, "-o", tmp_path / "out")
+    code, out, _ = run(*words, "--interpreter", find_target().interpreter)
+    assert code == 0
+    assert "warning RLK520" in out
+    assert f"is tagged cp39-cp39, which {OWN.shown} does not install" in out
+
+
 def test_interpreter_alone(run: Run, works: Works, tmp_path: Path) -> None:
     """It is an information, and no part of the output: the same bytes come of any Python."""
     words = (works.small(tmp_path), "--prefix", works.prefix, "-v")
