@@ -145,9 +145,7 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown) -> None:
     from relink.cli.terminal import print_report, show
 
     if done.report is not None and (not shown.quiet or not done.report.ok):
-        print_report(
-            done.report, verbose=shown.verbose, quiet=shown.quiet, installed=done.installed is not None
-        )
+        print_report(done.report, verbose=shown.verbose, quiet=shown.quiet, installed=done.ok)
     if done.installed is None:
         show(f"{prefix} was not changed.")
         return

@@ -28,6 +28,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.forwarders import plan_forwarders
 from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.served_parts import needs_vendor
 from relink.planning.resolve.stubs import StubPlans, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
 from relink.planning.surroundings import (
@@ -48,7 +49,7 @@ from relink.providers.site_packages import (
     without_package,
 )
 from relink.system.errors import UsageError
-from relink.system.findings.model import Finding, finding, select
+from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
 from relink.wheel.archive import WheelArchive
@@ -221,6 +222,12 @@ def plan_wheel(
     facts = tuple(_provider_facts(provider, target.sysroot, context.vendor) for provider in providers)
     files = tuple(file for file in draft.files if file.path in wheel.images)
     findings = [*wheel.findings, *stubs.findings, *draft.findings]
+    settled = not (layout.tree or stubs.stubs or has_errors(findings)) and bool(files)
+    idle = settled and not needs_vendor(context, draft.outcomes.values(), wheel.codes)
+    if idle:  # no search path is made shorter in what has nothing to do with the libraries
+        files = tuple(file.left() for file in files)
+        text = f"no file links to a library of {context.vendor.product}, opens one or has code for its GPUs"
+        findings = [*wheel.findings, finding("RLK546", archive.path.name, text)]
     mapped = {file.path: [path for _, path in file.closure] for file in files}
     findings += stack_findings(archive, context, wheel.tables, mapped)
     siblings, layers = siblings_relied_on(files, providers, target)
@@ -241,7 +248,7 @@ def plan_wheel(
             platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
         output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
-    else:
+    elif not idle:
         findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
     sites = overlays(providers, layout, target, named=named)
     gpu = plan_gpus(

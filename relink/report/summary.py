@@ -123,6 +123,8 @@ def _loads(report: Report) -> str:
     if _is_done(report):
         return f"Already relinked for this {product_of(report)}: nothing was written"
     changed = sum(file.changed for file in report.files)
+    if any(reported.code == "RLK546" for reported in report.findings):
+        return f"Needs no {product_of(report)}: left as it is"
     if not report.files:
         return "No ELF file in the wheel: nothing to relink"
     if not changed:

@@ -20,6 +20,7 @@ from relink.planning.options import Options
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
 from relink.system.errors import UsageError
+from relink.system.findings.model import Finding
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
@@ -51,8 +52,10 @@ class InstallResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it was installed and could be imported."""
-        return self.installed is not None and not any(result.problem for result in self.imports)
+        """Whether it was installed and could be imported, or nothing had to change."""
+        if self.installed is None:
+            return self.report is not None and self.report.ok
+        return not any(result.problem for result in self.imports)
 
     @property
     def constraint(self) -> str | None:
@@ -142,13 +145,22 @@ def relinked_into(
     directory = options.output_directory if is_kept else place
     report = relink(wheel, replace(options, python=environment.python, output_directory=directory))
     if not report.ok:
-        return report, None
+        findings = tuple(_of_an_environment(reported) for reported in report.findings)
+        return replace(report, plan=replace(report.plan, findings=findings)), None
     if report.output is None:  # it is relinked for this environment already
         return report, wheel
     result = Path(report.output.path)
     if not is_kept:  # nobody can look for it where it was
         report = replace(report, output=replace(report.output, path=result.name))
     return report, result
+
+
+def _of_an_environment(reported: Finding) -> Finding:
+    """A finding without the advice to name another loader: an environment's Python brings its own."""
+    if not (reported.step or "").startswith("--interpreter "):
+        return reported
+    remedy = "Name a release of the libraries that was built for this system by --prefix: the Python has its own loader."
+    return replace(reported, step=None, remedy=remedy)
 
 
 def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:

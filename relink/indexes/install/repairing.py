@@ -55,7 +55,7 @@ def repair(
     content = frozenset() if installed.plan else _content(original, installed)
     with working_place() as place:
         report, result = relinked_into(place, original, environment, options)
-        if result is None:
+        if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
         if not installed.plan:
             try:

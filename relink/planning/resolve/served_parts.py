@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from relink.gpu import DeviceCode
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome
 from relink.providers.platform import is_platform_library
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = ["Mapped", "has_vendors", "left_out", "mapped_for", "variant_findings"]
+__all__ = ["Mapped", "has_vendors", "left_out", "mapped_for", "needs_vendor", "variant_findings"]
 
 _MOST_TOLD = 3  # variants that lack something
 Mapped: TypeAlias = Iterable[tuple[str, str]]
@@ -37,6 +38,24 @@ def mapped_for(outcome: Outcome) -> Mapped:
 def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
     """Whether a library of the vendor is mapped: it has the name of one, or a provider has it and not every Linux."""
     return any(_is_vendors(context, soname, path) for soname, path in mapped)
+
+
+def needs_vendor(
+    context: ResolveContext, outcomes: Iterable[Outcome], codes: Mapping[str, DeviceCode]
+) -> bool:
+    """Whether a wheel has to do with the vendor's libraries: it links to one, opens one, lacks a library, or has GPU code.
+
+    :param codes: the device code of its members.
+    """
+    opened = {name for names in context.opens.values() for name in names}
+    needed = {soname for image in context.images.values() for soname in image.needed}
+    asked = (*context.preload, *context.substitutes, *context.allow_missing)
+    return bool(
+        asked
+        or any(context.vendor.has(name) or context.vendor.is_own(name) for name in opened | needed)
+        or any(code.container != "none" for code in codes.values())
+        or any(outcome.closure.missing or has_vendors(context, mapped_for(outcome)) for outcome in outcomes)
+    )
 
 
 def _is_vendors(context: ResolveContext, soname: str, path: str) -> bool:

@@ -84,13 +84,13 @@ def test_relink_a_wheel(
     code, out, err = run(*word, *(options + wheel if options_first else wheel + options))
     assert (code, err) == (0, "")
     assert os.listdir(tmp_path / "out") == [OUTPUT]
-    answer, first, *_, verdict, word, last = out.splitlines()
+    answer, first, *_, verdict, following, last = out.splitlines()
     assert answer == f"demo 1.0: {verdict}"
     assert first.startswith(f"with ROCm 7.2.4 in {works.prefix} ($PREFIX), for glibc ")
     assert "PATH $PREFIX/lib" in out
     assert "info repaired: empty search path entries" in out
     assert verdict == "Loads; checked by ld.so for 3 files."
-    assert (word, last) == ("Next:", f"    pip install {tmp_path}/out/{OUTPUT}")
+    assert (following, last) == ("Next:", f"    pip install {tmp_path}/out/{OUTPUT}")
 
 
 def test_errors_are_told_and_nothing_is_written(run: Run, works: Works, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_several_wheels(run: Run, works: Works, tmp_path: Path) -> None:
     table = out.splitlines()[-3:]
     assert table[0].split() == ["wheel", "verdict"]
     assert table[1].split(maxsplit=2) == ["demo", "1.0", "Loads; checked by ld.so for 1 file."]
-    assert table[2].endswith("Loads as it is: no file has to change.")
+    assert table[2].endswith("Needs no ROCm: left as it is.")
 
 
 @pytest.mark.parametrize(

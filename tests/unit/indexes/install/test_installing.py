@@ -17,9 +17,10 @@ from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.installed import find_installed
 from relink.indexes.install.kept import keep_aside, put_back
 from relink.system.errors import UsageError
+from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
-from tests.support.works import TAG, Works
+from tests.support.works import TAG, VENDOR_PATH, Works, copy_glibc
 from tests.unit.indexes.install.conftest import pip_install, python_of, site_of, tree
 from tests.unit.runs.build_trees import snapshot
 
@@ -102,6 +103,48 @@ def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..
     (wheel,) = json.loads(out)["wheels"]
     assert (code, err, wheel["ok"], wheel["version"]) == (1, "", False, None)
     assert "RLK101" in [found["code"] for found in wheel["report"]["findings"]]
+
+
+def test_repair_leaves_alone_what_needs_no_rocm(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    idle = shared(tmp_path / "m" / "idle.so", "int p(void){return 1;}", flags=[VENDOR_PATH])
+    environment = make_environment()
+    make_wheel(index, {"demo/__init__.py": b"", "demo/idle.so": idle}, tag=TAG)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    code, out, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-2:] == ["Needs no ROCm: left as it is.", f"{environment} was not changed."]
+    assert tree(environment) == before
+
+
+def test_no_loader_is_advised_for_an_environment(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """`install` takes no --interpreter, and an environment's Python has its own loader."""
+    environment = make_environment()
+    prefix = tmp_path / "system"
+    copy_glibc(prefix / "lib", "libc.so.6")
+    newer = shared(
+        prefix / "lib" / "libhip.so.7",
+        'extern int later(void); __asm__(".symver later,later@GLIBC_2.99"); int hip(void){return later();}',
+        needed=[later(tmp_path)],
+    )
+    wheel = make_wheel(index, {"demo/__init__.py": b"", "demo/a.so": works.library}, tag=TAG)
+    words = (wheel, "--prefix", prefix, "--python", python_of(environment))
+    code, out, _ = run("install", *words)
+    assert (code, newer.exists(), "RLK301" in out) == (1, True, True), out
+    assert "--interpreter" not in out
+    assert "--interpreter" in run(*words, "-o", tmp_path / "out")[1]
+
+
+def later(directory: Path) -> Path:
+    """A library of the C library's soname that has a version of the future."""
+    script = directory / "later.map"
+    script.write_text("GLIBC_2.99 { later; };\n")
+    flags = [f"-Wl,--version-script={script}"]
+    return shared(directory / "later" / "libc.so.6", "int later(void){return 1;}", flags=flags)
 
 
 @pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
