@@ -223,7 +223,8 @@ def plan_wheel(
     files = tuple(file for file in draft.files if file.path in wheel.images)
     findings = [*wheel.findings, *stubs.findings, *draft.findings]
     settled = not (layout.tree or stubs.stubs or has_errors(findings)) and bool(files)
-    idle = settled and not needs_vendor(context, draft.outcomes.values(), wheel.codes)
+    has_code = any(code.container != "none" for code in wheel.codes.values())
+    idle = settled and not has_code and not needs_vendor(context, draft.outcomes.values())
     if idle:  # no search path is made shorter in what has nothing to do with the libraries
         files = tuple(file.left() for file in files)
         text = f"no file links to a library of {context.vendor.product}, opens one or has code for its GPUs"

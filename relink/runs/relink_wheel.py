@@ -138,7 +138,9 @@ def _planned(
     archive = wheel.archive
     if layout is None:  # who installs it compares the tags
         alone = target.python is None and target.sysroot == "/"
-        own = ask_python(sys.executable) if alone else None
+        # Its own loader was named: else another Python will load the result.
+        is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
+        own = ask_python(sys.executable) if is_own else None
         tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options), own=own)
         wheel = replace(wheel, findings=(*wheel.findings, *tags))
     return plan_wheel(wheel, target, providers, options, gpus, layout)

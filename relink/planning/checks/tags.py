@@ -81,7 +81,7 @@ def tag_findings(
     """Return what keeps the target's Python from installing a wheel.
 
     :param named: the user named the Python; otherwise it is the one that happens to run relink.
-    :param own: the Python that runs relink, where the target was named by its loader: most likely it is that of `pip install`.
+    :param own: the Python that runs relink, where the target was named by its loader: most likely that Python installs it.
     """
     machine = machine_name(target.header.machine)
     if not any(is_for(platform, machine) for platform in name.platform.split(".")):

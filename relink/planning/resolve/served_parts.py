@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from relink.gpu import DeviceCode
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome
 from relink.providers.platform import is_platform_library
@@ -40,20 +39,14 @@ def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
     return any(_is_vendors(context, soname, path) for soname, path in mapped)
 
 
-def needs_vendor(
-    context: ResolveContext, outcomes: Iterable[Outcome], codes: Mapping[str, DeviceCode]
-) -> bool:
-    """Whether a wheel has to do with the vendor's libraries: it links to one, opens one, lacks a library, or has GPU code.
-
-    :param codes: the device code of its members.
-    """
+def needs_vendor(context: ResolveContext, outcomes: Iterable[Outcome]) -> bool:
+    """Whether a wheel's links have to do with the vendor: it links to one of its libraries, opens one, or lacks a library."""
     opened = {name for names in context.opens.values() for name in names}
     needed = {soname for image in context.images.values() for soname in image.needed}
     asked = (*context.preload, *context.substitutes, *context.allow_missing)
     return bool(
         asked
         or any(context.vendor.has(name) or context.vendor.is_own(name) for name in opened | needed)
-        or any(code.container != "none" for code in codes.values())
         or any(outcome.closure.missing or has_vendors(context, mapped_for(outcome)) for outcome in outcomes)
     )
 
