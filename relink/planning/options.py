@@ -123,7 +123,7 @@ class Options:
             "The Python of the environment to change. Default: that of the active virtual environment.",
         ),
     ).field(None)
-    interpreter: str | None = Option(
+    interpreter: str | os.PathLike[str] | None = Option(  # noqa: RUF009 (a field)
         (*_TARGETS, "nix", "fetch"),
         RUN,
         "The loader (ld-linux) that will run the result, if it is another.",

@@ -48,7 +48,7 @@ from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
-from relink.system.findings.model import Finding, select
+from relink.system.findings.model import Finding, has_errors, select
 from relink.system.safe_open import read_text
 from relink.system.sandbox import find_sandbox, sandbox_findings
 from relink.system.sandbox.environment import DEMO, named_environment
@@ -77,6 +77,11 @@ class VerifiedWheel:
     target: TargetFacts
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error: what exit code 0 means."""
+        return not has_errors(self.findings)
 
 
 def verify_wheel(path: Path, options: Options) -> VerifiedWheel:

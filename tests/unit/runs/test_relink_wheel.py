@@ -528,7 +528,7 @@ def test_a_wheel_that_needs_no_rocm_is_left_alone(works: Works, tmp_path: Path) 
 
 def test_the_hosts_loader_by_its_path(works: Works, tmp_path: Path) -> None:
     interpreter = find_target().interpreter
-    report = relink(works.wheel(tmp_path), works.options(tmp_path / "out", interpreter=interpreter))
+    report = relink(works.wheel(tmp_path), works.options(tmp_path / "out", interpreter=Path(interpreter)))
     assert report.ok, report.findings
     assert report.target.python is None
     assert "RLK602" not in codes(report)
