@@ -89,6 +89,20 @@ def test_help_alone_is_no_error(run: Run) -> None:
     assert "Usage: " in out
 
 
+def test_brackets_in_help_are_shown() -> None:
+    """rich takes them for markup: `[rocm]` was gone."""
+    assert "its extra [rocm]." in relink("run", "--help", COLUMNS="300")
+    assert "in [tool.relink] of pyproject.toml" in relink("config", "--help", COLUMNS="300")
+
+
+def test_no_default_is_shown_that_does_not_hold() -> None:
+    """Without --output the wheels that install makes are removed: they do not go to the current directory."""
+    lines = relink("install", "--help", COLUMNS="300").splitlines()
+    (line,) = [line for line in lines if "--output" in line]
+    assert "Without it they are removed" in line
+    assert "default" not in line
+
+
 # Completion
 
 

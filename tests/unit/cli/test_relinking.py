@@ -25,7 +25,8 @@ from relink.system.findings.model import RULES
 from relink.system.shipped_files import load_schema
 from tests.support import forking
 from tests.support.command import Run
-from tests.support.works import OUTPUT, Works
+from tests.support.wheels import make_wheel
+from tests.support.works import OUTPUT, TAG, Works
 
 COMMANDS = tuple(
     command.name or getattr(command.callback, "__name__", "") for command in cli.app.registered_commands
@@ -104,6 +105,16 @@ def test_errors_are_told_and_nothing_is_written(run: Run, works: Works, tmp_path
         "Next: a prefix that has libnowhere.so.1 (--prefix DIR), then the same command",
     ]
     assert not (tmp_path / "out").exists()
+
+
+def test_quiet_says_whose_errors_they_are(run: Run, works: Works, tmp_path: Path) -> None:
+    files: dict[str, bytes | Path] = {"other/lost.so": works.lost}
+    other = make_wheel(tmp_path, files, name="other", tag=TAG)
+    vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
+    code, out, _ = run("-q", vendor, other, "--prefix", works.prefix, "-o", tmp_path / "out")
+    assert code == 1
+    answers = [line.partition(":")[0] for line in out.splitlines() if ": Cannot work yet: " in line]
+    assert answers == ["demo 1.0", "other 1.0"]
 
 
 def test_force(run: Run, works: Works, tmp_path: Path) -> None:
@@ -529,7 +540,7 @@ def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
     code, out, err = run(lost, "--prefix", works.prefix, "--quiet")
     assert (code, err) == (1, "")
     told = out.splitlines()
-    assert [line.split()[0] for line in told] == ["error", "→", "Cannot", "Next:"]
+    assert [line.split()[0] for line in told] == ["demo", "error", "→", "Cannot", "Next:"]
     assert "━" not in on_terminal(works.small(tmp_path), "--prefix", works.prefix, "--dry-run", "-q")
 
 
