@@ -5,6 +5,7 @@ Takes the path of a wheel and an :class:`~relink.indexes.install.environment.Tar
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +59,15 @@ class InstallResult:
         return not any(result.problem for result in self.imports)
 
     @property
+    def missing_modules(self) -> tuple[str, ...]:
+        """What the import test looked for in vain at the top of other distributions: numpy, say."""
+        own = {result.module for result in self.imports}
+        said = (
+            re.search(r"No module named '([A-Za-z_]\w*)", result.problem or "") for result in self.imports
+        )
+        return tuple(dict.fromkeys(match[1] for match in said if match and match[1] not in own))
+
+    @property
     def constraint(self) -> str | None:
         """The line of a constraints file that keeps an upgrade from replacing the relinked wheel."""
         if self.installed is None or self.installed.version.local is None:
@@ -85,8 +95,9 @@ def install_wheel(
     extras: str = "",
     offline: bool = False,
     import_test: bool = True,
+    dependencies: bool = True,
 ) -> InstallResult:
-    """Relink a wheel for an environment and install it there, with its dependencies; no error may be among the findings.
+    """Relink a wheel for an environment and install it there, with its `dependencies`; no error may be among the findings.
 
     :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
         unless it is the current directory.
@@ -104,9 +115,10 @@ def install_wheel(
         install_exactly(environment, result)
         hold_for_undo(original, environment, name.distribution)
         done = parse_wheel_name(result.name)
-        install_dependencies(
-            environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
-        )
+        if dependencies:
+            install_dependencies(
+                environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
+            )
         return InstallResult(report, done, tested(result, environment) if import_test else ())
 
 

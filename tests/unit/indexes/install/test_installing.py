@@ -119,6 +119,29 @@ def test_repair_leaves_alone_what_needs_no_rocm(
     assert tree(environment) == before
 
 
+def test_a_module_that_is_missing_is_what_comes_next(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    """The vendor's wheel would lack it as well: --undo does not help. With --no-deps nobody has looked for it."""
+    environment = make_environment()
+    wheel = make_wheel(
+        index,
+        {"demo/__init__.py": b"import helper", "demo/a.so": works.library},
+        tag=TAG,
+        requires=("helper",),
+    )
+    words = ("install", wheel, "--prefix", works.prefix, "--python", python_of(environment))
+    code, out, err = run(*words, "--no-deps")
+    assert (code, err) == (1, "")
+    told, command = out.splitlines()[-2:]
+    assert told.endswith("but cannot be imported. helper, which it imports, is not there. Next:")
+    assert command == f"    {python_of(environment)} -m pip install helper"
+    assert "--undo" not in out
+    make_wheel(index, {"helper.py": b"raise ValueError('no')"}, name="helper", tag="py3-none-any")
+    out = run(*words)[1]
+    assert out.splitlines()[-1] == f"    relink repair demo --undo --python {python_of(environment)}"
+
+
 def test_no_loader_is_advised_for_an_environment(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -199,7 +222,7 @@ def test_what_cannot_be_imported(
     code, out, _ = run(*words)
     assert code == 1
     assert "import demo: ModuleNotFoundError: No module named 'nosuch'" in out
-    assert "but cannot be imported. `relink repair demo --undo`" in out
+    assert "but cannot be imported. nosuch, which it imports, is not there." in out
     code, out, _ = run(*words, "--no-import-test")
     assert code == 0
     assert "; nothing was imported." in out
