@@ -154,6 +154,8 @@ def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
 
 def show_outcome(done: InstallResult, prefix: str, shown: Shown) -> None:
     """Print the report, what was installed, what came of the import test, and the line of a constraints file."""
+    from packaging.utils import canonicalize_name
+
     from relink.cli.terminal import print_report, show
     from relink.indexes.install.installers import has_pip
     from relink.report.text import command_line
@@ -171,16 +173,20 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown) -> None:
     if not done.ok:
         python = f"{prefix}/bin/python"
         if lacking := done.missing_modules:
-            told = f"{join_with_and(lacking)}, which it imports, {'is' if len(lacking) == 1 else 'are'} not there. Next:"
+            told = f"{join_with_and(lacking)}, which it imports, {'is' if len(lacking) == 1 else 'are'} not there."
             own = [python, "-m", "pip", "install"]
             words = [*(own if has_pip(python) else ["uv", "pip", "install", "--python", python]), *lacking]
+            # A module may be another package's than the one of its name: proposed is what the wheel requires.
+            if not {canonicalize_name(module) for module in lacking} <= {*done.requires}:
+                words = []
         else:
             told, words = (
                 "This puts the vendor's wheel back:",
                 ["relink", "repair", name, "--undo", "--python", python],
             )
         show(f"{name} {version} is installed in {prefix}, but cannot be imported. {told}")
-        show(command_line(shlex.join(words)))
+        if words:
+            show(command_line(shlex.join(words)))
         return
     verdict = f"{name} {version} is installed in {prefix}"
     if done.report is None:

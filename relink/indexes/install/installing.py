@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.importing import ImportResult, import_modules, modules_of
@@ -25,6 +27,7 @@ from relink.system.findings.model import Finding
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
+from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "install_exactly",
     "install_wheel",
     "relinked_into",
+    "required_by",
     "to_json",
 ]
 
@@ -44,12 +48,14 @@ class InstallResult:
 
     :ivar report: of relinking it; None where the original was put back.
     :ivar installed: the name of the wheel that is installed now; None where nothing was changed.
+    :ivar requires: the distributions that the wheel's metadata names, canonical.
     :ivar imports: empty where the import test was not wanted, or there is nothing to import.
     """
 
     report: Report | None
     installed: WheelName | None
     imports: tuple[ImportResult, ...] = ()
+    requires: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -119,7 +125,8 @@ def install_wheel(
             install_dependencies(
                 environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
             )
-        return InstallResult(report, done, tested(result, environment) if import_test else ())
+        imports = tested(result, environment) if import_test else ()
+        return InstallResult(report, done, imports, required_by(result))
 
 
 def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> None:
@@ -137,6 +144,14 @@ def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> 
         raise UsageError(
             f"{now.name} {now.version} is installed, but {kept.path.name} cannot be kept for --undo ({error.strerror})"
         ) from error
+
+
+def required_by(wheel: Path) -> tuple[str, ...]:
+    """Return the canonical names of the distributions that a wheel requires, those of its extras included."""
+    with WheelArchive(wheel) as archive:
+        texts = read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist
+    names = (re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII) for text in texts)
+    return tuple(canonicalize_name(match[0]) for match in names if match)
 
 
 def tested(wheel: Path, environment: TargetEnvironment) -> tuple[ImportResult, ...]:

@@ -17,6 +17,7 @@ from relink.indexes.install.installing import (
     hold_for_undo,
     install_exactly,
     relinked_into,
+    required_by,
     tested,
 )
 from relink.indexes.install.kept import keep_aside, put_back
@@ -67,9 +68,8 @@ def repair(
                 ) from error
         install_exactly(environment, result)
         hold_for_undo(original, environment, installed.name)
-        return InstallResult(
-            report, parse_wheel_name(result.name), tested(result, environment) if import_test else ()
-        )
+        imports = tested(result, environment) if import_test else ()
+        return InstallResult(report, parse_wheel_name(result.name), imports, required_by(result))
 
 
 def undo(

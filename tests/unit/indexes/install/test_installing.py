@@ -134,7 +134,7 @@ def test_a_module_that_is_missing_is_what_comes_next(
     code, out, err = run(*words, "--no-deps")
     assert (code, err) == (1, "")
     told, command = out.splitlines()[-2:]
-    assert told.endswith("but cannot be imported. helper, which it imports, is not there. Next:")
+    assert told.endswith("but cannot be imported. helper, which it imports, is not there.")
     assert command == f"    {python_of(environment)} -m pip install helper"
     assert "--undo" not in out
     make_wheel(index, {"helper.py": b"raise ValueError('no')"}, name="helper", tag="py3-none-any")
@@ -222,7 +222,7 @@ def test_what_cannot_be_imported(
     code, out, _ = run(*words)
     assert code == 1
     assert "import demo: ModuleNotFoundError: No module named 'nosuch'" in out
-    assert "but cannot be imported. nosuch, which it imports, is not there." in out
+    assert out.splitlines()[-1].endswith("but cannot be imported. nosuch, which it imports, is not there.")
     code, out, _ = run(*words, "--no-import-test")
     assert code == 0
     assert "; nothing was imported." in out
