@@ -58,6 +58,7 @@ class _WithDefault(TyperGroup):
             for name in (*parameter.opts, *parameter.secondary_opts)
         }
         ctx.meta[WORDS] = tuple(args)
+        args = args or ["--help"]
         if args and args[0] not in own | set(self.commands):
             wrong = None if ctx.resilient_parsing else unknown_word(args[0], self.commands)
             if wrong is not None:  # a shell that completes a line is told nothing
@@ -90,7 +91,6 @@ app = typer.Typer(
     name="relink",
     cls=_WithDefault,
     help="Relink AMD's prebuilt ROCm wheels against the ROCm you have. `relink WHEEL --prefix DIR` is the main command.",
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -33,7 +33,7 @@ class Shown:
     """
 
     output_format: OutputFormat | None = Option(  # noqa: RUF009 (a field)
-        ("run", "diff", "verify", "inspect"),
+        ("run", "diff", "verify", "inspect", "check"),
         SHOWN,
         "How findings are printed: for people, as JSON, as SARIF 2.1.0, or as workflow commands of GitHub Actions. "
         "Default: text.",
@@ -42,7 +42,8 @@ class Shown:
     ).field(None)
     as_json: bool = Option(
         (
-            *("run", "install", "repair", "diff", "verify", "inspect", "fetch", "isa", "doctor", "config"),
+            *("run", "install", "repair", "check", "diff", "verify", "inspect", "fetch", "isa", "doctor"),
+            "config",
             *("index build", "index check", "index diff"),
         ),
         SHOWN,
@@ -50,11 +51,11 @@ class Shown:
         ("--json",),
     ).field(False)
     verbose: bool = Option(
-        ("run", "install", "repair", "diff", "nix"),
+        ("run", "install", "repair", "check", "diff", "nix"),
         SHOWN,
         "Every NEEDED with its evidence, and all findings.",
         ("--verbose", "-v"),
-        instead={"diff": "Every difference, however many."},
+        instead={"diff": "Every difference, however many.", "check": "Every distribution, and all findings."},
     ).field(False)
     quiet: bool = Option(
         ("run", "install", "repair", "index build"),

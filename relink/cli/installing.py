@@ -18,6 +18,7 @@ from relink.cli.formats import Shown
 from relink.cli.options import GivenWheel, NoImportTest, Offline, takes_options
 from relink.planning.option_fields import RUN
 from relink.planning.options import Options
+from relink.system.errors import RelinkError, UsageError
 from relink.system.text import join_with_and
 
 if TYPE_CHECKING:
@@ -89,13 +90,63 @@ def install(
 
 
 @app.command()
+@takes_options("check")
+def check(
+    environment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[ENV]", help="A virtual environment. Default: that of --python, or the active one."
+        ),
+    ] = None,
+    *,
+    options: Options,
+    shown: Shown,
+) -> None:
+    """Say which packages of an environment do not work with their libraries and your GPU, and what to type.
+
+    Every distribution with native code is looked at as the environment's own Python would load it; nothing of it runs. `relink
+    doctor` looks at the machine: driver, permissions, and the ROCm that is installed. Exit code 1: something does not work.
+    Example: relink check venv --gpu 'RX 7900 XTX'
+    """
+    from relink.cli.formats import OutputFormat, print_results
+    from relink.cli.terminal import show
+    from relink.indexes.install import checking
+    from relink.indexes.install.environment import find_environment
+    from relink.report.check_text import check_text
+    from relink.report.formats import WheelResult
+
+    python = str(environment / "bin" / "python") if environment is not None else options.python
+    found = checking.check_environment(find_environment(python, os.environ, changed=False), options)
+    chosen = shown.chosen_format()
+    if chosen is OutputFormat.text:
+        again = ["repair", "--all", *(["--python", python] if python else [])]
+        again += [word for prefix in options.prefixes for word in ("--prefix", prefix)]
+        show(*check_text(found, again, verbose=shown.verbose))
+    else:
+        findings = tuple(reported for one in found.distributions for reported in one.findings)
+        print_results(
+            chosen, [WheelResult(found.prefix, None, (*findings, *found.findings), checking.to_json(found))]
+        )
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
 @takes_options("repair")
 def repair(
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="NAME", help="An installed distribution."),
-    ],
+    ] = None,
     *,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="All that `relink check` finds not to load; with --undo all that relink has repaired.",
+            rich_help_panel=RUN,
+        ),
+    ] = False,
     undo: Annotated[
         bool,
         typer.Option(
@@ -115,27 +166,54 @@ def repair(
     That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
+    from relink.cli.terminal import say, show
     from relink.indexes.install import repairing
     from relink.indexes.install.environment import find_environment
 
+    if every == (name is not None) or (every and wheel is not None):
+        raise UsageError("name one installed distribution, or pass --all (without --wheel) for all of them")
     environment = find_environment(options.python, os.environ)
-    if undo:
-        done = repairing.undo(name, environment, wheel=wheel, offline=offline)
-    else:
-        done = repairing.repair(
-            name,
-            environment,
-            installing_into(environment, options),
-            wheel=wheel,
-            offline=offline,
-            import_test=not no_import_test,
-        )
+    names = [name] if name is not None else _all_of(environment, options, undo=undo)
+    outcomes: list[InstallResult] = []
+    failures: list[RelinkError] = []
+    for one in names:
+        try:
+            if undo:
+                done = repairing.undo(one, environment, wheel=wheel, offline=offline)
+            else:
+                done = repairing.repair(
+                    one,
+                    environment,
+                    installing_into(environment, options),
+                    wheel=wheel,
+                    offline=offline,
+                    import_test=not no_import_test,
+                )
+        except RelinkError as error:  # each is as it was, or done: the others are done all the same
+            if name is not None:
+                raise
+            failures.append(type(error)(f"{one}: {error.message}", error.issues))
+            continue
+        outcomes.append(done)
+        if not shown.as_json:
+            show_outcome(done, str(environment.prefix), shown)
     if shown.as_json:
-        print_outcomes([done], str(environment.prefix))
-    else:
-        show_outcome(done, str(environment.prefix), shown)
-    if not done.ok:
-        raise typer.Exit(1)
+        print_outcomes(outcomes, str(environment.prefix))
+    elif not names:
+        what = "has been repaired" if undo else "has to be repaired"
+        show(f"Nothing in {environment.prefix} {what}.")
+    for failure in failures:
+        say(failure)
+    if failures or not all(done.ok for done in outcomes):
+        raise typer.Exit(2 if failures else 1)
+
+
+def _all_of(environment: TargetEnvironment, options: Options, *, undo: bool) -> list[str]:
+    """Return the names of what `relink check` finds mendable, or of what relink has repaired."""
+    from relink.indexes.install.checking import check_environment
+
+    found = check_environment(environment, replace(options, select=(), ignore=()))
+    return [one.name for one in found.distributions if (one.relinked if undo else one.mendable)]
 
 
 def installing_into(environment: TargetEnvironment, options: Options) -> Options:

@@ -73,13 +73,16 @@ class Options:
     """
 
     prefixes: Sequence[str] = Option(
-        (*_RESOLVES, "doctor"),
+        (*_RESOLVES, "doctor", "check"),
         LINK,
         "A ROCm to link to, or an environment with pip's; repeatable. Default: $ROCM_PATH, that of the Python, or the one "
         "in /opt, ld.so.cache or /usr.",
         ("--prefix",),
         "DIR",
-        instead={"diff": "Relink OLD for this ROCm, and compare NEW with that; repeatable."},
+        instead={
+            "diff": "Relink OLD for this ROCm, and compare NEW with that; repeatable.",
+            "check": "The ROCm that the printed command relinks for; repeatable.",
+        },
         setting="prefix",
     ).field(())
     nix_closures: Sequence[str] = Option(
@@ -114,14 +117,15 @@ class Options:
         "VENV",
     ).field(None)
     python: str | None = Option(
-        (*_TARGETS, *_INSTALLS, "nix", "fetch"),
+        (*_TARGETS, *_INSTALLS, "nix", "fetch", "check"),
         RUN,
         "The Python that will load the result. Default: the active environment's, or this one.",
         metavar="PATH",
         instead=dict.fromkeys(
             _INSTALLS,
             "The Python of the environment to change. Default: that of the active virtual environment.",
-        ),
+        )
+        | {"check": "The Python of the environment. Default: that of the active virtual environment."},
     ).field(None)
     interpreter: str | os.PathLike[str] | None = Option(  # noqa: RUF009 (a field)
         (*_TARGETS, "nix", "fetch"),
@@ -199,7 +203,7 @@ class Options:
         decides=True,
     ).field(None)
     gpus: Sequence[str] = Option(
-        (*_PLANS, "isa"),
+        (*_PLANS, "isa", "check"),
         GPUS,
         "A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         ("--gpu",),
@@ -295,7 +299,7 @@ class Options:
         completion="rule_codes",
     ).field(())
     ignore: Sequence[str] = Option(
-        (*_PLANS, "verify"),
+        (*_PLANS, "verify", "check"),
         SHOWN,
         "No findings of this code or subject, errors included; repeatable.",
         metavar="GLOB",

@@ -200,6 +200,9 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
             name,
             f"{len(unhashed)} of {len(archive.members)} files have no hash, {unhashed[0]} for one",
         )
+    if hexadecimal := [issue for issue in issues if issue.kind is RecordKind.HEX_HASH]:
+        text = f"{pluralize(len(hexadecimal), 'file')}, {_told(hexadecimal[0])}"
+        yield finding("RLK502", name, text, level="warning")
     stale = [_told(issue) for issue in issues if issue.kind is RecordKind.STALE]
     if stale:
         lines = pluralize(len(stale), "line")
@@ -209,7 +212,7 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
         remedy = "Nothing: a RECORD that relink writes lists the files as they are, and pip installs the wheel as it is."
         yield finding("RLK502", name, text, remedy, level="warning")
     for issue in issues:
-        if issue.kind not in (RecordKind.NO_HASH, RecordKind.STALE):
+        if issue.kind not in (RecordKind.NO_HASH, RecordKind.HEX_HASH, RecordKind.STALE):
             yield finding("RLK502", name, _told(issue), level=issue.level)
     for issue_text in check_metadata(
         read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name

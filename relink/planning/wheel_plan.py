@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import machine_name
+from relink.elf.symbols import SymbolTable
 from relink.gpu import Wanted, with_archives
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
@@ -28,7 +29,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.forwarders import plan_forwarders
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.served_parts import needs_vendor
+from relink.planning.resolve.served_parts import has_vendors, mapped_for
 from relink.planning.resolve.stubs import StubPlans, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
 from relink.planning.surroundings import (
@@ -199,7 +200,26 @@ def plan_links(
     context, tables = with_stubs(context, wheel.tables, stubs.stubs)
     forwarders = plan_forwarders(context, tables, options.forward, wheel.archive.name.distribution)
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
-    return added, decide(*with_stubs(context, tables, forwarders.stubs))
+    context, tables = with_stubs(context, tables, forwarders.stubs)
+    if not (context.layout.tree or added.stubs) and (alone := _left_alone(context, wheel, tables)):
+        return added, alone
+    return added, decide(context, tables)
+
+
+def _left_alone(context: ResolveContext, wheel: Wheel, tables: Mapping[str, SymbolTable]) -> PlanDraft | None:
+    """Return the draft of a wheel that has nothing to do with the vendor, as it is; None for another one, or one that fails so.
+
+    It has no link to the vendor's libraries or to what else a prefix alone has, no GPU code, and opens none of them.
+    """
+    own = context.vendor.is_own
+    names = (name for image in wheel.images.values() for name in image.needed)
+    if any(map(own, names)) or any(code.bundles or code.kpack for code in wheel.codes.values()):
+        return None
+    draft = decide(replace(context, providers=(), as_it_is=True), tables)
+    if has_errors(draft.findings) or any(own(edge.name) for edge in draft.opened):
+        return None
+    outcomes = draft.outcomes.values()
+    return None if any(has_vendors(context, mapped_for(outcome)) for outcome in outcomes) else draft
 
 
 def plan_wheel(
@@ -222,13 +242,6 @@ def plan_wheel(
     facts = tuple(_provider_facts(provider, target.sysroot, context.vendor) for provider in providers)
     files = tuple(file for file in draft.files if file.path in wheel.images)
     findings = [*wheel.findings, *stubs.findings, *draft.findings]
-    settled = not (layout.tree or stubs.stubs or has_errors(findings)) and bool(files)
-    has_code = any(code.container != "none" for code in wheel.codes.values())
-    idle = settled and not has_code and not needs_vendor(context, draft.outcomes.values())
-    if idle:  # no search path is made shorter in what has nothing to do with the libraries
-        files = tuple(file.left() for file in files)
-        text = f"no file links to a library of {context.vendor.product}, opens one or has code for its GPUs"
-        findings = [*wheel.findings, finding("RLK546", archive.path.name, text)]
     mapped = {file.path: [path for _, path in file.closure] for file in files}
     findings += stack_findings(archive, context, wheel.tables, mapped)
     siblings, layers = siblings_relied_on(files, providers, target)
@@ -249,8 +262,11 @@ def plan_wheel(
             platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
         output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
-    elif not idle:
-        findings.append(finding("RLK507", archive.path.name, "every file loads as it is"))
+    else:
+        alone = (
+            f"needs no {vendor.product}: left as it is" if context.as_it_is else "every file loads as it is"
+        )
+        findings.append(finding("RLK507", archive.path.name, alone))
     sites = overlays(providers, layout, target, named=named)
     gpu = plan_gpus(
         context,

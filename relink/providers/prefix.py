@@ -38,6 +38,7 @@ __all__ = [
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
+_BESIDE = re.compile(r"[^/]*-\d+\.\d+", re.DOTALL)
 MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
 NIX_STORE = "nix-store"
@@ -274,6 +275,8 @@ def open_prefix(path: str, target: Target) -> Provider:
             f"--prefix {path}: {scan.closed[0]} may not be read by this user (Permission denied); run relink as one who may"
         )
     for child in below:
+        if _BESIDE.fullmatch(child):
+            continue  # another release: what /opt/rocm/lib leads to must not be joined by /opt/rocm/core-7.14/lib
         if reason := why_not_searched(child):
             scan.skipped.append(Skipped(posixpath.join(shown, child), f"its path has {reason}"))
             continue

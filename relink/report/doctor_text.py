@@ -29,7 +29,8 @@ def doctor_text(diagnosis: Diagnosis) -> list[Line]:
         lines.append(Line(f"  {node.path}: {state}{group}", style="" if node.accessible else "red"))
     for prefix in diagnosis.prefixes:
         lines += _prefix(prefix)
-    return [*lines, Line(), *findings_text(diagnosis.findings, verbose=True)]
+    ending = Line("The packages of an environment: relink check")
+    return [*lines, Line(), *findings_text(diagnosis.findings, verbose=True), ending]
 
 
 def _prefix(prefix: PrefixHealth) -> Iterator[Line]:

@@ -21,8 +21,10 @@ from rich.tree import Tree
 
 from relink.system.text import escaped
 
-__all__ = ["Grid", "Line", "Part", "Tree", "branch", "folded", "show"]
+__all__ = ["NEXT", "Grid", "Line", "Part", "Tree", "branch", "folded", "show"]
 
+NEXT = "Next: "
+"""What a line begins with that says what to type or to do."""
 _INDENT = 2
 _WIDE = 1 << 16  # columns of a pipe: no path is longer (PATH_MAX is 4096), so rich wraps nothing
 
@@ -75,14 +77,17 @@ def branch(*parts: str | tuple[str, str]) -> Tree:
 def show(console: Console, *parts: Part) -> None:
     """Print `parts` below each other; long lines are folded on a terminal only, so that a pipe gets whole lines.
 
-    A line is folded between words: a path stays whole, to be copied, also where it is longer than the terminal is wide.
+    A line is folded between words: a path stays whole, to be copied, also where it is longer than the terminal is wide. A line
+    with the next command is not folded: the terminal wraps it without a line feed, and what is copied can be pasted.
 
     :raises TypeError: a part is of a kind in which nothing is escaped.
     """
     safe = [_safe(part) for part in parts]
     if console.is_terminal:
         for part in safe:
-            if isinstance(part, Line):
+            if isinstance(part, Line) and part.plain.startswith(NEXT):
+                console.print(part, soft_wrap=True)
+            elif isinstance(part, Line):
                 for fold in folded(part, console.width):
                     console.print(fold, soft_wrap=True)
             elif isinstance(part, Tree):

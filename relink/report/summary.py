@@ -123,10 +123,11 @@ def _loads(report: Report) -> str:
     if _is_done(report):
         return f"Already relinked for this {product_of(report)}: nothing was written"
     changed = sum(file.changed for file in report.files)
-    if any(reported.code == "RLK546" for reported in report.findings):
-        return f"Needs no {product_of(report)}: left as it is"
     if not report.files:
         return "No ELF file in the wheel: nothing to relink"
+    alone = next((found.message for found in report.findings if found.code == "RLK507"), "")
+    if not changed and alone.startswith("needs no"):
+        return f"{alone[:1].upper()}{alone[1:]}"
     if not changed:
         return "Loads as it is: no file has to change"
     if report.output is None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from relink.report.lines import Grid, Line
+from relink.report.lines import NEXT, Grid, Line
 from relink.report.summary import Verdict, product_of, verdict, verified
 from relink.system.findings.causes import causes
 from relink.system.findings.model import RULES, Finding, Level, Rule
@@ -78,7 +78,7 @@ def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> li
             notes.append(f"no --prefix: found by {provider.found_by}")
         parts.append(f"{word} {release} in {provider.path}")
         parts.append(f" ({', '.join(notes)})" if notes else "")
-    parts.append(f", for glibc {report.target.glibc}")
+    parts.append(f"{', ' if parts else ''}for glibc {report.target.glibc}")
     if verbose:
         parts.append(f" ({report.target.interpreter})")
     name = " ".join(filter(None, (report.wheel.name, report.wheel.version)))
@@ -280,7 +280,7 @@ def verdict_text(summed: Verdict) -> list[Line]:
     lines = [Line(summed.text, style=_VERDICT_STYLE[summed.level])]
     if summed.step is None:
         return lines
-    rest, word = summed.step, "Next: "
+    rest, word = summed.step, NEXT
     for command in summed.commands:
         before, named, after = rest.partition(command)
         if told := f"{word}{before if named else rest}".strip(" ,;"):

@@ -57,6 +57,7 @@ class RecordKind(StrEnum):
 
     NO_HASH = "no-hash"
     WEAK_HASH = "weak-hash"
+    HEX_HASH = "hex-hash"
     MALFORMED = "malformed"
     DUPLICATE = "duplicate"
     SIZE_MISMATCH = "size-mismatch"
@@ -68,7 +69,10 @@ class RecordKind(StrEnum):
 
 #: RECORD is written anew, so what is only missing or weak does no harm in the output.
 _WARNINGS: Final = frozenset(
-    {RecordKind.NO_HASH, RecordKind.WEAK_HASH, RecordKind.SIGNATURE_LISTED, RecordKind.STALE}
+    {
+        *(RecordKind.NO_HASH, RecordKind.WEAK_HASH, RecordKind.HEX_HASH),
+        *(RecordKind.SIGNATURE_LISTED, RecordKind.STALE),
+    }
 )
 
 _LINES: Final = 1_000_000
@@ -118,6 +122,8 @@ def _parse_hash(field: str) -> tuple[str | None, bytes | None]:
     algorithm = algorithm.lower()
     if not equals or algorithm not in _STRONG | _WEAK:
         raise ValueError(f"{field!r} is not a hash that relink knows")
+    if _is_hex(algorithm, text):
+        return algorithm, bytes.fromhex(text)
     # b64decode takes the plain alphabet along with the URL-safe one.
     if not _BASE64.fullmatch(text):
         raise ValueError(f"{text!r} is not URL-safe base64")
@@ -128,6 +134,12 @@ def _parse_hash(field: str) -> tuple[str | None, bytes | None]:
     if len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
         raise ValueError(f"{text!r} has the wrong length for {algorithm}")
     return algorithm, digest
+
+
+def _is_hex(algorithm: str, text: str) -> bool:
+    """Whether a digest is in hexadecimal, as the splitter of AMD's wheels writes it: no base64 of a digest is as long."""
+    size = hashlib.new(algorithm, usedforsecurity=False).digest_size
+    return len(text) == 2 * size and re.fullmatch(r"[0-9a-fA-F]+", text) is not None
 
 
 def _parse_row(row: list[str]) -> RecordEntry:
@@ -169,6 +181,10 @@ def parse_record(data: bytes, most: int = _LINES) -> tuple[tuple[RecordEntry, ..
                 raise WheelError(f"RECORD has more than {most} lines")
             try:
                 entries.append(_parse_row(row))
+                algorithm, _, digest = row[1].partition("=")
+                if algorithm and _is_hex(algorithm.lower(), digest):
+                    told = "has a hash in hexadecimal, where the format has base64"
+                    issues.append(RecordIssue(RecordKind.HEX_HASH, row[0], told))
             except ValueError as error:
                 message = f"line {rows.line_num}: {error}"
                 issues.append(RecordIssue(RecordKind.MALFORMED, row[0], message))

@@ -59,6 +59,8 @@ def parse_code_object(header: bytes | memoryview) -> CodeObject | None:
             features = [(name, on) for name, on in states if on is not None]
         elif abi == 1:  # v3: one bit a feature, on or not
             features = [(name, True) for name, bit in (("sramecc", 0x200), ("xnack", 0x100)) if flags & bit]
+        if not table().features(processor):
+            features = []  # no feature is to be chosen: ROCr drops the bits (gfx12.5, whose replay is always on)
         target = TargetId(processor, tuple(features))
     return CodeObject(
         os=_OSABI.get(data[7], f"os abi {data[7]}"),

@@ -17,7 +17,6 @@ from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import sort_key
 from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_definitions
-from relink.system.safe_open import read_start
 from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Capability", "capability_of", "find_runtime"]
@@ -41,6 +40,8 @@ class Capability:
     :ivar comgr_api: newest version definition of comgr, (2, 8) say.
     :ivar ccob: newest version of compressed bundles that can be read, 0 for none.
     :ivar code_object: newest code object version.
+    :ivar rocm: the release of ROCm, which has a version of its own from 10.0 on; the caller knows it.
+    :ivar kpack: HIP reads kpack archives: it NEEDs librocm_kpack.
     :ivar agents: processors that the HSA runtime has trap handlers for.
     :ivar jit: targets that comgr has device libraries for.
     """
@@ -77,9 +78,7 @@ class Capability:
         }
 
 
-def find_runtime(
-    directories: Iterable[str | os.PathLike[str]], *, hip: str = "libamdhip64.so", prefix: str | None = None
-) -> Capability:
+def find_runtime(directories: Iterable[str | os.PathLike[str]], *, hip: str = "libamdhip64.so") -> Capability:
     """Find the three libraries in `directories`, in that order, and read them.
 
     `hip` is the soname that the wheel needs (``libamdhip64.so.7``), since several may lie side by side; without a
@@ -98,7 +97,6 @@ def find_runtime(
         comgr=_newest(folders, comgr_name),
         hsa=_newest(folders, "libhsa-runtime64.so"),
         directories=folders,
-        prefix=prefix,
     )
 
 
@@ -108,13 +106,12 @@ def capability_of(
     comgr: str | None,
     hsa: str | None,
     directories: Iterable[str] = (),
-    prefix: str | None = None,
 ) -> Capability:
     """Read what these libraries can do. `directories` are where comgr's own NEEDED are looked for (libLLVM, libclang-cpp).
 
     Never raises: a library that is absent or cannot be read leaves its answers unknown, with a problem.
     """
-    facts: dict[str, Any] = {"rocm": _rocm_version(prefix)}
+    facts: dict[str, Any] = {}
     problems: list[str] = []
     paths = {"libamdhip64": hip, "libamd_comgr": comgr, "libhsa-runtime64": hsa}
     for name, path in paths.items():
@@ -164,12 +161,11 @@ def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
         facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
     elif versions:
         facts["hip"] = versions[-1]
-    found = _literals(source, _constants(source, elf), (b"gfx11-generic", b"amdgcnspirv", b"HIPK", b"kpack"))
-    if not found & {b"HIPK", b"kpack"}:  # the former may be an operand of an instruction
-        found |= _literals(source, _constants(source, elf, code=True), (b"HIPK",))
+    found = _literals(source, _constants(source, elf), (b"gfx11-generic", b"amdgcnspirv"))
     facts["hip_generic"] = b"gfx11-generic" in found
     facts["hip_spirv"] = b"amdgcnspirv" in found
-    facts["kpack"] = bool(found & {b"HIPK", b"kpack"})
+    # CLR compares the magic HIPK and logs about kpack also where it was built without it, and then fails at the first kernel.
+    facts["kpack"] = any(name.startswith("librocm_kpack.so") for name in strings_at(source, elf, 1))
     return facts
 
 
@@ -219,18 +215,14 @@ def _read_hsa(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
     return {"hsa_generic": generic, "agents": tuple(sorted(names, key=sort_key))}
 
 
-def _constants(source: ByteSource, elf: HostElf | None, *, code: bool = False) -> list[range]:
-    """Return where a library's constants, and the names that it imports, lie; all of it where there are no sections.
-
-    :param code: where the constants in its code lie.
-    """
+def _constants(source: ByteSource, elf: HostElf | None) -> list[range]:
+    """Return where a library's constants, and the names that it imports, lie; all of it where there are no sections."""
     if elf is None or not elf.sections:
         return [range(source.size)]
-    wanted = _ALLOC | _EXEC if code else _ALLOC
     return [
         range(section.offset, section.offset + section.file_size)
         for section in elf.sections
-        if section.flags & (_ALLOC | _EXEC | _WRITE) == wanted and section.type in (_PROGBITS, _STRTAB)
+        if section.flags & (_ALLOC | _EXEC | _WRITE) == _ALLOC and section.type in (_PROGBITS, _STRTAB)
     ]
 
 
@@ -292,26 +284,6 @@ def _newest(directories: list[str], name: str) -> str | None:
             best = max(named, key=lambda n: [int(part) for part in n.partition(".so")[2].split(".") if part])
             return os.path.join(directory, best)
     return None
-
-
-def _rocm_version(prefix: str | None) -> str:
-    """Return ``<prefix>/.info/version``, which AMD's and Nix's packages have, else what hip_version.h says, else ""."""
-    if prefix is None:
-        return ""
-    try:
-        text = read_start(os.path.join(prefix, ".info", "version"), 64).decode("utf-8", "replace").strip()
-        if re.match(r"\d+\.\d+", text):
-            return text
-    except OSError as error:
-        raise_if_machine_fault(error)
-    try:
-        header = os.path.join(prefix, "include", "hip", "hip_version.h")
-        text = read_start(header, 65536).decode("utf-8", "replace")
-    except OSError as error:
-        raise_if_machine_fault(error)
-        return ""
-    parts = [re.search(rf"#define\s+HIP_VERSION_{name}\s+(\d+)", text) for name in ("MAJOR", "MINOR")]
-    return ".".join(part[1] for part in parts if part) if all(parts) else ""
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -58,9 +58,12 @@ class TargetEnvironment:
         return (self.prefix / "conda-meta").is_dir()
 
 
-def find_environment(python: str | None, environment: Mapping[str, str]) -> TargetEnvironment:
+def find_environment(
+    python: str | None, environment: Mapping[str, str], *, changed: bool = True
+) -> TargetEnvironment:
     """Return the environment of `python`, or the active one ($VIRTUAL_ENV).
 
+    :param changed: it will be changed: then nobody else may keep it.
     :raises UsageError: none is named, or another program keeps it (PEP 668).
     :raises TargetError: its Python cannot be asked.
     """
@@ -71,12 +74,12 @@ def find_environment(python: str | None, environment: Mapping[str, str]) -> Targ
         )
     said = _ask(named)
     prefix, stdlib = Path(said["prefix"]), Path(said["stdlib"])
-    if said["prefix"] == said["base"] and (stdlib / "EXTERNALLY-MANAGED").exists():
+    if changed and said["prefix"] == said["base"] and (stdlib / "EXTERNALLY-MANAGED").exists():
         raise UsageError(
             f"{named} is managed by the system's package manager (PEP 668), and relink installs nothing there; make a virtual "
             f"environment: {named} -m venv DIR, then pass --python DIR/bin/python"
         )
-    for mark, tool in _TOOLS.items():
+    for mark, tool in _TOOLS.items() if changed else ():
         if (prefix / mark).exists():
             raise UsageError(
                 f"{named} is of an environment that {tool} has made for a tool of its own, and relink installs nothing "

@@ -139,9 +139,7 @@ def runtime_capability(providers: Sequence[Provider], hip: str = _HIP, sysroot: 
     if path:  # comgr and the HSA runtime in the same directory were built with this HIP runtime
         directories.insert(0, posixpath.dirname(path))
     host_directories = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
-    capability = find_runtime(host_directories, hip=hip, prefix=host_path(first.path, sysroot))
-    if capability.rocm:
-        return capability
+    capability = find_runtime(host_directories, hip=hip)
     release = release_of(first, sysroot)
     return replace(capability, rocm=release.release) if release else capability
 

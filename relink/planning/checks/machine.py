@@ -41,6 +41,7 @@ _EFFECTS = {
     "ROCBLAS_TENSILE_LIBPATH": "rocBLAS takes its kernels from there and aborts if they are of another version",
     "HIPBLASLT_TENSILE_LIBPATH": "hipBLASLt takes its kernels from there",
     "ROCM_KPACK_PATH": "kpack archives are taken from there",
+    "ROCM_KPACK_PATH_PREFIX": "kpack archives are looked for there first",
     "ROCM_KPACK_DISABLE": "code in kpack archives is not loaded",
     "HIP_VISIBLE_DEVICES": "HIP sees only these devices",
     "ROCR_VISIBLE_DEVICES": "the HSA runtime sees only these devices",

@@ -108,22 +108,6 @@ class FilePlan:
             versions=self.versions,
         )
 
-    def left(self) -> FilePlan:
-        """Return the plan of a file that stays as it is."""
-        rpath, interpreter = self.rpath, self.interpreter
-        return replace(
-            self,
-            strategy="nothing",
-            needed=tuple(
-                replace(entry, action="keep", soname_after=entry.soname)
-                for entry in self.needed
-                if entry.action != "add"
-            ),
-            rpath=replace(rpath, after=rpath.before, kind_after=rpath.kind_before),
-            interpreter=replace(interpreter, after=interpreter.before),
-            versions=(),
-        )
-
     @property
     def changed(self) -> bool:
         """Whether the member's bytes will change."""

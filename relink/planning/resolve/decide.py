@@ -97,7 +97,7 @@ def decide(
     for member in _leaves_first(context.images):
         try:
             outcome = prover.find_outcome(member)
-            if member not in added:  # what relink writes is whole
+            if member not in added and not context.as_it_is:  # what relink writes is whole
                 outcome = with_known_preloads(prover, member, with_forgotten_needed(prover, member, outcome))
             outcomes[member] = outcome
             loaded += len(outcome.closure.scope)

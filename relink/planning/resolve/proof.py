@@ -92,6 +92,8 @@ class Prover:
     def find_outcome(self, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
         outcome = find_strategy(self.context, member)
+        if self.context.as_it_is:
+            return outcome
         required_edit = ElfEdit()
         substitutions: dict[str, SubstitutionDecision] = {}
         missing = {

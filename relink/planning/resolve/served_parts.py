@@ -17,7 +17,7 @@ from relink.providers.platform import is_platform_library
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = ["Mapped", "has_vendors", "left_out", "mapped_for", "needs_vendor", "variant_findings"]
+__all__ = ["Mapped", "has_vendors", "left_out", "mapped_for", "variant_findings"]
 
 _MOST_TOLD = 3  # variants that lack something
 Mapped: TypeAlias = Iterable[tuple[str, str]]
@@ -37,18 +37,6 @@ def mapped_for(outcome: Outcome) -> Mapped:
 def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
     """Whether a library of the vendor is mapped: it has the name of one, or a provider has it and not every Linux."""
     return any(_is_vendors(context, soname, path) for soname, path in mapped)
-
-
-def needs_vendor(context: ResolveContext, outcomes: Iterable[Outcome]) -> bool:
-    """Whether a wheel's links have to do with the vendor: it links to one of its libraries, opens one, or lacks a library."""
-    opened = {name for names in context.opens.values() for name in names}
-    needed = {soname for image in context.images.values() for soname in image.needed}
-    asked = (*context.preload, *context.substitutes, *context.allow_missing)
-    return bool(
-        asked
-        or any(context.vendor.has(name) or context.vendor.is_own(name) for name in opened | needed)
-        or any(outcome.closure.missing or has_vendors(context, mapped_for(outcome)) for outcome in outcomes)
-    )
 
 
 def _is_vendors(context: ResolveContext, soname: str, path: str) -> bool:

@@ -112,6 +112,8 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
     image = context.images[member]
     required_edit = required_edit or ElfEdit()
     nothing = _attempt(context, member, image, "nothing", required_edit)
+    if context.as_it_is:
+        return nothing
     interpreter = context.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
     forwarded = opened_in_wheel(context, member)

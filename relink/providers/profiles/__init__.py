@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -236,7 +237,12 @@ def shipped_profiles() -> dict[str, Profile]:
 
     :raises UsageError: one is damaged.
     """
-    found = (read_profile(path) for path in sorted(shipped_directory("profiles").glob("packages/*.toml")))
+    return dict(_profiles_in(shipped_directory("profiles")))
+
+
+@functools.cache
+def _profiles_in(directory: Path) -> dict[str, Profile]:
+    found = (read_profile(path) for path in sorted(directory.glob("packages/*.toml")))
     return {profile.name: profile for profile in found}
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "dlopens_of",
     "has",
     "optional_library",
+    "release_of_hip",
     "rocm_facts",
     "same_abi",
     "who_has",
@@ -51,6 +52,8 @@ class _Facts:
     copies: Mapping[str, SystemCopy] = field(default_factory=dict)
     stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
     texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
+    same_until: tuple[int, ...] = ()  # up to this version HIP and ROCm have one
+    releases: Mapping[tuple[int, ...], str] = field(default_factory=dict)  # HIP's version → ROCm's, above it
 
 
 @functools.cache
@@ -93,7 +96,19 @@ def rocm_facts() -> _Facts:
             for row in data.get("stub", ())
         },
         {name: kind for kind, names in data.get("text", {}).items() for name in names},
+        _numbers(data["hip"]["same_until"]),
+        {_numbers(hip): release for hip, release in data["hip"]["releases"].items()},
     )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def release_of_hip(hip: tuple[int, int]) -> str | None:
+    """Return the release of ROCm that came with a version of HIP, ``10.0`` for (7, 15), or None where the table has none."""
+    facts = rocm_facts()
+    return f"{hip[0]}.{hip[1]}" if hip <= facts.same_until else facts.releases.get(hip)
 
 
 def components() -> tuple[Component, ...]:

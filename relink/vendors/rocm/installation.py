@@ -1,7 +1,9 @@
 """An installation of ROCm: which release a provider holds.
 
 Takes a :class:`~relink.providers.prefix.Provider`; gives a :class:`~relink.vendors.protocol.Release`, or None. No document of
-AMD's says where a release is recorded, and packages differ, so several files are read, the most exact first.
+AMD's says where a release is recorded, and packages differ, so several files are read, the most exact first: ``.info/version``,
+headers, TheRock's manifest, a distribution's changelog, names. Since ROCm 10.0 HIP has a version of its own, 7.15, so it comes
+last, through a table, and the evidence says that the release is inferred.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 import posixpath
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relink.loader.seen_files import resolve_inside
@@ -19,6 +21,7 @@ from relink.providers.prefix import InstalledPackage, Provider
 from relink.system.safe_open import read_start
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
+from relink.vendors.rocm.facts import release_of_hip
 
 __all__ = ["release_of"]
 
@@ -31,14 +34,31 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     if provider.packages:
         return Release(*_of_package(provider.packages[0]))
     root = _Root(provider.path, sysroot)
+    real = _real_root(provider, sysroot)
     return (
         _from_info(root)
+        or (_from_info(real, f"{real.path}/") if real else None)
         or _from_rocm_header(root)
+        or _from_manifest(root)
         or _from_changelog(root)
-        or _from_library_names(provider.libraries, sysroot)
+        or _from_name(provider, sysroot, "librocm-core.so.", _CORE_NAME)
+        or _from_name(provider, sysroot, _HIP, _OLD_HIP_NAME)
+        or _from_directory(root, real)
+        or _from_packages(root, real)
+        or _from_hip_names(provider, sysroot)
         or _from_hip_header(root)
         or (_from_store_path(provider.libraries) if provider.kind == NIX_STORE else None)
     )
+
+
+_CORE_NAME = re.compile(r"librocm-core\.so\.\d{1,9}\.\d{1,9}\.(?P<packed>\d{5,6})(?:-\S+)?")
+_OLD_HIP_NAME = re.compile(
+    r"libamdhip64\.so\.(?P<series>\d{1,9}\.\d{1,9})\.(?P<packed>\d{5,6})(?:-\S+)?"
+)  # AMD's, up to 6.x
+_HIP = "libamdhip64.so."
+_HIP_NAME = re.compile(r"libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.\d{1,9}(?:-\S+)?")
+_CORE_DIRECTORY = re.compile(r"core-(?:asan-)?(\d{1,9}\.\d{1,9})")
+_PACKAGE = re.compile(r"(amdrocm-[a-z-]+?(\d{1,9}\.\d{1,9}))(?:-gfx[a-z0-9-]+)?\.list")
 
 
 def _of_package(package: InstalledPackage) -> tuple[str, str]:
@@ -75,9 +95,9 @@ class _Root:
             return []
 
 
-def _from_info(root: _Root) -> Release | None:
+def _from_info(root: _Root, shown: str = "") -> Release | None:
     match = re.match(r"\s*(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(".info/version"))
-    return Release(match[1], ".info/version") if match else None
+    return Release(match[1], f"{shown}.info/version") if match else None
 
 
 def _from_rocm_header(root: _Root) -> Release | None:
@@ -100,29 +120,79 @@ def _from_changelog(root: _Root) -> Release | None:
     return None
 
 
-def _from_library_names(libraries: Mapping[str, Sequence[str]], sysroot: str) -> Release | None:
-    """``libamdhip64.so.6.2.60204`` is ROCm 6.2.4; ``libamdhip64.so.7.2.53211`` only tells 7.2 and a build number."""
-    best: tuple[tuple[int, ...], Release] | None = None
-    for soname, paths in libraries.items():
-        if not soname.startswith("libamdhip64.so."):
-            continue
-        name = posixpath.basename(os.path.realpath(resolve_inside(sysroot, paths[0])))
-        match = re.fullmatch(r"libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-\S+)?", name)
-        if not match:
-            continue
-        major, minor, build = (int(part) for part in match.groups())
-        encoded = build // 10000 == major and build // 100 % 100 == minor
-        release = f"{major}.{minor}.{build % 100}" if encoded else f"{major}.{minor}"
-        key = tuple(int(part) for part in release.split("."))
-        if best is None or key > best[0]:
-            best = (key, Release(release, name))
-    return best[1] if best else None
+def _real_root(provider: Provider, sysroot: str) -> _Root | None:
+    """The prefix that the runtime really lies in, where links lead to another one: ``/opt/rocm/lib`` is ``core-10.1/lib``."""
+    path = next((paths[0] for name, paths in provider.libraries.items() if name.startswith(_HIP)), None)
+    if path is None:
+        return None
+    real = posixpath.dirname(os.path.realpath(resolve_inside(sysroot, posixpath.dirname(path))))
+    outside = sysroot.rstrip("/")
+    seen = real.removeprefix(outside) if real.startswith(f"{outside}/") else real
+    return _Root(seen, sysroot) if seen != posixpath.normpath(provider.path) else None
+
+
+def _from_manifest(root: _Root) -> Release | None:
+    """TheRock writes it since 7.13 (build_tools/generate_therock_manifest.py)."""
+    name = "share/therock/therock_manifest.json"
+    match = re.search(r'"rocm_(?:package_)?version"\s*:\s*"(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)', root.head(name))
+    return Release(match[1], name) if match else None
+
+
+def _real_names(provider: Provider, sysroot: str, start: str) -> Iterator[str]:
+    for soname, paths in provider.libraries.items():
+        if soname.startswith(start):
+            yield posixpath.basename(os.path.realpath(resolve_inside(sysroot, paths[0])))
+
+
+def _from_name(provider: Provider, sysroot: str, start: str, pattern: re.Pattern[str]) -> Release | None:
+    """``librocm-core.so.1.0.71300`` is ROCm 7.13.0, ``libamdhip64.so.6.2.60204`` is 6.2.4; of several the newest counts."""
+    found: list[tuple[tuple[int, int, int], str]] = []
+    for name in _real_names(provider, sysroot, start):
+        if match := pattern.fullmatch(name):
+            packed = int(match["packed"])
+            numbers = packed // 10000, packed // 100 % 100, packed % 100
+            if match.groupdict().get("series", f"{numbers[0]}.{numbers[1]}") == f"{numbers[0]}.{numbers[1]}":
+                found.append((numbers, name))
+    return Release(".".join(map(str, max(found)[0])), max(found)[1]) if found else None
+
+
+def _from_directory(*roots: _Root | None) -> Release | None:
+    """``/opt/rocm/core-10.1``, where AMD's packages lie side by side since 7.14."""
+    names = [posixpath.basename(root.path.rstrip("/")) for root in roots if root]
+    match = next(filter(None, map(_CORE_DIRECTORY.fullmatch, names)), None)
+    return Release(match[1], match[0]) if match else None
+
+
+def _from_packages(*roots: _Root | None) -> Release | None:
+    """``amdrocm-runtime10.1`` of dpkg, where the packages of one release alone are installed; they lie in /opt/rocm."""
+    root = next((root for root in roots if root and root.path.startswith("/opt/rocm")), None)
+    names = _Root("/var/lib/dpkg", root.sysroot).names("info") if root else []
+    matches = [match for name in names if (match := _PACKAGE.fullmatch(name))]
+    first = min((match[1] for match in matches), default="")
+    series = {match[2] for match in matches}
+    return Release(series.pop(), f"package {first}") if len(series) == 1 else None
+
+
+def _from_hip_names(provider: Provider, sysroot: str) -> Release | None:
+    """``libamdhip64.so.7.2.53211`` only tells HIP 7.2 and a build number."""
+    found = [
+        ((int(match[1]), int(match[2])), name)
+        for name in _real_names(provider, sysroot, _HIP)
+        if (match := _HIP_NAME.fullmatch(name))
+    ]
+    return _inferred(*max(found)) if found else None
+
+
+def _inferred(hip: tuple[int, int], evidence: str) -> Release | None:
+    release = release_of_hip(hip)
+    return Release(release, f"{evidence}, inferred from HIP {hip[0]}.{hip[1]}") if release else None
 
 
 def _from_hip_header(root: _Root) -> Release | None:
     name = "include/hip/hip_version.h"  # its third number is a build, not ROCm's
     numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
-    return Release(numbers, name) if numbers else None
+    major, _, minor = numbers.partition(".")
+    return _inferred((int(major), int(minor)), name) if numbers else None
 
 
 def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:

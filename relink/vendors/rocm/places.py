@@ -1,4 +1,4 @@
-"""Where a ROCm lies when the user names none: ``$ROCM_PATH``, ``/opt/rocm*``, ld.so.cache, ``/usr``.
+"""Where a ROCm lies when the user names none: ``$ROCM_PATH``, ``/opt/rocm*`` and ``/opt/rocm/core-*``, ld.so.cache, ``/usr``.
 
 Takes a target and environment variables; gives prefixes. Directories and the cache are read. No program is run: ``hipconfig``
 would be one of a ROCm that nobody has chosen yet.
@@ -26,6 +26,8 @@ from relink.vendors.rocm.sdk_packages import find_site
 __all__ = ["choose_place", "find_places", "prefix_of_libraries"]
 
 _RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")  # what every ROCm has and nothing else does
+
+_CORE = re.compile(r"core-.*\d+\.\d+")
 
 
 def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, ...]:
@@ -93,6 +95,10 @@ def _usual(target: Target) -> Iterator[Place]:
     for name in sorted(_names("/opt", target)):
         if name.startswith("rocm"):
             yield Place(f"/opt/{name}", "/opt")
+    # AMD's packages since 7.14: each release in a directory of its own, and links to the one that update-alternatives chose.
+    for name in sorted(_names("/opt/rocm", target)):
+        if _CORE.fullmatch(name):
+            yield Place(f"/opt/rocm/{name}", "/opt/rocm")
     if target.cache is not None:
         header = target.header
         for soname in sorted(filter(_RUNTIME.fullmatch, target.cache.entries)):

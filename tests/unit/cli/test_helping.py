@@ -202,3 +202,9 @@ def test_groff_finds_nothing_odd_in_the_manual() -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", run.stdout)
     assert "--allow-missing GLOB" in shown
     assert "relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl" in shown
+
+
+def test_relink_alone_prints_its_help(run: Run) -> None:
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    assert "Usage: relink [OPTIONS] COMMAND" in out

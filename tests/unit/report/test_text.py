@@ -382,6 +382,12 @@ def test_lines_wrap_on_a_terminal_only() -> None:
     assert shown() == ""
 
 
+def test_the_next_command_is_one_line_on_a_terminal_too() -> None:
+    """What is copied from a terminal can be pasted: rich puts no line feed into it."""
+    step = "Next: relink 'my wheel.whl' --prefix /opt/rocm-7.2.4 --interpreter /opt/rocm-7.2.4/lib/ld.so"
+    assert shown(Line(step), terminal=True).splitlines() == [step]
+
+
 def test_nothing_is_taken_for_markup() -> None:
     table = Grid()
     table.add_column("[red]head")

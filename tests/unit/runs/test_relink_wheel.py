@@ -41,7 +41,6 @@ from relink.planning.resolve import substitution
 from relink.planning.resolve.version_moves import VersionMoves
 from relink.planning.wheel_plan import open_providers, plan_wheel
 from relink.report.model import Report
-from relink.report.summary import verdict
 from relink.system.errors import RelinkError, SandboxError, UsageError, WheelError
 from relink.system.sandbox import Sandbox
 from relink.wheel.archive import WheelArchive
@@ -511,19 +510,6 @@ def test_a_python_by_its_path(pair: tuple[Path, Path], works: Works, tmp_path: P
     assert report.output.sha256 == sha256(pair[1])
     with pytest.raises(RelinkError, match=r"--python .*nothing: cannot be run"):
         relink(pair[0], works.options(tmp_path / "out", python=str(tmp_path / "nothing")))
-
-
-def test_a_wheel_that_needs_no_rocm_is_left_alone(works: Works, tmp_path: Path) -> None:
-    """Its search path is its maker's: the same bytes under the same name, and no new version."""
-    idle = shared(tmp_path / "m" / "idle.so", "int p(void){return 1;}", flags=[VENDOR_PATH])
-    wheel = works.wheel(tmp_path, {"demo/idle.so": idle})
-    report = relink(wheel, works.options(tmp_path / "out"))
-    assert report.ok
-    assert verdict(report).text == "Needs no ROCm: left as it is."
-    assert "RLK546" in codes(report)
-    assert (tmp_path / "out" / wheel.name).read_bytes() == wheel.read_bytes()
-    both = works.wheel(tmp_path / "both", {"demo/idle.so": idle, "demo/a.so": works.library})
-    assert "RLK546" not in codes(relink(both, works.options(tmp_path / "out")))
 
 
 def test_the_hosts_loader_by_its_path(works: Works, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def kinds(record: bytes, tmp_path: Path) -> list[tuple[RecordKind, str]]:
 
 
 GOOD = f"demo_pkg/a.py,sha256={B64},{len(DATA)}\n{DIST_INFO}/RECORD,,\n".encode()
+HEX = hashlib.sha256(DATA).hexdigest()
 MD5 = base64.urlsafe_b64encode(hashlib.md5(DATA, usedforsecurity=False).digest()).rstrip(b"=").decode()
 
 
@@ -53,6 +54,7 @@ MD5 = base64.urlsafe_b64encode(hashlib.md5(DATA, usedforsecurity=False).digest()
         (GOOD.replace(b"\n", b"\r\n"), None),
         (GOOD.replace(f"sha256={B64}".encode(), b""), RecordKind.NO_HASH),
         (GOOD.replace(f"sha256={B64}".encode(), f"md5={MD5}".encode()), RecordKind.WEAK_HASH),
+        (GOOD.replace(f"sha256={B64}".encode(), f"sha256={HEX}".encode()), RecordKind.HEX_HASH),
         (GOOD.replace(b",6\n", b",7\n"), RecordKind.SIZE_MISMATCH),
         (GOOD.replace(b",6\n", b",\n"), None),
         (GOOD + GOOD.splitlines()[0], RecordKind.DUPLICATE),
@@ -188,3 +190,11 @@ def test_new_hashes_of_some_files() -> None:
         + b"last.so,%b" % line
     )
     assert with_new_hashes(data, {}) == data
+
+
+def test_a_hash_in_hexadecimal_is_compared_and_told_as_a_warning() -> None:
+    """AMD's splitter of wheels writes it: RECORD is written anew, so the wheel can be used."""
+    (entry,), (issue,) = parse_record(f"a.py,sha256={HEX},{len(DATA)}\n".encode())
+    assert entry.digest == hashlib.sha256(DATA).digest()
+    assert (issue.kind, issue.level) == (RecordKind.HEX_HASH, "warning")
+    assert entry.hash_field == "sha256=" + B64

@@ -118,7 +118,7 @@ def _variants(
             if not sonames:
                 text = "left as it is: it imports what nothing in its closure exports"
             yield left_out(context, member, text, sonames)
-    if not context.providers:
+    if not (context.providers or context.as_it_is):
         return
     nearest = _nearest(context, [*filter(context.profile.is_variant, unserved)], outcomes, lacking)
     texts = [

@@ -21,6 +21,9 @@ from tests.unit.gpu.amd.build import code_object
         (0x540, "gfx940"),
         (0x54B, "gfx941"),
         (0x549, "gfx1250"),
+        (0x749, "gfx1250"),  # xnack+ in the flags: replay is always on, and ROCr drops it
+        (0x5EB, "gfx1250-strict"),
+        (0x0100075B, "gfx12-5-generic"),
         (0x01000054, "gfx11-generic"),
         (0x0100065F, "gfx9-4-generic:xnack-"),
     ],

@@ -71,9 +71,9 @@ def prefix(tmp_path: Path) -> Path:
 
 
 def test_a_whole_runtime(prefix: Path) -> None:
-    found = find_runtime([prefix / "absent", prefix / "lib"], hip="libamdhip64.so.7", prefix=str(prefix))
+    found = find_runtime([prefix / "absent", prefix / "lib"], hip="libamdhip64.so.7")
     assert found.problems == ()
-    assert (found.hip, found.hip_build, found.rocm) == ((7, 2), "7.2.53211", "7.2.4-12345")
+    assert (found.hip, found.hip_build) == ((7, 2), "7.2.53211")
     assert (found.comgr_api, found.ccob, found.code_object) == ((3, 1), 3, 6)
     assert (found.generic, found.spirv, found.kpack) == (True, True, False)
     assert found.agents == ("gfx90a", "gfx1030", "gfx1100")
@@ -156,37 +156,36 @@ def test_code_objects_by_the_version_of_hip(tmp_path: Path, version: str, expect
 
 
 def test_the_version_definitions_serve_where_the_name_does_not(tmp_path: Path) -> None:
-    hip = lib(tmp_path / "libamdhip64.so", "kpack", versions="hip_4.2,hip_6.10,hip_6.9")
+    hip = lib(tmp_path / "libamdhip64.so", versions="hip_4.2,hip_6.10,hip_6.9")
     found = capability_of(hip=str(hip), comgr=None, hsa=None)
-    assert (found.hip, found.kpack, found.to_json()["hip"]) == ((6, 10), True, "6.10")
+    assert (found.hip, found.to_json()["hip"]) == ((6, 10), "6.10")
 
 
 def test_constants_are_looked_for_in_what_is_read_only_and_everywhere_without_sections(
     tmp_path: Path,
 ) -> None:
-    path = shared(tmp_path / "libamdhip64.so.7", "int f(unsigned magic) { return magic == 0x4B504948; }")
-    assert capability_of(hip=str(path), comgr=None, hsa=None).kpack
-    path = lib(tmp_path / "libamdhip64.so.6", "gfx11-generic", data=b"HIPK")
+    path = lib(tmp_path / "libamdhip64.so.6", "gfx11-generic", data=b"amdgcnspirv")
     hsa = lib(tmp_path / "libhsa-runtime64.so.1", "gfx11-generic")
     found = capability_of(hip=str(path), comgr=None, hsa=str(hsa))
-    assert (found.generic, found.kpack) == (True, False)  # what is written to is no constant
+    assert (found.generic, found.spirv) == (True, False)  # what is written to is no constant
     for file in (path, hsa):
         data = bytearray(file.read_bytes())
         data[40:48] = bytes(8)  # e_shoff
         data[58:64] = bytes(6)  # e_shentsize, e_shnum, e_shstrndx
         file.write_bytes(data)
-    found = capability_of(hip=str(path), comgr=None, hsa=str(hsa))
-    assert (found.generic, found.kpack) == (True, True)
+    comgr = lib(tmp_path / "libamd_comgr.so.3", "amdgcnspirv")
+    found = capability_of(hip=str(path), comgr=str(comgr), hsa=str(hsa))
+    assert (found.generic, found.spirv) == (True, True)
 
 
-def test_rocm_version_from_the_header(tmp_path: Path) -> None:
-    (tmp_path / "include/hip").mkdir(parents=True)
-    (tmp_path / "include/hip/hip_version.h").write_text(
-        "#define HIP_VERSION_MAJOR 7\n#define HIP_VERSION_MINOR 2\n"
-    )
-    assert find_runtime([], prefix=str(tmp_path)).rocm == "7.2"
-    (tmp_path / "include/hip/hip_version.h").write_text("")
-    assert find_runtime([], prefix=str(tmp_path)).rocm == ""
+def test_hip_reads_kpack_if_it_is_linked_to_the_reader(tmp_path: Path) -> None:
+    """Text and magic are in a HIP that was built without it, too (ROCM_KPACK_ENABLED): it fails at the first kernel."""
+    text = lib(tmp_path / "without/libamdhip64.so.7", "HIPK", "kpack: archive not found")
+    assert capability_of(hip=str(text), comgr=None, hsa=None).kpack is False
+    reader = lib(tmp_path / "librocm_kpack.so.0")
+    linked = lib(tmp_path / "with/libamdhip64.so.7", needed=(reader,))
+    assert capability_of(hip=str(linked), comgr=None, hsa=None).kpack is True
+    assert capability_of(hip=None, comgr=None, hsa=None).kpack is None
 
 
 def test_libraries_that_are_none_are_problems(tmp_path: Path) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from relink.loader.target import find_target
+from relink.providers.prefix import open_prefix
+from relink.vendors.protocol import Release
 from relink.vendors.rocm.installation import release_of
+from tests.support import therock
 from tests.unit.providers.test_prefix import HIP, library, opened
 
 
@@ -62,6 +68,13 @@ def changelog(version: str, package: str = "libamdhip64-7") -> Evidence:
     return written(name, f"rocm-hipamd ({version}) unstable; urgency=medium\n\n  * New upstream.\n")
 
 
+def manifest(key: str, release: str) -> Evidence:
+    return written(MANIFEST, f'{{"the_rock_commit": "", "{key}": "{release}"}}')
+
+
+AMDS = "libamdhip64.so.7.14.60850-0000000"
+HIP_7_2 = "libamdhip64.so.7.2.53211, inferred from HIP 7.2"
+MANIFEST = "share/therock/therock_manifest.json"
 CHANGELOG = "share/doc/libamdhip64-{}/changelog.Debian.gz"
 
 
@@ -86,10 +99,18 @@ CHANGELOG = "share/doc/libamdhip64-{}/changelog.Debian.gz"
         ),
         ([named("libamdhip64.so.6.2.60204")], "6.2.4", "libamdhip64.so.6.2.60204"),
         ([named("libamdhip64.so.6.2.60204-a1b2c3")], "6.2.4", "libamdhip64.so.6.2.60204-a1b2c3"),
-        ([named("libamdhip64.so.6.2.60104")], "6.2", "libamdhip64.so.6.2.60104"),
-        ([named("libamdhip64.so.7.2.53211")], "7.2", "libamdhip64.so.7.2.53211"),
-        ([named("libamdhip64.so.6.2.60204", "libamdhip64.so.7.2.53211")], "7.2", "libamdhip64.so.7.2.53211"),
-        ([hip_header("7.2")], "7.2", "include/hip/hip_version.h"),
+        ([named("libamdhip64.so.6.2.60104")], "6.2", "libamdhip64.so.6.2.60104, inferred from HIP 6.2"),
+        ([named("libamdhip64.so.7.2.53211")], "7.2", "libamdhip64.so.7.2.53211, inferred from HIP 7.2"),
+        ([named("libamdhip64.so.6.2.53211", "libamdhip64.so.7.2.53211")], "7.2", HIP_7_2),
+        ([named("libamdhip64.so.7.14.60850-0000000")], "7.14", f"{AMDS}, inferred from HIP 7.14"),
+        ([named("libamdhip64.so.7.15.26333")], "10.0", "libamdhip64.so.7.15.26333, inferred from HIP 7.15"),
+        ([hip_header("7.16")], "10.1", "include/hip/hip_version.h, inferred from HIP 7.16"),
+        ([hip_header("7.17"), named("libamdhip64.so.7.17.1")], None, None),
+        ([hip_header("7.2")], "7.2", "include/hip/hip_version.h, inferred from HIP 7.2"),
+        ([named("librocm-core.so.1.0.71300")], "7.13.0", "librocm-core.so.1.0.71300"),
+        ([named("librocm-core.so.1.0.100100")], "10.1.0", "librocm-core.so.1.0.100100"),
+        ([manifest("rocm_package_version", "7.13.0rc1")], "7.13.0", MANIFEST),
+        ([manifest("rocm_version", "10.1.0"), hip_header("7.14")], "10.1.0", MANIFEST),
         # the more exact and direct one wins
         ([written(".info/version", "7.2.4"), rocm_header("7.2.3")], "7.2.4", ".info/version"),
         ([rocm_header("7.2.3"), changelog("7.2.2-1")], "7.2.3", "include/rocm-core/rocm_version.h"),
@@ -102,7 +123,11 @@ CHANGELOG = "share/doc/libamdhip64-{}/changelog.Debian.gz"
         ([named("libamdhip64.so.6.2.60204"), hip_header("7.2")], "6.2.4", "libamdhip64.so.6.2.60204"),
         # what says nothing is passed over
         ([written(".info/version", "unknown"), rocm_header("7.1")], None, None),
-        ([written(".info/version", ""), hip_header("7.1")], "7.1", "include/hip/hip_version.h"),
+        (
+            [written(".info/version", ""), hip_header("7.1")],
+            "7.1",
+            "include/hip/hip_version.h, inferred from HIP 7.1",
+        ),
         ([named("libamdhip64.so.7"), named("libamdhip64.so.7.2")], None, None),
         ([], None, None),
     ],
@@ -139,3 +164,69 @@ def test_evidence_that_is_damaged_or_not_a_file_does_not_stop_or_stall(here: Pat
     assert rocm
     assert rocm.release == "7.2.4"
     assert peak < 4 << 20
+
+
+EVIDENCE = {
+    ".info/version": "10.1.0",
+    "include/rocm-core/rocm_version.h": "10.1.0",
+    "share/therock/therock_manifest.json": "10.1.0",
+    "lib/librocm-core.so.1": "10.1.0",
+    "lib/libamdhip64.so.7": "10.1",
+    "include/hip/hip_version.h": "10.1",
+}
+
+
+@pytest.fixture(scope="module")
+def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return therock.tarball(tmp_path_factory.mktemp("tarball") / "rocm", "10.1.0")
+
+
+@pytest.mark.parametrize("kind", EVIDENCE)
+def test_each_single_kind_of_evidence_tells_the_release_of_a_tarball(
+    tarball: Path, tmp_path: Path, kind: str
+) -> None:
+    root = shutil.copytree(tarball, tmp_path / "rocm", symlinks=True)
+    for other in EVIDENCE:
+        path = root / other
+        if other == kind:
+            continue
+        if path.is_symlink():  # its real name says it
+            real = path.resolve()
+            path.unlink()
+            real.rename(path)
+        else:
+            path.unlink()
+    found = release_of(opened(root))
+    assert found is not None
+    assert found.release == EVIDENCE[kind]
+    inferred = kind in ("lib/libamdhip64.so.7", "include/hip/hip_version.h")
+    assert ("inferred from HIP 7.16" in found.evidence) == inferred
+
+
+def test_links_of_opt_rocm_are_followed_to_what_says_the_release(tmp_path: Path) -> None:
+    rocm = therock.native(tmp_path / "root", "7.14.0", "10.1.0")
+    seen = replace(find_target(), sysroot=str(tmp_path / "root"))
+
+    def release(path: str) -> Release | None:
+        return release_of(open_prefix(path, seen), seen.sysroot)
+
+    assert release("/opt/rocm") == Release("10.1.0", "/opt/rocm/core-10.1/.info/version")
+    assert release("/opt/rocm/core-7.14") == Release("7.14.0", ".info/version")
+    chosen = rocm / "core-10.1"
+    shutil.rmtree(chosen / ".info")
+    assert release("/opt/rocm") == Release("10.1.0", "include/rocm-core/rocm_version.h")
+    for gone in ("include", "share"):
+        shutil.rmtree(chosen / gone)
+    for soname in ("librocm-core.so.1", "libamdhip64.so.7"):
+        real = (chosen / "lib" / soname).resolve()
+        (chosen / "lib" / soname).unlink()
+        real.rename(chosen / "lib" / soname)
+    assert release("/opt/rocm") == Release("10.1", "core-10.1")
+    chosen.rename(rocm / "other")
+    information = tmp_path / "root/var/lib/dpkg/info"
+    information.mkdir(parents=True)
+    for package in ("amdrocm-runtime10.1", "amdrocm-base10.1", "amdrocm-blas10.1-gfx1100", "amdrocm-base"):
+        (information / f"{package}.list").touch()
+    assert release("/opt/rocm/other") == Release("10.1", "package amdrocm-base10.1")
+    (information / "amdrocm-base7.14.list").touch()
+    assert release("/opt/rocm/other") is None

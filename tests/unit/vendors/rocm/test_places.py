@@ -17,6 +17,7 @@ from relink.system.errors import ProviderError, UsageError
 from relink.vendors.protocol import Place
 from relink.vendors.registry import choose_place
 from relink.vendors.rocm.places import find_places, prefix_of_libraries
+from tests.support import therock
 from tests.support.command import Run
 from tests.support.works import Works
 from tests.unit.providers.test_prefix import HIP, library, opened, target
@@ -65,6 +66,17 @@ def test_a_link_in_opt_is_one_installation(root: Path) -> None:
     rocm(root / "opt/rocm-7.2.4", "7.2.4")
     (root / "opt/rocm").symlink_to("rocm-7.2.4")
     assert choose_place(target(root), {}, own=True) == Place("/opt/rocm", "/opt")
+
+
+def test_todays_packages_lie_side_by_side(tmp_path: Path) -> None:
+    therock.native(tmp_path, "7.14.0", "10.1.0")
+    assert places(target(tmp_path)) == [("/opt/rocm", "/opt"), ("/opt/rocm/core-7.14", "/opt/rocm")]
+    with pytest.raises(UsageError, match="several ROCms are here") as caught:
+        choose_place(target(tmp_path), {}, own=True)
+    assert caught.value.issues == (
+        "--prefix /opt/rocm  ROCm 10.1.0, found in /opt",
+        "--prefix /opt/rocm/core-7.14  ROCm 7.14.0, found in /opt/rocm",
+    )
 
 
 def test_debians_is_found_under_usr(root: Path) -> None:

@@ -1,0 +1,337 @@
+"""`relink check`: each distribution of an environment as the environment's own Python would load it, and what does not work.
+
+Only headers, dynamic sections, symbols and the headers of GPU code are read. Nothing of the environment runs but its
+Python, which says where it looks. What loads is the planner's answer (:mod:`relink.planning.resolve`), for the files as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from relink.elf.dlopen_strings import DLOPEN, library_names
+from relink.elf.image import Image, read_image
+from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import SymbolTable
+from relink.gpu import BufferSource, DeviceCode, Wanted, read_device_code, seen_gpus, wanted_gpus
+from relink.indexes.install.environment import TargetEnvironment
+from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
+from relink.loader.target import Target, find_target
+from relink.make.added_members import PLAN_MEMBER
+from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
+from relink.planning.model.model import plain
+from relink.planning.options import Options
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.decide import decide
+from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.strategy import find_strategy
+from relink.planning.siblings import find_siblings
+from relink.providers.distribution import Distribution, read_distribution
+from relink.providers.prefix import soname_stem
+from relink.providers.profiles import profile_for
+from relink.report.check_text import Checked, EnvironmentCheck
+from relink.system.errors import RelinkError, WheelError
+from relink.system.findings.model import Finding, Level, finding, select
+from relink.system.safe_open import map_file, read_bytes
+from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import join_truncated, join_with_and
+from relink.vendors.registry import VENDORS, vendor_of
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import WheelName
+from relink.wheel.record import parse_record
+from relink.wheel.zipformat import Member
+
+__all__ = ["check_environment", "to_json"]
+
+_NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
+_OF_CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cublasLt|cufft|cudnn|curand|cusolver|cusparse|nvrtc)\.so")
+_MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}
+_LARGEST = 64 << 20  # bytes of a RECORD or METADATA
+
+
+class _InstalledFiles(WheelArchive):
+    """The files of an installed distribution, as the planner asks for those of a wheel: by name, and the beginning of one."""
+
+    def __init__(self, site: Path, dist_info: str, names: Iterable[str]) -> None:
+        self.path, self.dist_info, self.data_dir, self._sha256, self._fd = site, dist_info, None, None, -1
+        long_ago = (1980, 1, 1, 0, 0, 0)
+        self.members = {
+            name: Member(name, 0, 0, 0, 0, 0, 0, 0, 0, long_ago, 0, 3, is_directory=False) for name in names
+        }
+        name, _, self.version = dist_info.removesuffix(".dist-info").rpartition("-")
+        self.name = WheelName(name, Version("0"), self.version, "", "py3", "none", "any")
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield a file's content: of a Python module, or METADATA."""
+        try:
+            yield read_bytes(self.path / name, _LARGEST, root=str(self.path))
+        except OSError as error:
+            raise_if_machine_fault(error, str(self.path / name))
+            raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error
+
+    def read(self, name: str, limit: int = _LARGEST) -> bytes:
+        """Return the whole content."""
+        return b"".join(self.chunks(name))[:limit]
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What all distributions share: the target, what was read of the disk, and the GPUs."""
+
+    target: Target
+    files: Files
+    gpus: tuple[Wanted, ...]
+    distribution: Distribution | None
+    has_cuda: bool
+
+
+@dataclass(slots=True)
+class _Read:
+    """What is read of a distribution's ELF files."""
+
+    images: dict[str, Image] = field(default_factory=dict)
+    tables: dict[str, SymbolTable] = field(default_factory=dict)
+    codes: dict[str, DeviceCode] = field(default_factory=dict)
+    opens: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    damaged: list[Finding] = field(default_factory=list)
+
+
+def check_environment(
+    environment: TargetEnvironment, options: Options, on_name: Callable[[str], None] = lambda _: None
+) -> EnvironmentCheck:
+    """Check every distribution with native code in an environment.
+
+    :param options: the GPUs, and which findings count.
+    :param on_name: called with the name of each distribution that is looked at.
+    :raises TargetError: its Python cannot be asked.
+    """
+    target = find_target(python=environment.python)
+    files = Files(target.sysroot)
+    gpus = tuple(wanted_gpus(options.gpus) or seen_gpus())
+    names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
+    has_cuda = any(name.startswith("nvidia_cu") for name in names)
+    world = _World(target, files, gpus, read_distribution(target.sysroot), has_cuda)
+    checked: list[Checked] = []
+    sonames: dict[str, None] = {}
+    others: dict[str, str] = {}
+    read = 0
+    for site in environment.site:
+        for archive in _distributions(site):
+            on_name(archive.name.distribution)
+            content = _read(archive)
+            read += len(content.images)
+            if not content.images and not content.damaged:
+                continue
+            one, mapped = _checked(archive, content, world, options)
+            checked.append(one)
+            needed = (soname for image in content.images.values() for soname in image.needed)
+            if not one.needs and (other := next(filter(_OF_CUDA.match, needed), None)):
+                others[one.name] = other
+            sonames |= dict.fromkeys(mapped)
+    together = [
+        *_runtimes(checked),
+        *_other_stacks(checked, others),
+        *_packages(environment, target, sonames, options),
+    ]
+    findings = select(tuple(together), options.select, options.ignore)
+    checked.sort(key=lambda one: one.name.lower())
+    return EnvironmentCheck(str(environment.prefix), tuple(checked), findings, read)
+
+
+def _distributions(site: Path) -> Iterator[_InstalledFiles]:
+    """Yield the distributions of a site-packages that have a file which looks native; without RECORD nobody knows the files."""
+    for entry in sorted(os.listdir(site)) if site.is_dir() else ():
+        if not entry.endswith(".dist-info"):
+            continue
+        try:
+            record = read_bytes(site / entry / "RECORD", _LARGEST, root=str(site))
+        except OSError as error:
+            raise_if_machine_fault(error, str(site / entry))
+            continue
+        if b".so" in record:
+            rows, _ = parse_record(record)
+            names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
+            yield _InstalledFiles(site, entry, [name for name in names if not name.startswith(("..", "/"))])
+
+
+def _read(archive: _InstalledFiles) -> _Read:
+    """Read the headers, dynamic sections and symbols of a distribution's ELF files, and the headers of their GPU code."""
+    content = _Read()
+    for name in filter(_NATIVE.search, archive.members):
+        path = archive.path / name
+        try:
+            with map_file(path) as buffer:
+                if bytes(buffer[:4]) != b"\x7fELF":
+                    continue
+                image = read_image(buffer, name)
+                if not image.dynamic:
+                    continue
+                content.tables[name] = read_symbols(buffer)
+                content.images[name] = image
+                content.codes[name] = read_device_code(BufferSource(buffer), name)
+                if any(imported.name in DLOPEN for imported in content.tables[name].imports):
+                    content.opens[name] = library_names(buffer, image)
+        except FileNotFoundError:
+            content.damaged.append(finding("RLK101", name, "RECORD lists it, and it is not there"))
+        except (OSError, RelinkError) as error:
+            if isinstance(error, OSError):
+                raise_if_machine_fault(error, str(path))
+            text = error.message if isinstance(error, RelinkError) else str(error.strerror)
+            content.damaged.append(finding("RLK506", name, text.removeprefix(f"{name}: ")))
+    return content
+
+
+def _checked(
+    archive: _InstalledFiles, content: _Read, world: _World, options: Options
+) -> tuple[Checked, dict[str, None]]:
+    """Return what is to be said of one distribution, and the sonames that it maps."""
+    name = archive.name.distribution
+    context = _context(archive, content, world)
+    if not content.damaged and (_loads_alone(context) or (context.profile.variants and world.has_cuda)):
+        # Which of several variants Python picks is CUDA's business where CUDA's own packages are installed.
+        return Checked(canonicalize_name(name), archive.version, "info", "works"), {}
+    siblings = find_siblings(archive, content.images, world.target, world.files)
+    draft = decide(replace(context, siblings=siblings), content.tables, Tables(world.files, {}))
+    files = [file for file in draft.files if file.path in content.images]
+    gpu = plan_gpus(
+        draft.context,
+        content.codes,
+        files,
+        world.gpus,
+        dlopened=dlopened_libraries(draft),
+        release=(name, archive.version),
+        allow_gap=options.allow_isa_gap,
+    )
+    found = (*content.damaged, *draft.findings, *(gpu.findings if world.gpus else ()))
+    findings = select(found, options.select, options.ignore)
+    vendor = draft.context.vendor
+    mapped = dict.fromkeys(soname for file in files if file.served for soname, _ in file.closure)
+    runtimes = dict.fromkeys(
+        os.path.realpath(path)
+        for file in files
+        if file.served
+        for soname, path in file.closure
+        if soname_stem(soname) == vendor.runtime
+    )
+    needs = any(vendor.is_own(soname) for image in content.images.values() for soname in image.needed)
+    errors = [reported for reported in findings if reported.level == "error"]
+    relinked = f"{archive.dist_info}/{PLAN_MEMBER}" in archive.members
+    level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
+    text = _sentence(errors, findings, draft.context, gpu_part=needs)
+    checked = Checked(
+        canonicalize_name(name),
+        archive.version,
+        level,
+        text,
+        relinked,
+        tuple(runtimes),
+        needs,
+        mendable=needs and not relinked and any(reported.code in _MENDABLE for reported in errors),
+        findings=findings,
+    )
+    return checked, mapped
+
+
+def _loads_alone(context: ResolveContext) -> bool:
+    """Whether every file finds all that it needs, and nothing of the vendor's is among that or opened."""
+    own = context.vendor.is_own
+    named = (name for image in context.images.values() for name in (*image.needed, image.soname or ""))
+    if any(map(own, (*named, *(name for names in context.opens.values() for name in names)))):
+        return False
+    if any(map(context.profile.dlopens, context.images)):
+        return False
+    outcomes = (find_strategy(context, member) for member in context.images)
+    return all(
+        outcome.loads and not any(own(loaded.image.soname or "") for loaded in outcome.closure.objects)
+        for outcome in outcomes
+    )
+
+
+def _context(archive: _InstalledFiles, content: _Read, world: _World) -> ResolveContext:
+    """Return what the planner is asked with: the files where and as they are."""
+    target, name = world.target, archive.name.distribution
+    python = target.python_facts
+    return ResolveContext(
+        target=target,
+        files=world.files,
+        providers=(),
+        images=content.images,
+        layout=Layout(str(archive.path), f"3.{python.version[1]}" if python else "3", tree=True),
+        profile=profile_for(name),
+        distribution=world.distribution,
+        vendor=vendor_of({soname for image in content.images.values() for soname in image.needed}),
+        opens=content.opens,
+        as_it_is=True,
+    )
+
+
+def _sentence(
+    errors: Sequence[Finding], findings: Sequence[Finding], context: ResolveContext, *, gpu_part: bool
+) -> str:
+    """Say of a distribution first what it means, then by which libraries."""
+    missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
+    what = "its GPU part does not load" if gpu_part else "does not load"
+    if missing:
+        return f"{what}: {join_truncated(missing)} not found"
+    for reported in errors:
+        match reported.code:
+            case "RLK130" if reported.subject == context.vendor.runtime.removesuffix(".so"):
+                return f"does not work on the GPU: {reported.message}"
+            case "RLK401" | "RLK405" | "RLK427":
+                return f"has no code for this GPU: {reported.subject}: {reported.message}"
+            case "RLK104" | "RLK132":
+                return f"{what}: {reported.message}"
+    if errors:
+        return f"{what}: {errors[0].subject}: {errors[0].message}"
+    lost = list(dict.fromkeys(reported.without for reported in findings if reported.without))
+    return f"works, without {join_with_and(lost)}" if lost else "works"
+
+
+def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
+    """Yield RLK130 where distributions bring different files of the vendor's runtime into one process."""
+    by_path: dict[str, list[str]] = {}
+    for one in checked:
+        for path in one.runtimes:
+            by_path.setdefault(path, []).append(one.name)
+    if len(by_path) > 1:
+        who = "; ".join(f"{join_truncated(names)}: {path}" for path, names in by_path.items())
+        names = tuple(dict.fromkeys(name for names in by_path.values() for name in names))
+        text = f"{len(by_path)} copies of the GPU runtime are in one process where these are imported together: {who}"
+        remedy = "Relink all of them for one prefix: relink repair --all."
+        yield replace(finding("RLK130", names[0], text, remedy, level="warning"), subjects=names)
+
+
+def _other_stacks(checked: Sequence[Checked], others: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield RLK551 where some packages need the vendor's libraries, and others those of another vendor alone.
+
+    :param others: a library of the other vendor's that each of these needs.
+    """
+    needing = [one.name for one in checked if one.needs]
+    for name, soname in others.items() if needing else ():
+        text = f"is built for NVIDIA's CUDA (it needs {soname}), and {join_truncated(needing)} for {VENDORS[0].product}"
+        yield finding("RLK551", name, text)
+
+
+def _packages(
+    environment: TargetEnvironment, target: Target, sonames: Iterable[str], options: Options
+) -> Iterator[Finding]:
+    """Yield what is to be said about the vendor's own packages: mixed releases, a device package that is missing."""
+    for vendor in VENDORS:
+        for site in environment.site:
+            if vendor.find_site(str(site), target) is not None:
+                provider = vendor.open_site(str(site), target, options.gpus)
+                yield from vendor.site_findings(provider, sonames, target, options.gpus)
+
+
+def to_json(check: EnvironmentCheck) -> dict[str, Any]:
+    """Return the result as JSON data."""
+    return {"schema": "relink.check/1", **plain(check), "ok": check.ok, "mendable": list(check.mendable)}

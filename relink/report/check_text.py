@@ -1,0 +1,106 @@
+"""What `relink check` has found, and prints: the answer, a line for each package with something to say, and the next command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from relink.report.lines import NEXT, Line
+from relink.report.text import findings_text
+from relink.system.findings.model import Finding, Level
+from relink.system.text import join_truncated, pluralize
+
+__all__ = ["Checked", "EnvironmentCheck", "check_text", "environment_verdict"]
+
+_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One distribution with native code.
+
+    :ivar text: what is to be said of it in one sentence.
+    :ivar relinked: whether relink has written it.
+    :ivar runtimes: the paths of the vendor's runtime that loading it maps.
+    :ivar needs: a file of it has a library of the vendor's as NEEDED.
+    :ivar mendable: not all of these are found, and it is the vendor's wheel: repair may help.
+    """
+
+    name: str
+    version: str
+    level: Level
+    text: str
+    relinked: bool = False
+    runtimes: tuple[str, ...] = ()
+    needs: bool = False
+    mendable: bool = False
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentCheck:
+    """What was found about an environment.
+
+    :ivar distributions: those with native code, by name.
+    :ivar findings: about several distributions together.
+    :ivar read: files that were read.
+    """
+
+    prefix: str
+    distributions: tuple[Checked, ...]
+    findings: tuple[Finding, ...] = ()
+    read: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is an error."""
+        levels = [checked.level for checked in self.distributions] + [found.level for found in self.findings]
+        return "error" not in levels
+
+    @property
+    def mendable(self) -> tuple[str, ...]:
+        """The names of the distributions that `relink repair` may help."""
+        return tuple(checked.name for checked in self.distributions if checked.mendable)
+
+
+def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
+    """Return the level and the sentence about an environment as a whole."""
+    wrong = [one.name for one in check.distributions if one.level == "error"]
+    number = pluralize(len(check.distributions), "package with native code", "packages with native code")
+    if wrong:
+        verb = "does" if len(wrong) == 1 else "do"
+        return "error", f"{join_truncated(wrong)} {verb} not work; {number} in {check.prefix}."
+    if any(found.level == "error" for found in check.findings):
+        return "error", f"Does not work together: {number} in {check.prefix}."
+    warned = any(one.level == "warning" for one in check.distributions) or bool(check.findings)
+    return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}."
+
+
+def check_text(check: EnvironmentCheck, repair: Sequence[str], *, verbose: bool) -> list[Line]:
+    """Return the lines about an environment.
+
+    :param repair: the words of the command that mends it, behind ``relink``.
+    """
+    return [*_answer(check), *_distributions(check, verbose=verbose), *_answer(check), *_next(check, repair)]
+
+
+def _answer(check: EnvironmentCheck) -> Iterator[Line]:
+    level, text = environment_verdict(check)
+    yield Line(text, style=_STYLE[level])
+
+
+def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
+    for one in check.distributions:
+        if verbose or one.level != "info":
+            yield Line.assemble((f"  {one.name} {one.version}: ", "bold"), (one.text, _STYLE[one.level]))
+        if verbose:
+            yield from findings_text(one.findings, verbose=True)
+    yield from findings_text(check.findings, verbose=verbose)
+
+
+def _next(check: EnvironmentCheck, repair: Sequence[str]) -> Iterator[Line]:
+    if check.mendable:
+        yield Line(f"{NEXT}{shlex.join(['relink', *repair])}")
+    elif not check.ok:
+        yield Line(f"{NEXT}relink doctor")

@@ -1,0 +1,196 @@
+"""relink check: what does not work in an environment is told, and repair --all mends what can be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.cc import shared
+from tests.support.command import Run
+from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
+from tests.unit.indexes.install.conftest import pip_install, python_of, site_of, tree
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+
+VENDOR = "-Wl,-rpath,/opt/rocm-of-the-vendor/lib"
+HERE = "-Wl,-rpath,$ORIGIN"
+USES = "extern int blas(void); int uses(void){return blas();}"
+
+
+@pytest.fixture
+def rocm(tmp_path: Path) -> Path:
+    """A prefix with a HIP runtime and rocBLAS, which finds it beside itself."""
+    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hip(void){return 7;}")
+    shared(
+        tmp_path / "rocm/lib/librocblas.so.5",
+        "extern int hip(void); int blas(void){return hip();}",
+        needed=[hip],
+        flags=[HERE],
+    )
+    return tmp_path / "rocm"
+
+
+@pytest.fixture
+def gpu(rocm: Path, index: Path, tmp_path: Path) -> Path:
+    """The vendor's wheel, whose library needs rocBLAS."""
+    library = shared(tmp_path / "gpu.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
+    return make_wheel(index, {"gpu/__init__.py": b"", "gpu/a.so": library}, name="gpu", tag=TAG)
+
+
+@pytest.fixture
+def venv(make_environment: Callable[..., Path], index: Path, tmp_path: Path) -> Path:
+    """An environment with a package that needs no ROCm."""
+    plain = shared(tmp_path / "plain.so", "int f(void){return 1;}")
+    environment = make_environment()
+    pip_install(environment, make_wheel(index, {"plain/p.so": plain}, name="plain", tag=TAG))
+    return environment
+
+
+def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path, rocm: Path) -> None:
+    code, out, err = run("check", venv)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == f"Works: 1 package with native code in {venv}."
+    assert "Next" not in out
+
+    pip_install(venv, gpu)
+    before = tree(venv)
+    code, out, err = run("check", venv, "--prefix", rocm)
+    first, line, last, step = out.splitlines()
+    assert (code, err) == (1, "")
+    assert first == last == f"gpu does not work; 2 packages with native code in {venv}."
+    assert line == "  gpu 1.0: its GPU part does not load: librocblas.so.5 not found"
+    assert step == f"Next: relink repair --all --python {python_of(venv)} --prefix {rocm}"
+    assert tree(venv) == before
+
+    code, out, err = run(*step.removeprefix("Next: relink ").split())
+    assert (code, err) == (0, "")
+    assert run("check", venv)[:2] == (0, f"Works: 2 packages with native code in {venv}.\n" * 2)
+    code, out, _ = run("repair", "--all", "--prefix", rocm, "--python", python_of(venv))
+    assert (code, out) == (0, f"Nothing in {venv} has to be repaired.\n")
+
+    assert run("repair", "--all", "--undo", "--python", python_of(venv))[0] == 0
+    assert tree(venv) == before
+    assert run("check", venv)[0] == 1
+
+
+def test_what_fails_keeps_no_other_from_being_repaired(
+    run: Run, venv: Path, gpu: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    lost = shared(tmp_path / "old/librocsolver.so.0", "int solve(void){return 1;}")
+    other = shared(
+        tmp_path / "more.so", "extern int solve(void); int u(void){return solve();}", needed=[lost]
+    )
+    wheel = make_wheel(index, {"bad/a.so": other}, name="bad", tag=TAG)
+    pip_install(venv, gpu, wheel)
+    wheel.unlink()  # it cannot be fetched again
+    code, out, err = run("repair", "--all", "--prefix", rocm, "--python", python_of(venv))
+    assert code == 2
+    assert err.startswith("relink: bad: ")
+    assert "gpu 1.0+relinked is installed" in out
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert out.splitlines()[0].startswith("bad does not work; ")
+
+
+def test_two_runtimes_of_two_packages(run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path) -> None:
+    """Each brings one, and each loads: imported together they are two in one process."""
+    for name in ("first", "second"):
+        library = shared(
+            tmp_path / f"{name}.so",
+            "extern int hip(void); int u(void){return hip();}",
+            needed=[rocm / "lib/libamdhip64.so.7"],
+            flags=[HERE],
+        )
+        files = {f"{name}/a.so": library, f"{name}/libamdhip64.so.7": rocm / "lib/libamdhip64.so.7"}
+        pip_install(venv, make_wheel(index, files, name=name, tag=TAG))
+    code, out, _ = run("check", venv)
+    assert code == 0
+    told = next(line for line in out.splitlines() if "RLK130" in line)
+    assert "2 copies of the GPU runtime are in one process" in told
+    assert f"first: {site_of(venv)}/first/libamdhip64.so.7" in told
+    assert f"second: {site_of(venv)}/second/libamdhip64.so.7" in told
+
+
+def test_a_package_for_another_vendors_gpus(
+    run: Run, venv: Path, gpu: Path, index: Path, tmp_path: Path
+) -> None:
+    cudart = shared(tmp_path / "libcudart.so.12", "int cuda(void){return 1;}")
+    library = shared(
+        tmp_path / "torch.so",
+        "extern int cuda(void); int u(void){return cuda();}",
+        needed=[cudart],
+        flags=[HERE],
+    )
+    files = {"fake/a.so": library, "fake/libcudart.so.12": cudart}
+    pip_install(venv, make_wheel(index, files, name="fake", tag=TAG))
+    assert "RLK551" not in run("check", venv)[1]
+    pip_install(venv, gpu)
+    out = run("check", venv)[1]
+    assert "RLK551 fake: is built for NVIDIA's CUDA (it needs libcudart.so.12), and gpu for ROCm" in out
+
+
+def test_a_file_that_is_gone_or_damaged(run: Run, venv: Path) -> None:
+    (site_of(venv) / "plain/p.so").write_bytes(b"\x7fELF" + bytes(60))
+    code, out, err = run("check", venv)
+    assert (code, err) == (1, "")
+    assert out.splitlines()[1].startswith("  plain 1.0: does not load: plain/p.so")
+    (site_of(venv) / "plain/p.so").unlink()
+    assert "plain/p.so" in run("check", venv)[1].splitlines()[1]
+
+
+def test_json(run: Run, venv: Path, gpu: Path) -> None:
+    pip_install(venv, gpu)
+    code, out, err = run("check", "--python", python_of(venv), "--json")
+    document = json.loads(out)
+    assert (code, err, document["schema"], document["ok"]) == (1, "", "relink.check/1", False)
+    assert document["mendable"] == ["gpu"]
+    by_name = {one["name"]: one for one in document["distributions"]}
+    assert by_name["plain"]["level"] == "info"
+    assert "RLK101" in [found["code"] for found in by_name["gpu"]["findings"]]
+    assert json.loads(run("check", venv, "--output-format", "sarif")[1])["version"] == "2.1.0"
+
+
+def test_one_is_named_or_all(run: Run, venv: Path) -> None:
+    for words in ((), ("plain", "--all")):
+        code, _, err = run("repair", *words, "--python", python_of(venv))
+        assert code == 2
+        assert "name one installed distribution, or pass --all" in err
+
+
+def test_variants_none_of_which_gets_rocm(
+    run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    """bitsandbytes has a library for each release: where none loads, its GPU part does not, unless CUDA's packages are there."""
+    library = shared(tmp_path / "bits.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
+    cpu = shared(tmp_path / "cpu.so", "int f(void){return 1;}")
+    files: dict[str, bytes | Path] = {
+        "bitsandbytes/__init__.py": b"",
+        "bitsandbytes/libbitsandbytes_rocm72.so": library,
+        "bitsandbytes/libbitsandbytes_cpu.so": cpu,
+    }
+    pip_install(venv, make_wheel(index, files, name="bitsandbytes", tag=TAG))
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert out.splitlines()[1] == "  bitsandbytes 1.0: its GPU part does not load: librocblas.so.5 not found"
+    pip_install(
+        venv, make_wheel(index, {"nvidia/x.py": b""}, name="nvidia_cuda_runtime_cu12", tag="py3-none-any")
+    )
+    assert run("check", venv)[0] == 0
+
+
+def test_what_an_edit_would_mend_does_not_work_now(
+    run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    """The package has the library itself, and no search path leads to it."""
+    library = shared(tmp_path / "a.so", USES, needed=[rocm / "lib/librocblas.so.5"])
+    own = shared(tmp_path / "librocblas.so.5", "int blas(void){return 1;}")
+    files: dict[str, bytes | Path] = {"own/a.so": library, "own/deep/librocblas.so.5": own}
+    pip_install(venv, make_wheel(index, files, name="own", tag=TAG))
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert out.splitlines()[1] == "  own 1.0: its GPU part does not load: librocblas.so.5 not found"
