@@ -38,8 +38,6 @@ def _escaped_usage() -> Iterator[None]:
         yield
     except _UsageError as error:
         message = error.format_message()
-        if not message:  # no argument was given, and the help has been printed
-            raise typer.Exit(error.exit_code) from None
         name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
         if name and possible:
             message = f"No such option: {name}. Did you mean {closest(name, possible)}?"

@@ -82,13 +82,6 @@ def test_help_fits_a_narrow_terminal() -> None:
         assert len(line) <= 40, line
 
 
-def test_help_alone_is_no_error(run: Run) -> None:
-    """Without any argument the help is printed, and no empty message follows it."""
-    code, out, err = run()
-    assert (code, err) == (2, "")
-    assert "Usage: " in out
-
-
 def test_brackets_in_help_are_shown() -> None:
     """rich takes them for markup: `[rocm]` was gone."""
     assert "its extra [rocm]." in relink("run", "--help", COLUMNS="300")
