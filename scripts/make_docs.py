@@ -84,7 +84,7 @@ def leaves(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _command(command: Any, name: str) -> Command:
-    text = re.sub(r"\s+", " ", command.help or "")
+    text = re.sub(r"\s+", " ", _unescaped(command.help))
     text, _, example = text.partition(" Example: ")
     arguments, groups = [], dict[str, list[Parameter]]()
     words = []
@@ -109,6 +109,11 @@ def _command(command: Any, name: str) -> Command:
     )
 
 
+def _unescaped(text: str | None) -> str:
+    """Return a help text without the backslashes that keep rich from taking brackets for markup."""
+    return (text or "").replace("\\[", "[")
+
+
 def _written(parameter: Any) -> str:
     names = ", ".join(sorted(parameter.opts, key=len))
     if parameter.is_flag:
@@ -120,7 +125,7 @@ def _written(parameter: Any) -> str:
 
 def _meaning(parameter: Any) -> str:
     default = parameter.default
-    text = parameter.help or ""
+    text = _unescaped(parameter.help)
     if parameter.is_flag or parameter.multiple or default in (None, ()) or "Default" in text:
         return text
     shown = getattr(default, "value", default)

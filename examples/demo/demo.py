@@ -157,6 +157,8 @@ def _demo(work: Path, wheel: Path | None, prefix: str | None) -> None:
         )
     if wheel is not None:
         _check_tags(wheel)
+    if prefix is None and not find_places(find_target(), os.environ):
+        standin.compiler()  # before anything is downloaded: without a ROCm one is compiled
     for name in ("vendor", "rocm", "relinked", "venv"):
         shutil.rmtree(work / name, ignore_errors=True)
     python = _make_venv(work)

@@ -74,12 +74,12 @@ def demo(context: typer.Context) -> None:
 @app.command()
 @takes_options("config")
 def config(shown: Shown) -> None:
-    """Print the settings that hold in this directory, and the file and line, variable or default that each comes from.
+    r"""Print the settings that hold in this directory, and the file and line, variable or default that each comes from.
 
-    Settings are in relink.toml, or in [tool.relink] of pyproject.toml, here or in a directory above; options win over them.
+    Settings are in relink.toml, or in \[tool.relink] of pyproject.toml, here or in a directory above; options win over them.
     Example: relink config
     """
-    from relink.cli.settings import find_settings
+    from relink.cli.settings import check_gpus, find_settings
     from relink.cli.terminal import print_json, say, show
     from relink.loader.target import find_target
     from relink.report.lines import Grid, Line
@@ -87,6 +87,7 @@ def config(shown: Shown) -> None:
     from relink.vendors.registry import find_places
 
     found = find_settings(Path(os.path.curdir), os.environ)
+    check_gpus(found)
     rows: dict[str, dict[str, Any]] = {}
     for key in load_schema("settings")["properties"]:
         if key in found.values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from relink.cli.options import GivenWheel, NoImportTest, Offline, takes_options
 from relink.planning.option_fields import RUN
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
+from relink.system.text import join_with_and
 
 if TYPE_CHECKING:
     from relink.indexes.install.environment import TargetEnvironment
@@ -37,6 +39,10 @@ def install(
     *,
     offline: Offline = False,
     no_import_test: NoImportTest = False,
+    no_deps: Annotated[
+        bool,
+        typer.Option("--no-deps", help="Do not install what the wheels depend on.", rich_help_panel=RUN),
+    ] = False,
     shown: Shown,
 ) -> None:
     """Fetch wheels, relink them, install them with what they depend on, and import them.
@@ -66,7 +72,13 @@ def install(
         else:
             wheel = Path(text)
         done = install_wheel(
-            wheel, environment, options, extras=extras, offline=offline, import_test=not no_import_test
+            wheel,
+            environment,
+            options,
+            extras=extras,
+            offline=offline,
+            import_test=not no_import_test,
+            dependencies=not no_deps,
         )
         outcomes.append(done)
         if not shown.as_json:
@@ -220,12 +232,14 @@ def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
 
 def show_outcome(done: InstallResult, prefix: str, shown: Shown) -> None:
     """Print the report, what was installed, what came of the import test, and the line of a constraints file."""
+    from packaging.utils import canonicalize_name
+
     from relink.cli.terminal import print_report, show
+    from relink.indexes.install.installers import has_pip
+    from relink.report.text import command_line
 
     if done.report is not None and (not shown.quiet or not done.report.ok):
-        print_report(
-            done.report, verbose=shown.verbose, quiet=shown.quiet, installed=done.installed is not None
-        )
+        print_report(done.report, verbose=shown.verbose, quiet=shown.quiet, installed=done.ok)
     if done.installed is None:
         show(f"{prefix} was not changed.")
         return
@@ -235,10 +249,22 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown) -> None:
             show(f"import {result.module}: {result.problem}")
     imported = ", ".join(result.module for result in done.imports)
     if not done.ok:
-        show(
-            f"{name} {version} is installed in {prefix}, but cannot be imported. `relink repair {name} --undo` puts the vendor's "
-            "wheel back."
-        )
+        python = f"{prefix}/bin/python"
+        if lacking := done.missing_modules:
+            told = f"{join_with_and(lacking)}, which it imports, {'is' if len(lacking) == 1 else 'are'} not there."
+            own = [python, "-m", "pip", "install"]
+            words = [*(own if has_pip(python) else ["uv", "pip", "install", "--python", python]), *lacking]
+            # A module may be another package's than the one of its name: proposed is what the wheel requires.
+            if not {canonicalize_name(module) for module in lacking} <= {*done.requires}:
+                words = []
+        else:
+            told, words = (
+                "This puts the vendor's wheel back:",
+                ["relink", "repair", name, "--undo", "--python", python],
+            )
+        show(f"{name} {version} is installed in {prefix}, but cannot be imported. {told}")
+        if words:
+            show(command_line(shlex.join(words)))
         return
     verdict = f"{name} {version} is installed in {prefix}"
     if done.report is None:

@@ -153,10 +153,12 @@ def _parameter(table: type, name: str, help_text: str | None) -> inspect.Paramet
         default = kind(default)
     elif default is None:
         kind |= None
+    shown = help_text or option.help
     info = typer.Option(
         *option.names,
         metavar=option.metavar,
-        help=help_text or option.help,
+        help=shown.replace("[", "\\["),  # else rich takes it for markup, and prints nothing of it
+        show_default="Without it" not in shown,  # the help says what holds where it is not passed
         rich_help_panel=option.group,
         min=option.least,
         autocompletion=option.completion and _COMPLETIONS[option.completion],

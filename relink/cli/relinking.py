@@ -210,7 +210,6 @@ def verify(
     from relink.report.text import findings_text, verdict_text, verification_text
     from relink.runs import questions as queries
     from relink.runs.statement import check_statement
-    from relink.system.findings.model import has_errors
 
     chosen = shown.chosen_format()
     text = chosen is OutputFormat.text
@@ -232,5 +231,5 @@ def verify(
     else:
         document = {"schema": "relink.verification/1", **plain(result)}
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
-    if has_errors(result.findings):
+    if not result.ok:
         raise typer.Exit(1)

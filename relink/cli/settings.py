@@ -208,6 +208,19 @@ def _resolved(key: str, value: Any, directory: Path) -> Any:
     return value
 
 
+def check_gpus(settings: Settings) -> None:
+    """Refuse a GPU that a run refuses. ``auto`` is any: of which machine, the run says.
+
+    :raises UsageError: names FILE:LINE.
+    """
+    from relink.gpu import wanted_gpus
+
+    try:
+        wanted_gpus(text for text in settings.values.get("gpus", ()) if text.strip().lower() != "auto")
+    except UsageError as error:
+        raise UsageError(f"{settings.path}:{settings.lines['gpus']}: {error.message}") from error
+
+
 def parameter_of(key: str) -> str:
     """Return the name of the parameter that a key of settings is the default of."""
     return next(name for name, option in option_table(Options).items() if option.setting == key)

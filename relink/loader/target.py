@@ -119,7 +119,10 @@ def _real_directory(root: str, path: str) -> str:
 
 
 def find_target(
-    *, python: str | None = None, interpreter: str | None = None, sysroot: str | None = None
+    *,
+    python: str | None = None,
+    interpreter: str | os.PathLike[str] | None = None,
+    sysroot: str | None = None,
 ) -> Target:
     """Describe the loader that will run the result.
 
@@ -143,7 +146,7 @@ def find_target(
         python = _file_inside(python, root)
     if interpreter is None:
         interpreter = _interpreter_of(python, root)
-    interpreter = _inside(interpreter, root)
+    interpreter = _inside(os.fspath(interpreter), root)
     host = resolve_inside(root, interpreter)
     header = _header(host, interpreter)
     if python is not None and _header(resolve_inside(root, python), python).machine != header.machine:

@@ -127,7 +127,7 @@ class Options:
         )
         | {"check": "The Python of the environment. Default: that of the active virtual environment."},
     ).field(None)
-    interpreter: str | None = Option(
+    interpreter: str | os.PathLike[str] | None = Option(  # noqa: RUF009 (a field)
         (*_TARGETS, "nix", "fetch"),
         RUN,
         "The loader (ld-linux) that will run the result, if it is another.",

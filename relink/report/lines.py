@@ -105,12 +105,17 @@ def show(console: Console, *parts: Part) -> None:
 
 
 def folded(line: Line, width: int) -> list[Text]:
-    """Return the lines that `line` takes on a terminal, those after the first indented by two columns more than it is."""
+    """Return the lines that `line` takes on a terminal, those after the first indented by two columns more than it is.
+
+    A line with ``no_wrap`` is one, and what is between backticks is a command: a line end in it would break what is copied.
+    """
+    if line.no_wrap:
+        return [line]
     text = line.plain
     indent = len(text) - len(text.lstrip()) + _INDENT
     cuts: list[int] = []
     used = 0
-    for word in re.finditer(r"(?P<space>\s*)(?P<word>\S+)", text):
+    for word in re.finditer(r"(?P<space>\s*)(?P<word>(?:`[^`]+`|\S)+)", text):
         size = cell_len(word["word"])
         if used and used + cell_len(word["space"]) + size > width and word.start("space") > 0:
             cuts.append(word.start("word"))

@@ -40,7 +40,8 @@ class Verdict:
 
     :ivar level: the worst that is in it: ``info`` where the wheel loads and nothing is left to decide.
     :ivar step: what to type or to do next.
-    :ivar commands: of that what can be typed as it is, in order; "the same command" written out where it is known.
+    :ivar commands: of that what can be typed as it is (DIR is the reader's), in order; "the same command" written out where it
+        is known.
     """
 
     level: Level
@@ -105,16 +106,17 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     steps = [cause.step for cause in errors if cause.step]
     step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _next(errors)
-    return Verdict("error", f"Does not load: {_why(errors)}.", step)
+    commands = (step,) if step.startswith("relink ") else ()
+    return Verdict("error", f"Does not load: {_why(errors)}.", step, commands)
 
 
 def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdict:
     """Return the verdict of `relink verify --statement` on a wheel that is not as the statement says; no loader was asked."""
     reasons = join_truncated([f"{reported.subject}: {reported.message}" for reported in findings], 1)
-    step = (
-        f"get the wheel and its statement again, or leave --statement out: relink verify {shlex.quote(wheel)}"
-    )
-    return Verdict("error", f"Differs from {statement}, and ld.so was not asked: {reasons}.", step)
+    again = f"relink verify {shlex.quote(wheel)}"
+    step = f"get the wheel and its statement again, or leave --statement out: {again}"
+    text = f"Differs from {statement}, and ld.so was not asked: {reasons}."
+    return Verdict("error", text, step, (again,))
 
 
 def _loads(report: Report) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
 
 __all__ = [
     "change_text",
+    "command_line",
     "findings_text",
     "header_text",
     "in_prefix",
@@ -275,11 +276,25 @@ def _blocks(blocks: Sequence[tuple[Level, str, tuple[str, str], str, str]]) -> l
 
 
 def verdict_text(summed: Verdict) -> list[Line]:
-    """The verdict, and the next command."""
+    """The verdict, and what is next; a command is on a line of its own, which no terminal's width breaks."""
     lines = [Line(summed.text, style=_VERDICT_STYLE[summed.level])]
-    if summed.step:
-        lines.append(Line(f"{NEXT}{summed.step}"))
+    if summed.step is None:
+        return lines
+    rest, word = summed.step, NEXT
+    for command in summed.commands:
+        before, named, after = rest.partition(command)
+        if told := f"{word}{before if named else rest}".strip(" ,;"):
+            lines.append(Line(told))
+        lines.append(command_line(command))
+        rest, word = after, ""
+    if rest := rest.strip(" ,;"):
+        lines.append(Line(f"{word}{rest}"))
     return lines
+
+
+def command_line(command: str) -> Line:
+    """A command to be copied: on a line of its own, whole also where the terminal is narrower."""
+    return Line(f"    {command}", no_wrap=True)
 
 
 def several_text(reports: Sequence[Report]) -> Grid:

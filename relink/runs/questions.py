@@ -9,17 +9,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from relink.elf.dlopen_strings import library_names
-from relink.gpu import wanted_gpus
+from relink.gpu import wanted_gpus, with_archives
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.checks.executable_stack import stack_findings
+from relink.planning.checks.gpu import plan_gpus
 from relink.planning.checks.loader_maps import idle_findings, unfound_findings
 from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
@@ -37,7 +38,7 @@ from relink.planning.wheel_plan import (
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
-from relink.report.model import Report, read_saved
+from relink.report.model import OutputFacts, Report, read_saved
 from relink.report.nix.anew import options_text
 from relink.report.nix.from_plan import package_from_plan
 from relink.report.nix.from_table import package_from_table
@@ -46,8 +47,8 @@ from relink.report.nix.subject import Subject
 from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT
-from relink.system.errors import UsageError
-from relink.system.findings.model import Finding, select
+from relink.system.errors import RelinkError, UsageError
+from relink.system.findings.model import Finding, has_errors, select
 from relink.system.safe_open import read_text
 from relink.system.sandbox import find_sandbox, sandbox_findings
 from relink.system.sandbox.environment import DEMO, named_environment
@@ -76,6 +77,11 @@ class VerifiedWheel:
     target: TargetFacts
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error: what exit code 0 means."""
+        return not has_errors(self.findings)
 
 
 def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
@@ -138,7 +144,7 @@ def _refuse_another_loader(plan: Plan, target: Target) -> None:
 def saved_report(path: Path) -> tuple[Report, bool]:
     """Read a saved report, or the plan in a ``relink.json`` or in a relinked wheel as a report.
 
-    :return: the report, and whether it was made from a plan: then it has neither an output nor GPU code.
+    :return: the report, and whether it was made from a plan alone: then it has neither an output nor GPU code.
     :raises RelinkError: the file cannot be read, or is none of these.
     """
     if path.suffix == ".whl":
@@ -148,12 +154,35 @@ def saved_report(path: Path) -> tuple[Report, bool]:
             raise UsageError(
                 f"{path}: relink has not made this wheel, so there is no plan in it; `relink {path.name} --report FILE.html`"
             )
+        with suppress(
+            RelinkError
+        ):  # as the loader of another machine: then the plan's word is all that there is
+            return _relinked_as_it_is(path, plan), False
         return Report((), plan, None), True
     try:
         content = read_text(path, JSON_LIMIT, errors="replace")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     return read_saved(content, str(path))
+
+
+def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
+    """Return a report of a relinked wheel: what its plan says was edited, what the loader makes of it now, and its own GPU code.
+
+    Nothing that the plan names is read, and no provider counts: the plan is a claim.
+
+    :raises RelinkError: the wheel cannot be read, or its loader cannot be asked here.
+    """
+    checked = verify_wheel(path, Options())
+    with ExitStack() as stack:
+        target = target_of(Options())
+        wheel = open_wheel(path, stack, target)
+        context = context_of(wheel, target, (), Options())
+        codes = with_archives(wheel.codes, wheel.archive, context.layout.path_of)
+        gpus = plan_gpus(context, codes, plan.files)
+        output = OutputFacts(str(path), wheel.archive.sha256())
+    findings = (*plan.findings, *checked.findings, *gpus.findings)
+    return Report((), replace(plan, findings=findings), output, isa=gpus.block, verified=len(checked.maps))
 
 
 def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:

@@ -15,6 +15,7 @@ from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
 from relink.elf.patchelf import Edited, result_of
 from relink.gpu import Wanted, seen_gpus, wanted_gpus
+from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
@@ -136,7 +137,11 @@ def _planned(
 ) -> PreparedPlan:
     archive = wheel.archive
     if layout is None:  # who installs it compares the tags
-        tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options))
+        alone = target.python is None and target.sysroot == "/"
+        # Its own loader was named: else another Python will load the result.
+        is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
+        own = ask_python(sys.executable) if is_own else None
+        tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options), own=own)
         wheel = replace(wheel, findings=(*wheel.findings, *tags))
     return plan_wheel(wheel, target, providers, options, gpus, layout)
 

@@ -165,6 +165,27 @@ def test_a_wheel_that_needs_no_rocm_is_refused(wheel: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the demo's wheel is for x86_64 only")
+def test_a_compiler_is_looked_for_before_the_download(tmp_path: Path) -> None:
+    """Without a ROCm of this machine the stand-in has to be compiled: nothing is fetched for nothing."""
+    program = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("demo", {str(Path(standin.__file__).with_name("demo.py"))!r})
+demo = importlib.util.module_from_spec(spec)
+sys.modules["demo"] = demo
+spec.loader.exec_module(demo)
+def none():
+    raise demo.RelinkError("there is no C compiler")
+def fetched(*_):
+    raise AssertionError("it was downloaded")
+demo.find_places = lambda *_: ()
+demo.standin.compiler, demo._download = none, fetched
+sys.exit(demo.main(["--work", {str(tmp_path / "work")!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, "there is no C compiler" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the demo's wheel is for x86_64 only")
 def test_a_wheel_that_pip_would_refuse_is_refused_first(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,10 +5,13 @@ Takes the path of a wheel and an :class:`~relink.indexes.install.environment.Tar
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
@@ -20,9 +23,11 @@ from relink.planning.options import Options
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
 from relink.system.errors import UsageError
+from relink.system.findings.model import Finding
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
+from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 __all__ = [
@@ -32,6 +37,7 @@ __all__ = [
     "install_exactly",
     "install_wheel",
     "relinked_into",
+    "required_by",
     "to_json",
 ]
 
@@ -42,17 +48,30 @@ class InstallResult:
 
     :ivar report: of relinking it; None where the original was put back.
     :ivar installed: the name of the wheel that is installed now; None where nothing was changed.
+    :ivar requires: the distributions that the wheel's metadata names, canonical.
     :ivar imports: empty where the import test was not wanted, or there is nothing to import.
     """
 
     report: Report | None
     installed: WheelName | None
     imports: tuple[ImportResult, ...] = ()
+    requires: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether it was installed and could be imported."""
-        return self.installed is not None and not any(result.problem for result in self.imports)
+        """Whether it was installed and could be imported, or nothing had to change."""
+        if self.installed is None:
+            return self.report is not None and self.report.ok
+        return not any(result.problem for result in self.imports)
+
+    @property
+    def missing_modules(self) -> tuple[str, ...]:
+        """What the import test looked for in vain at the top of other distributions: numpy, say."""
+        own = {result.module for result in self.imports}
+        said = (
+            re.search(r"No module named '([A-Za-z_]\w*)", result.problem or "") for result in self.imports
+        )
+        return tuple(dict.fromkeys(match[1] for match in said if match and match[1] not in own))
 
     @property
     def constraint(self) -> str | None:
@@ -82,8 +101,9 @@ def install_wheel(
     extras: str = "",
     offline: bool = False,
     import_test: bool = True,
+    dependencies: bool = True,
 ) -> InstallResult:
-    """Relink a wheel for an environment and install it there, with its dependencies; no error may be among the findings.
+    """Relink a wheel for an environment and install it there, with its `dependencies`; no error may be among the findings.
 
     :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
         unless it is the current directory.
@@ -101,10 +121,12 @@ def install_wheel(
         install_exactly(environment, result)
         hold_for_undo(original, environment, name.distribution)
         done = parse_wheel_name(result.name)
-        install_dependencies(
-            environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
-        )
-        return InstallResult(report, done, tested(result, environment) if import_test else ())
+        if dependencies:
+            install_dependencies(
+                environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
+            )
+        imports = tested(result, environment) if import_test else ()
+        return InstallResult(report, done, imports, required_by(result))
 
 
 def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> None:
@@ -122,6 +144,14 @@ def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> 
         raise UsageError(
             f"{now.name} {now.version} is installed, but {kept.path.name} cannot be kept for --undo ({error.strerror})"
         ) from error
+
+
+def required_by(wheel: Path) -> tuple[str, ...]:
+    """Return the canonical names of the distributions that a wheel requires, those of its extras included."""
+    with WheelArchive(wheel) as archive:
+        texts = read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist
+    names = (re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII) for text in texts)
+    return tuple(canonicalize_name(match[0]) for match in names if match)
 
 
 def tested(wheel: Path, environment: TargetEnvironment) -> tuple[ImportResult, ...]:
@@ -142,13 +172,22 @@ def relinked_into(
     directory = options.output_directory if is_kept else place
     report = relink(wheel, replace(options, python=environment.python, output_directory=directory))
     if not report.ok:
-        return report, None
+        findings = tuple(_of_an_environment(reported) for reported in report.findings)
+        return replace(report, plan=replace(report.plan, findings=findings)), None
     if report.output is None:  # it is relinked for this environment already
         return report, wheel
     result = Path(report.output.path)
     if not is_kept:  # nobody can look for it where it was
         report = replace(report, output=replace(report.output, path=result.name))
     return report, result
+
+
+def _of_an_environment(reported: Finding) -> Finding:
+    """A finding without the advice to name another loader: an environment's Python brings its own."""
+    if not (reported.step or "").startswith("--interpreter "):
+        return reported
+    remedy = "Name a release of the libraries that was built for this system by --prefix: the Python has its own loader."
+    return replace(reported, step=None, remedy=remedy)
 
 
 def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:

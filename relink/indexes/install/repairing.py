@@ -17,6 +17,7 @@ from relink.indexes.install.installing import (
     hold_for_undo,
     install_exactly,
     relinked_into,
+    required_by,
     tested,
 )
 from relink.indexes.install.kept import keep_aside, put_back
@@ -55,7 +56,7 @@ def repair(
     content = frozenset() if installed.plan else _content(original, installed)
     with working_place() as place:
         report, result = relinked_into(place, original, environment, options)
-        if result is None:
+        if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
         if not installed.plan:
             try:
@@ -67,9 +68,8 @@ def repair(
                 ) from error
         install_exactly(environment, result)
         hold_for_undo(original, environment, installed.name)
-        return InstallResult(
-            report, parse_wheel_name(result.name), tested(result, environment) if import_test else ()
-        )
+        imports = tested(result, environment) if import_test else ()
+        return InstallResult(report, parse_wheel_name(result.name), imports, required_by(result))
 
 
 def undo(

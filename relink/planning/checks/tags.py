@@ -75,10 +75,13 @@ def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str
     return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
 
 
-def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool) -> tuple[Finding, ...]:
+def tag_findings(
+    name: WheelName, filename: str, target: Target, *, named: bool, own: PythonFacts | None = None
+) -> tuple[Finding, ...]:
     """Return what keeps the target's Python from installing a wheel.
 
     :param named: the user named the Python; otherwise it is the one that happens to run relink.
+    :param own: the Python that runs relink, where the target was named by its loader: most likely that Python installs it.
     """
     machine = machine_name(target.header.machine)
     if not any(is_for(platform, machine) for platform in name.platform.split(".")):
@@ -86,6 +89,8 @@ def tag_findings(name: WheelName, filename: str, target: Target, *, named: bool)
         return (finding("RLK521", filename, message),)
     python = target.python_facts
     written = f"{name.python}-{name.abi}"
+    if python is None and own is not None and not installs(own, name, machine):
+        python, named = own, False
     if python is None:
         if any((tag.interpreter, tag.abi) == ("py3", "none") for tag in name.tags):
             return ()

@@ -51,6 +51,14 @@ def test_a_misspelt_option(run: Run, words: list[str], meant: str) -> None:
     assert f"Did you mean {meant}?" in words_of(err)
 
 
+def test_help_is_no_package(run: Run) -> None:
+    """A package of that name is a stranger's: none is proposed."""
+    code, _, err = run("help")
+    assert code == 2
+    assert "`relink --help` lists the commands" in words_of(err)
+    assert "install" not in words_of(err)
+
+
 def test_a_bare_name_is_not_fetched(run: Run) -> None:
     code, _, err = run("onnxruntime-rocm")
     assert code == 2

@@ -94,5 +94,5 @@ def test_commands_take_what_the_table_says(table: type) -> None:
                 command = command.commands[word]
             (parameter,) = (each for each in command.params if each.name == field)
             assert sorted(parameter.opts) == sorted(option.names), name
-            assert parameter.help == option.instead.get(name, option.help)
+            assert parameter.help.replace("\\[", "[") == option.instead.get(name, option.help)
             assert parameter.rich_help_panel == option.group

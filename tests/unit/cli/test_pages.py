@@ -33,7 +33,7 @@ def test_a_run_and_its_wheel(run: Run, works: Works, tmp_path: Path) -> None:
     assert {"a.so", "libhip.so.7", "libdeep.so.1"} <= set(names)
     code, out, _ = run("report", tmp_path / "dist" / OUTPUT)
     assert (code, out) == (0, f"{OUTPUT.removesuffix('.whl')}.html\n")
-    assert verdict(Path(out.strip())) == "The plan of a wheel. 1 of 1 ELF file change."
+    assert verdict(Path(out.strip())) == "Loads; checked by ld.so for 1 file."
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--json"])

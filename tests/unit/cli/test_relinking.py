@@ -25,7 +25,8 @@ from relink.system.findings.model import RULES
 from relink.system.shipped_files import load_schema
 from tests.support import forking
 from tests.support.command import Run
-from tests.support.works import OUTPUT, Works
+from tests.support.wheels import make_wheel
+from tests.support.works import OUTPUT, TAG, Works
 
 COMMANDS = tuple(
     command.name or getattr(command.callback, "__name__", "") for command in cli.app.registered_commands
@@ -84,13 +85,13 @@ def test_relink_a_wheel(
     code, out, err = run(*word, *(options + wheel if options_first else wheel + options))
     assert (code, err) == (0, "")
     assert os.listdir(tmp_path / "out") == [OUTPUT]
-    answer, first, *_, verdict, last = out.splitlines()
+    answer, first, *_, verdict, following, last = out.splitlines()
     assert answer == f"demo 1.0: {verdict}"
     assert first.startswith(f"with ROCm 7.2.4 in {works.prefix} ($PREFIX), for glibc ")
     assert "PATH $PREFIX/lib" in out
     assert "info repaired: empty search path entries" in out
     assert verdict == "Loads; checked by ld.so for 3 files."
-    assert last == f"Next: pip install {tmp_path}/out/{OUTPUT}"
+    assert (following, last) == ("Next:", f"    pip install {tmp_path}/out/{OUTPUT}")
 
 
 def test_errors_are_told_and_nothing_is_written(run: Run, works: Works, tmp_path: Path) -> None:
@@ -104,6 +105,16 @@ def test_errors_are_told_and_nothing_is_written(run: Run, works: Works, tmp_path
         "Next: a prefix that has libnowhere.so.1 (--prefix DIR), then the same command",
     ]
     assert not (tmp_path / "out").exists()
+
+
+def test_quiet_says_whose_errors_they_are(run: Run, works: Works, tmp_path: Path) -> None:
+    files: dict[str, bytes | Path] = {"other/lost.so": works.lost}
+    other = make_wheel(tmp_path, files, name="other", tag=TAG)
+    vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
+    code, out, _ = run("-q", vendor, other, "--prefix", works.prefix, "-o", tmp_path / "out")
+    assert code == 1
+    answers = [line.partition(":")[0] for line in out.splitlines() if ": Cannot work yet: " in line]
+    assert answers == ["demo 1.0", "other 1.0"]
 
 
 def test_force(run: Run, works: Works, tmp_path: Path) -> None:
@@ -127,7 +138,11 @@ def test_dry_run(run: Run, works: Works, tmp_path: Path) -> None:
     assert code == 0
     assert "Would load: 3 of 4 ELF files would change." in out
     assert "PATH $PREFIX/lib" in out
-    assert out.endswith("Next: the same command without --dry-run\n")
+    *_, word, last = out.splitlines()
+    assert word == "Next: the same command without --dry-run"
+    assert last.startswith("    relink ")
+    assert f" --prefix {works.prefix} " in last
+    assert "--dry-run" not in last
     assert not (tmp_path / "out").exists()
 
 
@@ -215,7 +230,7 @@ def test_source_date_epoch(run: Run, works: Works, tmp_path: Path, monkeypatch: 
 def test_select_and_ignore(run: Run, works: Works, tmp_path: Path) -> None:
     words = [works.small(tmp_path), "--prefix", works.prefix, "--dry-run", "-v"]
     assert "RLK202" in run(*words)[1]
-    assert "RLK202" not in run(*words, "--ignore", "RLK202")[1]
+    assert "warning RLK202" not in run(*words, "--ignore", "RLK202")[1]
     selected = run(*words, "--select", "rlk202")[1]
     assert "RLK202" in selected
     assert "RLK201" not in selected
@@ -525,7 +540,7 @@ def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:
     code, out, err = run(lost, "--prefix", works.prefix, "--quiet")
     assert (code, err) == (1, "")
     told = out.splitlines()
-    assert [line.split()[0] for line in told] == ["error", "→", "Cannot", "Next:"]
+    assert [line.split()[0] for line in told] == ["demo", "error", "→", "Cannot", "Next:"]
     assert "━" not in on_terminal(works.small(tmp_path), "--prefix", works.prefix, "--dry-run", "-q")
 
 

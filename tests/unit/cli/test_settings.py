@@ -358,6 +358,14 @@ def test_commands_take_what_they_have_options_for(run: Run, works: Works, tmp_pa
     assert f"{works.prefix}/lib/libhip.so.7" in out
 
 
+def test_config_refuses_a_gpu_that_a_run_refuses(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "relink.toml").write_text("\ngpus = ['auto', 'gfx9999x']\n")
+    code, out, err = run("config")
+    assert (code, out) == (2, "")
+    assert f"{tmp_path}/relink.toml:2: " in err
+    assert "gfx9999x" in err
+
+
 def test_config_says_where_each_value_comes_from(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

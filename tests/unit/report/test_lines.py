@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from relink.report.lines import Grid, Line, branch, show
+from relink.report.summary import Verdict
+from relink.report.text import verdict_text
 
 
 def printed(*parts: Any, width: int = 20, terminal: bool = False) -> str:
@@ -69,3 +71,12 @@ def test_what_is_not_escaped_is_refused() -> None:
     with pytest.raises(TypeError, match="Text is not escaped"):
         printed(tree)
     assert printed() == ""
+
+
+def test_a_command_is_one_line_on_a_narrow_terminal() -> None:
+    """What is copied from a terminal is what a shell is to get: no line end is put into it."""
+    command = "pip install '/a b/demo 1.whl' --constraint file"
+    verdict = Verdict("info", "Loads.", f"{command}; or, without them: relink x", (command, "relink x"))
+    told = printed(*verdict_text(verdict), terminal=True).splitlines()
+    assert told == ["Loads.", "Next:", f"    {command}", "or, without them:", "    relink x"]
+    assert f"`{command}`" in printed(f"it is put back by `{command}`, says relink", terminal=True)

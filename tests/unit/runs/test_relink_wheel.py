@@ -514,7 +514,7 @@ def test_a_python_by_its_path(pair: tuple[Path, Path], works: Works, tmp_path: P
 
 def test_the_hosts_loader_by_its_path(works: Works, tmp_path: Path) -> None:
     interpreter = find_target().interpreter
-    report = relink(works.wheel(tmp_path), works.options(tmp_path / "out", interpreter=interpreter))
+    report = relink(works.wheel(tmp_path), works.options(tmp_path / "out", interpreter=Path(interpreter)))
     assert report.ok, report.findings
     assert report.target.python is None
     assert "RLK602" not in codes(report)

@@ -21,6 +21,8 @@ from relink import Options
 from relink.cli import main
 from relink.loader.target import find_target
 from relink.make.added_members import read_plan
+from relink.report.html import html_page
+from relink.report.summary import verdict
 from relink.runs.questions import saved_report
 from relink.runs.relinked_input import is_relinked, original_given
 from relink.system.errors import RelinkError, UsageError
@@ -285,12 +287,24 @@ def test_what_earlier_releases_wrote_is_read(pair: tuple[Path, Path], tmp_path: 
     assert not [item for item in found.findings if item.level == "error"]
     assert {"demo/a.so"} == {*found.maps}
     report, is_plan = saved_report(old)
-    assert is_plan
+    assert not is_plan
     assert report.wheel.sha256 == digest(vendor)
     assert f"{INFO}/relink.json" in relink.diff(vendor, old).added
     message = refused(old, options_of(prefix_of(pair), tmp_path / "out"))
     assert ", by a relink that noted no digest of its ROCm: " in message
     assert digest(vendor) in message
+
+
+def test_the_page_of_a_relinked_wheel_has_a_verdict_and_gpu_code(pair: tuple[Path, Path]) -> None:
+    """What the loader makes of it now is asked; a wheel for a loader that is not here has its plan only."""
+    report, is_plan = saved_report(pair[1])
+    assert not is_plan
+    assert verdict(report).text.startswith("Loads; checked by ld.so for 1 file")
+    assert verdict(report).commands == (f"pip install {pair[1]}",)
+    assert [file["path"] for file in (report.isa or {})["files"]] == ["demo/a.so"]
+    page = html_page(report, plan=is_plan)
+    assert "Loads; checked by ld.so" in page
+    assert "GPU code" in page
 
 
 # The attack

@@ -17,9 +17,10 @@ from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.installed import find_installed
 from relink.indexes.install.kept import keep_aside, put_back
 from relink.system.errors import UsageError
+from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
-from tests.support.works import TAG, Works
+from tests.support.works import TAG, VENDOR_PATH, Works, copy_glibc
 from tests.unit.indexes.install.conftest import pip_install, python_of, site_of, tree
 from tests.unit.runs.build_trees import snapshot
 
@@ -104,6 +105,71 @@ def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..
     assert "RLK101" in [found["code"] for found in wheel["report"]["findings"]]
 
 
+def test_repair_leaves_alone_what_needs_no_rocm(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    idle = shared(tmp_path / "m" / "idle.so", "int p(void){return 1;}", flags=[VENDOR_PATH])
+    environment = make_environment()
+    make_wheel(index, {"demo/__init__.py": b"", "demo/idle.so": idle}, tag=TAG)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    code, out, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-2:] == ["Needs no ROCm: left as it is.", f"{environment} was not changed."]
+    assert tree(environment) == before
+
+
+def test_a_module_that_is_missing_is_what_comes_next(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    """The vendor's wheel would lack it as well: --undo does not help. With --no-deps nobody has looked for it."""
+    environment = make_environment()
+    wheel = make_wheel(
+        index,
+        {"demo/__init__.py": b"import helper", "demo/a.so": works.library},
+        tag=TAG,
+        requires=("helper",),
+    )
+    words = ("install", wheel, "--prefix", works.prefix, "--python", python_of(environment))
+    code, out, err = run(*words, "--no-deps")
+    assert (code, err) == (1, "")
+    told, command = out.splitlines()[-2:]
+    assert told.endswith("but cannot be imported. helper, which it imports, is not there.")
+    assert command == f"    {python_of(environment)} -m pip install helper"
+    assert "--undo" not in out
+    make_wheel(index, {"helper.py": b"raise ValueError('no')"}, name="helper", tag="py3-none-any")
+    out = run(*words)[1]
+    assert out.splitlines()[-1] == f"    relink repair demo --undo --python {python_of(environment)}"
+
+
+def test_no_loader_is_advised_for_an_environment(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    """`install` takes no --interpreter, and an environment's Python has its own loader."""
+    environment = make_environment()
+    prefix = tmp_path / "system"
+    copy_glibc(prefix / "lib", "libc.so.6")
+    newer = shared(
+        prefix / "lib" / "libhip.so.7",
+        'extern int later(void); __asm__(".symver later,later@GLIBC_2.99"); int hip(void){return later();}',
+        needed=[later(tmp_path)],
+    )
+    wheel = make_wheel(index, {"demo/__init__.py": b"", "demo/a.so": works.library}, tag=TAG)
+    words = (wheel, "--prefix", prefix, "--python", python_of(environment))
+    code, out, _ = run("install", *words)
+    assert (code, newer.exists(), "RLK301" in out) == (1, True, True), out
+    assert "--interpreter" not in out
+    assert "--interpreter" in run(*words, "-o", tmp_path / "out")[1]
+
+
+def later(directory: Path) -> Path:
+    """A library of the C library's soname that has a version of the future."""
+    script = directory / "later.map"
+    script.write_text("GLIBC_2.99 { later; };\n")
+    flags = [f"-Wl,--version-script={script}"]
+    return shared(directory / "later" / "libc.so.6", "int later(void){return 1;}", flags=flags)
+
+
 @pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_the_constraint_keeps_it(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
@@ -156,7 +222,7 @@ def test_what_cannot_be_imported(
     code, out, _ = run(*words)
     assert code == 1
     assert "import demo: ModuleNotFoundError: No module named 'nosuch'" in out
-    assert "but cannot be imported. `relink repair demo --undo`" in out
+    assert out.splitlines()[-1].endswith("but cannot be imported. nosuch, which it imports, is not there.")
     code, out, _ = run(*words, "--no-import-test")
     assert code == 0
     assert "; nothing was imported." in out

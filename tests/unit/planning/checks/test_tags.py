@@ -141,7 +141,7 @@ def test_a_named_python_that_would_not_install_it_is_what_comes_next(
     assert last == "Next: get the wheel for Python 3.9 (cp39-cp39), or name another Python by --python"
     fitting = python_that_is(tmp_path / "yes" / "python3.8", version=[3, 8])
     monkeypatch.setenv("PATH", str(tmp_path / "yes"), prepend=":")
-    assert run(*named)[1].splitlines()[-1] == f"Next: again with --python {fitting}"
+    assert f"\nNext: again with --python {fitting}\n" in run(*named)[1]
 
 
 def test_the_active_environment_is_a_named_python(
@@ -181,6 +181,16 @@ def test_a_wheel_for_another_machine(run: Run, works: Works, tmp_path: Path) -> 
     assert code == 1
     assert f"is for win_amd64; the target is Linux with glibc on {MACHINE}" in out
     assert not (tmp_path / "out").exists()
+
+
+def test_a_loader_does_not_hide_a_wrong_python(run: Run, works: Works, tmp_path: Path) -> None:
+    """Who names a loader alone is told that the Python which runs relink does not install the wheel."""
+    wheel = works.wheel(tmp_path, {"demo/a.so": works.library}, tag=f"cp39-cp39-manylinux_2_34_{MACHINE}")
+    words = (wheel, "--prefix", works.prefix, "-o", tmp_path / "out")
+    code, out, _ = run(*words, "--interpreter", find_target().interpreter)
+    assert code == 0
+    assert "warning RLK520" in out
+    assert f"is tagged cp39-cp39, which {OWN.shown} does not install" in out
 
 
 def test_interpreter_alone(run: Run, works: Works, tmp_path: Path) -> None:
