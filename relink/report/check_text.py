@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from relink.report.lines import NEXT, Line
-from relink.report.text import findings_text
+from relink.report.text import command_line, findings_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
 
@@ -101,6 +101,8 @@ def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
 
 def _next(check: EnvironmentCheck, repair: Sequence[str]) -> Iterator[Line]:
     if check.mendable:
-        yield Line(f"{NEXT}{shlex.join(['relink', *repair])}")
+        yield Line(NEXT.rstrip())
+        yield command_line(shlex.join(["relink", *repair]))
     elif not check.ok:
-        yield Line(f"{NEXT}relink doctor")
+        yield Line(NEXT.rstrip())
+        yield command_line("relink doctor")

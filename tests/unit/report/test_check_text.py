@@ -46,11 +46,12 @@ def test_the_lines() -> None:
         f"  jax 0.12.0: {PARTLY.text}",
         f"  onnxruntime-rocm 1.22.2: {BROKEN.text}",
         answer,
-        "Next: relink repair --all --python 'my venv/bin/python'",
+        "Next:",
+        "    relink repair --all --python 'my venv/bin/python'",
     ]
     assert "  numpy 2.1.0: works" in [line.plain for line in check_text(check, REPAIR, verbose=True)]
 
 
 def test_what_repair_cannot_mend_is_the_machines() -> None:
     check = EnvironmentCheck("/v", (BROKEN,))
-    assert check_text(check, REPAIR, verbose=False)[-1].plain == "Next: relink doctor"
+    assert check_text(check, REPAIR, verbose=False)[-1].plain == "    relink doctor"
