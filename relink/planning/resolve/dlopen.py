@@ -68,6 +68,8 @@ class DlopenKnowledge:
         sources = {note.sonames[0]: "note" for note in caller.image.dlopen_notes if note.sonames}
         vendor = self.context.vendor
         member = self.context.members.at.get(caller.path)
+        if caller.identity[0] == "member" and caller.identity[1] in self.context.added.values():
+            return {}  # a stub or a forwarder has the name of a library, and none of its code
         # What a package opens by a name of the vendor's counts whether or not a provider has a library of that name.
         strings = [
             name

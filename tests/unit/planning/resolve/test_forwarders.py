@@ -153,6 +153,15 @@ def test_what_the_forwarded_library_needs_is_found(scene: Scene) -> None:
     assert str(scene.prefix / "lib") in str(stub.search_path)
 
 
+def test_a_forwarder_opens_nothing_itself(scene: Scene) -> None:
+    """HIP opens comgr; a forwarder to HIP has its name and none of its code."""
+    scene.provide("lib/libamd_comgr.so.3", [], define("comgr"))
+    scene.member(MEMBER, ["libamdhip64.so.6"], call("hip") + opens("libamdhip64.so"))
+    plans, draft = forwarded(scene, "libamdhip64.so")
+    assert [stub.needed[0] for stub in plans.stubs] == ["libamdhip64.so.6"]
+    assert not [edge for edge in draft.opened if "relink-stubs" in edge.opener]
+
+
 def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
     scene.member(FORWARDER)
     scene.images[FORWARDER] = replace(scene.images[FORWARDER], soname="libelse.so")
