@@ -142,7 +142,7 @@ def check_environment(
         *_other_stacks(checked, others),
         *_packages(environment, target, sonames, options),
     ]
-    findings = select(tuple(together), options.select, options.ignore)
+    findings = _selected(together, options)
     checked.sort(key=lambda one: one.name.lower())
     return EnvironmentCheck(str(environment.prefix), tuple(checked), findings, read)
 
@@ -212,7 +212,7 @@ def _checked(
         allow_gap=options.allow_isa_gap,
     )
     found = (*content.damaged, *draft.findings, *(gpu.findings if world.gpus else ()))
-    findings = select(found, options.select, options.ignore)
+    findings = _selected(found, options)
     vendor = draft.context.vendor
     mapped = dict.fromkeys(soname for file in files if file.served for soname, _ in file.closure)
     runtimes = dict.fromkeys(
@@ -239,6 +239,12 @@ def _checked(
         findings=findings,
     )
     return checked, mapped
+
+
+def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, ...]:
+    """Return the findings that count; a pattern may be about another package than this one, so none is told to match nothing."""
+    chosen = select(findings, options.select, options.ignore)
+    return tuple(reported for reported in chosen if reported in findings)
 
 
 def _loads_alone(context: ResolveContext) -> bool:

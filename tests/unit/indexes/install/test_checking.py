@@ -194,3 +194,11 @@ def test_what_an_edit_would_mend_does_not_work_now(
     code, out, _ = run("check", venv)
     assert code == 1
     assert out.splitlines()[1] == "  own 1.0: its GPU part does not load: librocblas.so.5 not found"
+
+
+def test_a_pattern_that_is_about_one_package(run: Run, venv: Path, gpu: Path) -> None:
+    """It matches nothing of the others, and nothing about several: that is no warning."""
+    pip_install(venv, gpu)
+    code, out, _ = run("check", venv, "--ignore", "librocblas.so.5", "-v")
+    assert code == 0
+    assert "RLK109" not in out
