@@ -241,7 +241,9 @@ class TreeCopy:
             path in self.archive.entries and not stat.S_ISDIR(self.archive.entries[path].st_mode)
             for path in above
         ):
-            raise UsageError(f"{self.archive.path / name}: relink writes a stub there; move what is there away")
+            raise UsageError(
+                f"{self.archive.path / name}: relink writes a stub there; move what is there away"
+            )
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:

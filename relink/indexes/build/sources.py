@@ -21,10 +21,10 @@ from packaging.version import Version
 from relink.indexes.build.digests import Digests
 from relink.indexes.build.recipe import Recipe, WheelSource
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_page
+from relink.indexes.build.uv_lock import read_lock
 from relink.indexes.build.web import FetchError, Web, without_secrets
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for
-from relink.report.nix.uv_lock import read_lock
 from relink.system.errors import RelinkError, UsageError
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name

@@ -45,21 +45,20 @@ def source(archive: WheelArchive, url: str | None) -> Source:
     :raises UsageError: there is no `url`, and fetchPypi would give the file a name that no store path can have.
     """
     wheel = archive.name
-    sha256 = archive.sha256()
-    digest = f"sha256-{base64.b64encode(bytes.fromhex(sha256)).decode()}"
+    digest = f"sha256-{base64.b64encode(bytes.fromhex(archive.sha256())).decode()}"
     # The store takes no % of an escaped address and no ! of an epoch.
     name = re.sub(r"[^0-9A-Za-z+\-._?=]", "_", wheel.filename)[-_NAME_LIMIT:].lstrip(".")
     if url is not None:
         last = unquote(posixpath.basename(urlsplit(url).path))
         fits = last.endswith(".whl") and len(last) <= _NAME_LIMIT and _STORE_NAME.fullmatch(last)
-        return Source(last if fits else name, digest, url=url, sha256=sha256)
+        return Source(last if fits else name, digest, url=url)
     if name != wheel.filename:
         raise UsageError(
             f"{wheel.filename}: no file in a Nix store can have this name, and fetchPypi would give it; say --url URL"
         )
     python = f"{wheel.build}-{wheel.python}" if wheel.build else wheel.python
     index = Index(wheel.distribution, wheel.version_text, wheel.python, python, wheel.abi, wheel.platform)
-    return Source(name, digest, index=index, sha256=sha256)
+    return Source(name, digest, index=index)
 
 
 def dependencies(
@@ -107,7 +106,7 @@ def dependencies(
 def about(metadata: RawMetadata, commands: Sequence[str] = ()) -> About:
     """Return what the package says of itself, as nixpkgs' `meta` wants it.
 
-    :param commands: its programs (:func:`programs`). The main one has the distribution's name, or is the only one.
+    :param commands: its programs (:func:`programs`). The main one has the distribution's name.
     """
     urls = {label.strip().lower(): url for label, url in metadata.get("project_urls", {}).items()}
     homes = [metadata.get("home_page", ""), urls.get("homepage", "")]
@@ -123,7 +122,7 @@ def about(metadata: RawMetadata, commands: Sequence[str] = ()) -> About:
         homepage=next((home for home in homes if home.startswith("http")), None),
         changelog=next((urls[name] for name in _CHANGES if urls.get(name, "").startswith("http")), None),
         license=next((found for text in stated if (found := _spdx(text))), None),
-        program=next(iter(named), commands[0] if len(commands) == 1 else None),
+        program=next(iter(named), None),
     )
 
 

@@ -149,7 +149,7 @@ def test_programs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("commands", "program"),
-    [((), None), (("x_test",), "x_test"), (("x", "y"), "x"), (("y", "z"), None)],
+    [((), None), (("x_test",), None), (("x", "y"), "x"), (("y", "z"), None)],
 )
 def test_the_main_program(commands: tuple[str, ...], program: str | None) -> None:
     metadata = parse_email(b"Metadata-Version: 2.4\nName: X\nVersion: 1\n\n")[0]

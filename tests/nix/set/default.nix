@@ -1,19 +1,18 @@
-# Python packages by a set that is derived from nixpkgs: its lib, stdenv's setup.sh, mk-python-derivation and hooks. `evaluated` is the
-# set as it is. In `built`, what would take hours is taken from this machine: interpreter, compiler's libraries, shell tools.
-# Nothing of the set is part of this repository.
+# A set of Python packages that is derived from nixpkgs: lib, stdenv's setup.sh, mk-python-derivation and hooks of corepkgs. What would
+# take hours to build is taken from this machine: interpreter, compiler's libraries, ROCm, shell tools. Nothing of the set is part of
+# this repository.
 {
   set, # its directory
-  tools, # JSON of conftest.py, and `installer`, `interpreter` or `home`: paths
+  tools, # JSON of conftest.py
   packages ? (_: { }), # more for the scope of Python packages
 }:
 
 let
-  standin = import ../standin { inherit tools; };
   base = import set {
     system = "x86_64-linux";
-    overlays = [ (_: _: { inherit (standin) rocmPackages; }) ];
   };
-  inherit (base) lib config;
+  inherit (base) config lib;
+  machine = import ./machine.nix { inherit lib tools; };
   generic = import (set + "/stdenv/generic") {
     name = "stdenv-host";
     inherit config;
@@ -29,7 +28,10 @@ let
     inherit (base.stdenv) buildPlatform hostPlatform targetPlatform;
   };
   stdenv = generic // {
-    inherit (standin.stdenv) cc;
+    cc = {
+      inherit (machine) libc;
+      cc = machine.compiler;
+    };
   };
   trivial = import (set + "/build-support/trivial-builders") {
     inherit lib config;
@@ -42,38 +44,29 @@ let
   };
   version = tools.python;
   name = "python${builtins.replaceStrings [ "." ] [ "" ] version}";
-  started = ''
-    mkdir -p $out/bin
-    printf '#!/bin/sh\nexec %s "$@"\n' "${tools.interpreter}" > $out/bin/python3
-    chmod 755 $out/bin/python3
-    ln -s python3 $out/bin/python${version}
-  '';
-  libc = lib.getLib standin.stdenv.cc.libc;
-  copied = ''
-    mkdir -p $out/bin $out/lib
-    cp -L ${tools.home}/bin/python${version} $out/bin/
-    ln -s python${version} $out/bin/python3
-    cp -L ${tools.home}/lib/libpython${version}.so* $out/lib/
-    cp -r ${tools.home}/include $out/
-    tar -C ${tools.home}/lib --exclude=site-packages --exclude=test --exclude=tests --exclude='config-*' \
-      --exclude=__pycache__ --exclude='_tkinter*' -cf - python${version} | tar -C $out/lib -xf -
-    mkdir $out/${python.sitePackages}
-    for library in $(ldd $out/lib/python${version}/lib-dynload/*.so | sed -n 's/.* => \(.*\) (.*/\1/p' | sort -u); do
-      case $library in */libc.so* | */libm.so* | */libpython*) ;; *) cp -L $library $out/lib/ ;; esac
-    done
-    chmod -R u+w $out
-    ${tools.patchelf} --set-interpreter ${libc}/lib/ld-linux-x86-64.so.2 $out/bin/python${version}
-    ${tools.patchelf} --set-rpath $out/lib:${libc}/lib \
-      $out/bin/python${version} $(find $out/lib -name '*.so*' -type f)
-  '';
+  libc = lib.getLib machine.libc;
   python =
     generic.mkDerivation {
       pname = "python3";
       inherit version;
-      # An installation is copied and run by the C library of the set; an interpreter is started where it is.
-      buildCommand = (if tools ? home then copied else started) + ''
+      # An installation is copied and run by the C library of the set.
+      buildCommand = ''
+        mkdir -p $out/bin $out/lib $out/nix-support
+        cp -L ${tools.home}/bin/python${version} $out/bin/
+        ln -s python${version} $out/bin/python3
         ln -s python3 $out/bin/python
-        mkdir $out/nix-support
+        cp -L ${tools.home}/lib/libpython${version}.so* $out/lib/
+        cp -r ${tools.home}/include $out/
+        tar -C ${tools.home}/lib --exclude=site-packages --exclude=test --exclude=tests --exclude='config-*' \
+          --exclude=__pycache__ --exclude='_tkinter*' -cf - python${version} | tar -C $out/lib -xf -
+        mkdir $out/${python.sitePackages}
+        for library in $(ldd $out/lib/python${version}/lib-dynload/*.so | sed -n 's/.* => \(.*\) (.*/\1/p' | sort -u); do
+          case $library in */libc.so* | */libm.so* | */libpython*) ;; *) cp -L $library $out/lib/ ;; esac
+        done
+        chmod -R u+w $out
+        ${tools.patchelf} --set-interpreter ${libc}/lib/ld-linux-x86-64.so.2 $out/bin/python${version}
+        ${tools.patchelf} --set-rpath $out/lib:${libc}/lib \
+          $out/bin/python${version} $(find $out/lib -name '*.so*' -type f)
         cat > $out/nix-support/setup-hook << 'END'
         addPythonPath() { addToSearchPathWithCustomDelimiter : PYTHONPATH $1/lib/python${version}/site-packages; }
         addEnvHooks "$hostOffset" addPythonPath
@@ -107,32 +100,53 @@ let
     '';
   };
   pkgs =
-    standin
+    machine.extra
     // trivial
     // {
       inherit
+        machine
         lib
         config
         stdenv
         pkgs
         ;
-      inherit (standin) fetchurl patchelf;
+      inherit (machine) fetchurl patchelf rocmPackages;
       findutils = "/usr";
       coreutils = "/usr";
+      unzip = empty "unzip";
+      python3Packages = scope;
+      callPackage = lib.callPackageWith pkgs;
     };
   hooks = import (set + "/python/hooks") scope { };
+  # relink as this checkout has it, run by the interpreter of the tests.
+  relink = trivial.writeTextFile {
+    name = "relink";
+    executable = true;
+    destination = "/bin/relink";
+    text = ''
+      #!/bin/sh
+      exec ${tools.relink} "$@"
+    '';
+    meta.mainProgram = "relink";
+  };
+  own = import ../../../default.nix { inherit pkgs relink; };
   scope =
     pkgs
     // hooks
     // {
-      inherit python pkgs installer;
+      inherit (own) autoRelinkHook relinkWheel rocmSdk;
+      inherit
+        own
+        python
+        pkgs
+        installer
+        ;
       # Hooks that no wheel asks for have these for arguments.
       wheel = empty "wheel";
       build = empty "build";
       packaging = empty "packaging";
       setuptools = empty "setuptools";
       pip = empty "pip";
-      inherit (standin) rocmPackages;
       callPackage = lib.callPackageWith scope;
       stdenvNoCC = generic;
       buildPackages = pkgs;
@@ -143,8 +157,7 @@ let
       } (set + "/build-support/setup-hooks/make-wrapper.sh");
       wrapPython = scope.callPackage (set + "/python/wrap-python.nix") { };
       ensureNewerSourcesForZipFilesHook = empty "newer-sources";
-      nix-update-script = _: null;
-      unzip = empty "unzip";
+      nix-update-script = _: [ "nix-update" ];
       pythonCatchConflictsHook = empty "catch-conflicts";
       # For what hooks are made of.
       bootstrap = {
@@ -167,9 +180,8 @@ let
     }
     // packages scope;
 in
-{
-  evaluated = base.${"${name}Packages"};
-  built = scope;
-  inherit base lib standin;
+scope
+// {
+  inherit base;
   directory = set;
 }
