@@ -39,8 +39,7 @@ from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
-from relink.report.nix.model import Package
-from relink.report.nix.package import package_of
+from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT

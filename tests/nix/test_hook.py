@@ -29,7 +29,7 @@ def package(nix: Nix, wheel: Path, inputs: str = INPUTS, more: str = "") -> str:
 
 
 def stores(nix: Nix, *attributes: str) -> list[str]:
-    return [nix.value(f"{nix.packages()}.{attribute}.outPath") for attribute in attributes]
+    return [str(nix.build(f"{nix.packages()}.{attribute}")) for attribute in attributes]
 
 
 def site(built: Path) -> Path:

@@ -16,7 +16,7 @@ ELSEWHERE = {
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
     "cli/bar": "unit/cli/test_relinking",
-    "cli/packaging": "nix/test_emit",
+    "cli/packaging": "nix/test_real",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",

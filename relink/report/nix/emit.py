@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from relink import __version__
-from relink.report.nix.model import About, Package, Source
+from relink.report.nix.metadata import About, Source
+from relink.report.nix.package import Package
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
 

@@ -6,6 +6,7 @@ import base64
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -14,12 +15,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from relink.providers.profiles import profile_for
-from relink.report.nix.model import About, Index, Source
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["about", "dependencies", "imports", "programs", "read", "source"]
+__all__ = ["About", "Index", "Source", "about", "dependencies", "imports", "programs", "read", "source"]
 
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
@@ -32,6 +32,39 @@ _LICENSES = {  # as METADATA has them → SPDX
 }
 _PROGRAM = re.compile(r"([\w.+-]+)\s*=")
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The parts of a wheel's name that nixpkgs' fetchPypi makes PyPI's address of; its arguments are called so."""
+
+    pname: str
+    version: str
+    dist: str
+    python: str
+    abi: str
+    platform: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The vendor's wheel: a name that a store can have, the SRI hash, and either its address or what fetchPypi takes."""
+
+    name: str
+    hash: str
+    url: str | None = None
+    index: Index | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the wheel says of itself; `license` is an SPDX expression, `program` the command that it is called for."""
+
+    description: str = ""
+    homepage: str | None = None
+    license: str | None = None
+    changelog: str | None = None
+    program: str | None = None
 
 
 def read(archive: WheelArchive) -> RawMetadata:

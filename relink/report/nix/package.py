@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from relink.elf.image import Image
 from relink.loader.target import GLIBC_SONAMES
@@ -13,15 +14,44 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.planning.siblings import sibling_of
 from relink.report.nix import metadata
-from relink.report.nix.model import Package
-from relink.system.findings.model import finding
+from relink.report.nix.metadata import About, Source
+from relink.system.findings.model import Finding, finding
 from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["attribute_of_soname", "hip_major", "package_of"]
+__all__ = ["Package", "attribute_of_soname", "hip_major", "package_of"]
 
 _HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
 _COMPILER = "stdenv.cc.cc"  # autoRelinkHook brings it
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """Everything that a package for Nix is made of.
+
+    :ivar release: name and version, which wheels of one package share.
+    :ivar python: ``3.12`` of a wheel for that Python alone, else None.
+    :ivar inputs: attributes of nixpkgs (``rocmPackages.clr``) → what is needed of each.
+    :ivar unknown: libraries that no attribute is known to have.
+    :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has; `same_version` those of
+        nixpkgs whose version must be the wheel's.
+    :ivar stub: as :attr:`relink.planning.options.Options.stub`; so are `missing` and `gpus`.
+    """
+
+    release: tuple[str, str]
+    source: Source
+    python: str | None
+    inputs: tuple[tuple[str, tuple[str, ...]], ...]
+    about: About
+    unknown: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+    siblings: tuple[str, ...] = ()
+    same_version: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    stub: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def hip_major(images: Iterable[Image]) -> int | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from relink.report.nix.emit import nix_attribute, nix_comment, nix_string, package_nix, write_package
-from relink.report.nix.model import About, Index, Package, Source
+from relink.report.nix.metadata import About, Index, Source
+from relink.report.nix.package import Package
 from relink.system.errors import UsageError
 
 PLAIN = Package(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.metadata import parse_email
 
-from relink.report.nix.metadata import about, dependencies, imports, programs, source
-from relink.report.nix.model import About, Index
+from relink.report.nix.metadata import About, Index, about, dependencies, imports, programs, source
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 

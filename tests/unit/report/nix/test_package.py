@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from relink.planning.options import Options
-from relink.report.nix.model import Package
-from relink.report.nix.package import hip_major
+from relink.report.nix.package import Package, hip_major
 from relink.runs.questions import nix_package
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
