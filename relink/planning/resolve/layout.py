@@ -46,19 +46,13 @@ class Layout:
     def path_of(self, member: str) -> str:
         """Return the absolute path at which `member` will be installed."""
         first, _, rest = member.partition("/")
-        if (
-            not self.tree and first.endswith(".data") and "-" in first and "/" in rest
-        ):  # {distribution}-{version}.data
+        # {distribution}-{version}.data
+        if not self.tree and first.endswith(".data") and "-" in first and "/" in rest:
             scheme, _, inner = rest.partition("/")
-            match scheme:
-                case "purelib" | "platlib":
-                    return posixpath.join(self.site_packages, inner)
-                case "scripts":
-                    return posixpath.join(self.root, "bin", inner)
-                case "headers":
-                    return posixpath.join(self.root, "include", inner)
-                case _:
-                    return posixpath.join(self.root, inner)
+            if scheme in ("purelib", "platlib"):
+                return posixpath.join(self.site_packages, inner)
+            below = {"scripts": "bin", "headers": "include"}.get(scheme, "")
+            return posixpath.join(self.root, below, inner)
         return posixpath.join(self.site_packages, member)
 
     def on_disk(self, images: Mapping[str, Image]) -> dict[str, tuple[str, str]]:
