@@ -22,7 +22,9 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
 __all__ = ["Verdict", "differing", "product_of", "verdict", "verified"]
 
 # A saved report may be a stranger's: nothing else of it is offered as a command that installs.
-_INSTALLS = re.compile(rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII)
+_INSTALLS = re.compile(
+    rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: -t [a-z][\w-]*)?(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII
+)
 _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 _MAX_REASONS = 3
 _MAX_GPUS = 8

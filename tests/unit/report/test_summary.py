@@ -161,6 +161,9 @@ def test_the_same_command_is_written_out() -> None:
 
 
 def test_packages_and_then_the_same_command() -> None:
+    suite = missing("libc.so.1", "apt install -t experimental libc1")
+    assert commands(suite)[0] == "apt install -t experimental libc1"
+    assert "apt install -o x y" not in commands(missing("liba.so.1", "apt install -o x y"))
     two = (missing("liba.so.1", "apt install liba1"), missing("libb.so.1", "apt install libb1"))
     assert commands(*two) == ("apt install liba1 libb1", "relink 'my wheel.whl' --prefix /p")
     assert commands(*two, missing("libc.so.1")) == ("apt install liba1 libb1",), "it would fail again"

@@ -70,7 +70,9 @@ def test_install(run: Run, works: Works, index: Path, environment: Path) -> None
     code, out, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
     assert (code, err) == (0, "")
     assert f"demo 1.0+rocm7.2.4 is installed in {environment}; imported: demo." in out
-    assert out.splitlines()[-1].strip() == RELINKED
+    has_pip = (site_of(environment) / "pip").exists()
+    last = RELINKED if has_pip else "So that uv can keep these, run the same with --output DIR."
+    assert out.splitlines()[-1].endswith(last)
     site = site_of(environment)
     assert (site / "helper.py").exists()
     assert not list(site.glob("demo-*.dist-info/direct_url.json"))
@@ -237,15 +239,6 @@ def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path,
     assert "error RLK101 libnowhere.so.1" in out
     assert f"{environment} was not changed." in out
     assert tree(environment) == before
-
-
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
-def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, environment: Path) -> None:
-    vendor(works, index, requires=("nosuch",))
-    code, _, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
-    assert code == 2
-    assert "demo==1.0+rocm7.2.4 is installed, but not all that it depends on" in err
-    assert "nosuch" in err
 
 
 # relink repair and --undo
