@@ -20,7 +20,7 @@ from relink.system.sandbox import Limits, Sandbox, child_environment, status_of,
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Tried", "import_modules", "load_members", "modules_of"]
+__all__ = ["Trial", "import_modules", "load_members", "modules_of"]
 
 _TIMEOUT = 600  # seconds: torch takes ten from a slow disk
 _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
@@ -45,7 +45,7 @@ os._exit(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Trial:
     """What came of importing one module, or of loading one library.
 
     :ivar name: of the module, or of the wheel's member.
@@ -74,10 +74,10 @@ def modules_of(archive: WheelArchive) -> tuple[str, ...]:
     return tuple([name for name in names if not name.startswith("_")] or names)
 
 
-def import_modules(python: str, modules: Iterable[str]) -> tuple[Tried, ...]:
+def import_modules(python: str, modules: Iterable[str]) -> tuple[Trial, ...]:
     """Import each module in an environment's Python, in an empty directory."""
     with tempfile.TemporaryDirectory(prefix="relink-") as directory:
-        return tuple(Tried(module, _problem(python, module, directory)) for module in modules)
+        return tuple(Trial(module, _problem(python, module, directory)) for module in modules)
 
 
 def _problem(python: str, module: str, directory: str) -> str | None:
@@ -104,7 +104,7 @@ def _problem(python: str, module: str, directory: str) -> str | None:
 
 def load_members(
     python: str, preloads: Sequence[tuple[str, str]], members: Sequence[tuple[str, str]], sandbox: Sandbox
-) -> tuple[Tried, ...]:
+) -> tuple[Trial, ...]:
     """Load libraries in an environment's Python, in one process in the sandbox, as the package would load them.
 
     :param preloads: name and path of what the package loads first, into the global scope.
@@ -137,7 +137,7 @@ def load_members(
             problems[path] = ended
         elif isinstance(said, list) and path in problems and len(said) == 1:
             problems[path] = said[0] if isinstance(said[0], str) else None
-    return tuple(Tried(name, problems.get(path, ended)) for name, path in members)
+    return tuple(Trial(name, problems.get(path, ended)) for name, path in members)
 
 
 def _ending(status: int, errors: str) -> str:

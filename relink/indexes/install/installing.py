@@ -7,6 +7,7 @@ Takes the path of a wheel and an :class:`~relink.indexes.install.environment.Tar
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from packaging.utils import canonicalize_name
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.importing import (
-    Tried,
+    Trial,
     import_modules,
     load_members,
     modules_of,
@@ -31,7 +32,7 @@ from relink.planning.options import Options
 from relink.providers.profiles import profile_for
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
-from relink.system.errors import UsageError
+from relink.system.errors import MachineError, UsageError
 from relink.system.findings.model import Finding
 from relink.system.safe_open import file_sha256
 from relink.system.sandbox import find_sandbox
@@ -46,6 +47,7 @@ __all__ = [
     "hold_for_undo",
     "install_exactly",
     "installer_of",
+    "refuse_full_disk",
     "relinked_into",
     "required_by",
     "requirements_of",
@@ -69,9 +71,9 @@ class InstallResult:
 
     report: Report | None
     installed: WheelName | None
-    imports: tuple[Tried, ...] = ()
+    imports: tuple[Trial, ...] = ()
     requires: tuple[str, ...] = ()
-    loads: tuple[Tried, ...] = ()
+    loads: tuple[Trial, ...] = ()
     dependencies: tuple[InstallResult, ...] = ()
     refused: tuple[Finding, ...] = ()
 
@@ -146,7 +148,7 @@ def required_by(wheel: Path) -> tuple[str, ...]:
 
 def tested(
     wheel: Path, report: Report, environment: TargetEnvironment, options: Options
-) -> tuple[tuple[Tried, ...], tuple[Tried, ...]]:
+) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
     """Import what a wheel has brought into an environment, and load its GPU part."""
     with WheelArchive(wheel) as archive:
         modules = modules_of(archive)
@@ -201,6 +203,21 @@ def _of_an_environment(reported: Finding) -> Finding:
     return replace(reported, step=None, remedy=remedy)
 
 
+def refuse_full_disk(wheel: Path, environment: TargetEnvironment) -> None:
+    """Refuse a wheel whose files the disk has no room for: pip that is stopped in the middle leaves two of a distribution.
+
+    :raises MachineError: there is less room than that.
+    """
+    with WheelArchive(wheel) as archive:
+        needed = sum(member.size for member in archive.members.values())
+    for site in environment.site[:1]:
+        free = shutil.disk_usage(site)[2]
+        if free < needed:
+            raise MachineError(
+                f"{site}: {needed >> 20} MiB are needed for {wheel.name}, and {free >> 20} MiB are free; nothing was changed"
+            )
+
+
 def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
     """Install this very file (by its SHA-256) in place of what is there, without dependencies and without an index.
 
@@ -210,6 +227,7 @@ def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
     :raises UsageError: there is neither.
     """
     name = parse_wheel_name(wheel.name)
+    refuse_full_disk(wheel, environment)
     line = f"{name.distribution}=={name.version} --hash=sha256:{file_sha256(wheel, LARGEST)}\n"
     with working_place() as place:
         requirements = place / "requirements.txt"

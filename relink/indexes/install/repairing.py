@@ -16,6 +16,7 @@ from relink.indexes.install.installing import (
     InstallResult,
     hold_for_undo,
     install_exactly,
+    refuse_full_disk,
     relinked_into,
     required_by,
     tested,
@@ -58,6 +59,7 @@ def repair(
         report, result = relinked_into(place, original, environment, options)
         if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
+        refuse_full_disk(result, environment)
         if not installed.plan:
             try:
                 keep_aside(environment, installed, content, file_sha256(original, LARGEST))
