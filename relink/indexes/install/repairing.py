@@ -70,7 +70,7 @@ def repair(
                 ) from error
         install_exactly(environment, result)
         hold_for_undo(original, environment, installed.name)
-        imports, loads = tested(result, report, environment, options) if import_test else ((), ())
+        imports, loads = tested(result, report, environment) if import_test else ((), ())
         return InstallResult(report, parse_wheel_name(result.name), imports, required_by(result), loads)
 
 
