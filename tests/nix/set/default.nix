@@ -182,6 +182,6 @@ let
 in
 scope
 // {
-  inherit base;
+  inherit base tools;
   directory = set;
 }
