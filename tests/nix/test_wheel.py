@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relink.elf.image import read_image
-from tests.nix.conftest import ROOT, Nix, python_home
+from tests.nix.stores import ROOT, Nix, python_home
 from tests.nix.test_hook import INPUTS, member, stores
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel

@@ -182,6 +182,6 @@ let
 in
 scope
 // {
-  inherit base tools;
+  inherit base tools relink;
   directory = set;
 }

@@ -1,17 +1,15 @@
-# The packages of a uv.lock by the real uv2nix and pyproject.nix, with default.nix and its real autoPatchelfHook: `plain`
-# as they are, `relinked` with relink's overlay. Nothing of the sources is part of this repository.
+# The set as a nixpkgs that flakes and the real pyproject.nix take, with its real autoPatchelfHook. Nothing of the sources is part of
+# this repository.
 {
-  sources, # a directory with checkouts: pyproject.nix, uv2nix, nixpkgs.lib, corepkgs
+  sources, # a directory with checkouts, nixpkgs.lib among them
   set, # what default.nix gives
-  tools, # JSON of conftest.py, and `uv`, `glibc`, `elftools`: a path, a version, a path
-  workspace,
-  overlay,
 }:
 
 let
   lib = import (sources + "/nixpkgs.lib/lib");
   scope = set;
-  inherit (set) base;
+  # JSON of stores.py, and `uv`, `glibc`, `elftools`, `program`: a path, a version, two paths
+  inherit (set) base tools;
   name = "python${builtins.replaceStrings [ "." ] [ "" ] tools.python}";
   # What uv2nix asks a Python and its C library.
   cc = scope.stdenv.cc // {
@@ -59,6 +57,12 @@ let
     ];
     substitutions.hostPlatform = stdenv.hostPlatform.config;
   } (set.directory + "/build-support/setup-hooks/auto-patchelf.sh");
+  # relink of the tests: the packages that it is made of are not in the set.
+  pythonPackages = scope // {
+    callPackage =
+      path: arguments:
+      if baseNameOf (toString path) == "relink.nix" then set.relink else scope.callPackage path arguments;
+  };
   pkgs = scope // {
     inherit
       lib
@@ -66,7 +70,6 @@ let
       pkgs
       autoPatchelfHook
       ;
-    inherit (set) rocmPackages fetchurl;
     uv = program "uv" ''
       #!/bin/sh
       exec ${tools.uv} "$@"
@@ -76,19 +79,33 @@ let
     buildPackages = pkgs;
     callPackage = lib.callPackageWith pkgs;
     newScope = extra: lib.callPackageWith (pkgs // extra);
-  };
-  pyproject-nix = import (sources + "/pyproject.nix") { inherit lib; };
-  uv2nix = import (sources + "/uv2nix") { inherit lib pyproject-nix; };
-  project = uv2nix.lib.workspace.loadWorkspace { workspaceRoot = workspace; };
-  manylinux = _: _: {
     pythonManylinuxPackages.manylinux2014 = [ (lib.getLib cc.cc) ];
+    nixfmt-tree = scope.installer;
+    mkShell =
+      { packages }: scope.runCommand "shell" { inherit packages; } "echo $packages > $out";
+    python312 = python // {
+      withPackages = choose: scope.runCommand "env" { paths = choose pythonPackages; } "echo $paths > $out";
+    };
+    python3Packages = pythonPackages;
+    python312Packages = pythonPackages;
+    # As nixpkgs does it, but for packages of the overlay that others of the set ask for.
+    extend =
+      overlay:
+      let
+        added = overlay extended pkgs;
+        more = builtins.foldl' (
+          done: extension: done // extension done done
+        ) pythonPackages (added.pythonPackagesExtensions or [ ]);
+        extended =
+          pkgs
+          // added
+          // {
+            python312Packages = more // {
+              callPackage = lib.callPackageWith more;
+            };
+          };
+      in
+      extended;
   };
-  plain = (pkgs.callPackage pyproject-nix.build.packages { inherit python; }).overrideScope (
-    lib.composeExtensions manylinux (project.mkPyprojectOverlay { sourcePreference = "wheel"; })
-  );
 in
-{
-  inherit plain;
-  relinked = plain.overrideScope overlay;
-  deps = project.deps.default;
-}
+pkgs
