@@ -67,14 +67,18 @@ def build(
     from relink.indexes.build.building import build as build_site
     from relink.indexes.build.metrics import summary_json, write_metrics
     from relink.indexes.build.recipe import read_recipe
+    from relink.indexes.build.running import Summary
     from relink.report.lines import Line
 
-    read = read_recipe(recipe)
-    with watched(log, quiet=shown.quiet or shown.as_json) as say:
-        summary = build_site(read, output, options, say)
-    ok = summary.ok(read)
-    if metrics is not None:
-        write_metrics(summary, metrics, ok=ok)
+    summary, ok = Summary(), False
+    try:
+        read = read_recipe(recipe)
+        with watched(log, quiet=shown.quiet or shown.as_json) as say:
+            summary = build_site(read, output, options, say)
+        ok = summary.ok(read)
+    finally:  # on every way out: what watches the figures has to see a run that ended early, too
+        if metrics is not None:
+            write_metrics(summary, metrics, ok=ok)
     if shown.as_json:
         print_json(summary_json(summary, ok=ok))
     else:

@@ -56,7 +56,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
         for kind, texts in (("note", listing.notes), ("source", listing.failures)):
             for text in texts:
                 say(Event(kind, {"text": text}))
-        standing = valid_results(store, recipe, states, digests, options.since, retry=options.retry)
+        standing = valid_results(store, recipe, states, digests, options.since)
         digests.save()
         summary = Summary(source_failures=len(listing.failures))
         run = Run(recipe, store, states, settings, summary, dict(standing.results), store.wheels(), say)

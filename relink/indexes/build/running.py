@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relink import __version__
-from relink.indexes.build.engine import Job, LostWorkerError
+from relink.indexes.build.engine import Job
 from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget, Recipe
@@ -16,7 +16,7 @@ from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.store import Store, StoredResult
 from relink.indexes.build.tasks import PlannedTask, task_key
 from relink.indexes.build.work import FetchTask, RelinkTask, TaskOutcome, fetch, relink_wheel
-from relink.system.errors import RelinkError, WheelError
+from relink.system.errors import WheelError
 
 __all__ = ["Event", "Run", "Summary"]
 
@@ -111,11 +111,10 @@ class Run:
 
     def on_fetched(self, wheel: ListedWheel, found: Any, tasks: Sequence[PlannedTask]) -> Iterator[Job]:
         """Note what a wheel contains; give the tasks that wait for it, less those that are done."""
-        if (
-            isinstance(found, WheelError | LostWorkerError) and wheel.sha256
-        ):  # the same content will be the same again
+        damaged = isinstance(found, WheelError) and not isinstance(found.__cause__, OSError)
+        if damaged and wheel.sha256:  # the same content will be the same again
             for task in tasks:
-                self._keep(wheel, wheel.sha256, task.target, _refusal(found))
+                self._keep(wheel, wheel.sha256, task.target, TaskOutcome("refused", record_of_error(found)))
             return
         if isinstance(found, BaseException):
             for task in tasks:
@@ -133,8 +132,6 @@ class Run:
 
     def on_relinked(self, work: RelinkTask, outcome: Any) -> None:
         """Note what came of a task: an outcome, or the exception that it ended with."""
-        if isinstance(outcome, LostWorkerError):
-            outcome = _refusal(outcome)
         if isinstance(outcome, BaseException) or outcome.status == "failed":
             self.fail(work.wheel, work.target.name, outcome)
         else:
@@ -168,12 +165,6 @@ class Run:
         self.summary.failed += 1
         self.failures[wheel.sha256 or wheel.url, target] = {"error": text}
         self.say(Event("failure", {"wheel": wheel.filename, "target": target, "error": text}))
-
-
-def _refusal(error: RelinkError) -> TaskOutcome:
-    """A wheel that cannot be read, or that ends each worker: it is not tried again, unless the user says so."""
-    lost = {"lost": True} if isinstance(error, LostWorkerError) else {}
-    return TaskOutcome("refused", record_of_error(error) | lost)
 
 
 def _short(outcome: TaskOutcome) -> dict[str, Any]:

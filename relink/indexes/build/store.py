@@ -27,7 +27,7 @@ __all__ = ["Store", "StoredResult"]
 _TABLES = """
 create table if not exists results (
     input text not null, target text not null, key text not null, relink text not null, rests text, status text not null,
-    filename text not null, file_sha256 text, file_name text, lost integer not null, digest text not null, record text not null,
+    filename text not null, file_sha256 text, file_name text, digest text not null, record text not null,
     primary key (input, target));
 create table if not exists rests (id text primary key, body text not null);
 create table if not exists wheels (sha256 text primary key, facts text not null);
@@ -45,7 +45,6 @@ class StoredResult:
     :ivar rests: the id of what it rests on, see :meth:`Store.rests`; None where it rests on the input alone.
     :ivar filename: of the input.
     :ivar file: SHA-256 and name of the wheel of the site; None where there is none.
-    :ivar lost: the wheel ended each worker.
     """
 
     input: str
@@ -55,7 +54,6 @@ class StoredResult:
     status: str
     filename: str
     file: tuple[str, str] | None
-    lost: bool
 
 
 class Store:
@@ -107,13 +105,13 @@ class Store:
     def results(self) -> Iterator[tuple[str, StoredResult]]:
         """Yield all results, each after the identity of its task."""
         same: dict[str, str] = {}  # texts that many results have
-        columns = "key, input, target, relink, rests, status, filename, file_sha256, file_name, lost"
-        for key, *texts, sha256, name, lost in self._each(f"select {columns} from results"):  # noqa: S608 (a constant)
+        columns = "key, input, target, relink, rests, status, filename, file_sha256, file_name"
+        for key, *texts, sha256, name in self._each(f"select {columns} from results"):  # noqa: S608 (a constant)
             wheel, target, relink, rests, status, filename = (
                 text and same.setdefault(text, text) for text in texts
             )
             file = None if sha256 is None else (sha256, name)
-            yield key, StoredResult(wheel, target, relink, rests, status, filename, file, bool(lost))
+            yield key, StoredResult(wheel, target, relink, rests, status, filename, file)
 
     def record(self, result: StoredResult) -> dict[str, Any]:
         """Return the JSON data of a result: see :mod:`relink.indexes.build.records`."""
@@ -156,7 +154,6 @@ class Store:
             record["status"],
             record["wheel"]["filename"],
             file and (file["sha256"], file["filename"]),
-            bool(record.get("lost")),
         )
         digest = _digest({name: value for name, value in record.items() if name not in _PASSING})
         with self._written():
@@ -164,7 +161,7 @@ class Store:
                 row = (result.rests, json.dumps(rests))
                 self._database.execute("insert or ignore into rests values (?, ?)", row)
             values = (sha256, target, key, relink, result.rests, result.status, result.filename,
-                      *(result.file or (None, None)), result.lost, digest, json.dumps(record))  # fmt: skip
+                      *(result.file or (None, None)), digest, json.dumps(record))  # fmt: skip
             self._database.execute(
                 f"insert or replace into results values ({', '.join('?' * len(values))})",  # noqa: S608 (as above)
                 values,

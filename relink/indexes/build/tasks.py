@@ -60,14 +60,11 @@ def valid_results(
     states: Mapping[str, TargetState],
     digests: Digests,
     since: str | None,
-    *,
-    retry: bool = False,
 ) -> Standing:
     """Return the results that hold: made by this relink, or since the named one, of what has not changed.
 
     :param states: of the recipe's targets, by name.
     :param since: the oldest release of relink whose results are kept; None for this one alone.
-    :param retry: drop those of wheels that ended each worker.
     :raises UsageError: `since` is no version.
     """
     targets = {target.name: target for target in recipe.targets}
@@ -77,8 +74,6 @@ def valid_results(
     def still(key: str, result: StoredResult) -> bool:
         target = targets.get(result.target)
         if target is None or key != task_key(result.input, target) or not _made_since(result.relink, since):
-            return False
-        if retry and result.lost:
             return False
         if result.file is None and result.status == "original" and recipe.originals == "mirror":
             return False

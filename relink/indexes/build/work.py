@@ -1,11 +1,13 @@
 """The tasks of an index: one fetches a wheel, one relinks it for a target. They run in any process that sees the same files.
 
-Tasks and outcomes are plain data. A task raises nothing that says something about its input: that is an outcome (``refused``),
-and so is what this machine could not do (``failed``); the next run tries that again.
+Tasks and outcomes are plain data. Refused is what the plan of a wheel says, or its reading: the wheel is damaged. Everything else
+that keeps a wheel from being written (a full disk, a cache that cannot be used, a loader that disagrees) is ``failed``, and the
+next run tries it again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -28,7 +30,7 @@ from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.records import TEXT, record_of, record_of_error
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.web import FetchError, Web
+from relink.indexes.build.web import Web
 from relink.indexes.build.wheel_files import METADATA_LIMIT, place_wheel
 from relink.planning.contents import Contents
 from relink.planning.memory import spool_of
@@ -39,7 +41,7 @@ from relink.report.model import Report
 from relink.runs.relink_wheel import carry_out, make_plan
 from relink.runs.statement import make_statement
 from relink.system.atomic import working_directory
-from relink.system.errors import MachineError, RelinkError, SandboxError, TargetError
+from relink.system.errors import RelinkError, WheelError
 from relink.system.progress import Clock
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
@@ -93,7 +95,7 @@ class RelinkTask:
 class TaskOutcome:
     """What came of a relink task.
 
-    :ivar status: ``original``: it loads as it is; ``refused``: it cannot be relinked; ``failed``: this machine could not do it.
+    :ivar status: ``original``: it loads as it is; ``refused``: its plan has errors; ``failed``: this machine could not do it.
     :ivar record: JSON data for the site and the matrix.
     :ivar rests: what it rests on, as JSON data; None where it rests on the wheel alone.
     """
@@ -167,32 +169,41 @@ def relink_wheel(task: RelinkTask) -> TaskOutcome:
         raise ForeignPrefixError(f"the prefix of {task.target.name} has other content on this machine")
     try:
         status, record, report = _relinked(task, state)
-    except (FetchError, MachineError, SandboxError, TargetError, OSError, MemoryError) as error:
+    except (RelinkError, OSError, MemoryError) as error:
         return TaskOutcome("failed", {"error": str(error)[:TEXT] or type(error).__name__})
-    except RelinkError as error:  # about the wheel itself, whatever the prefix is
-        return TaskOutcome("refused", record_of_error(error) | _spent(start))
-    rests = dependencies_of(report, state, _digests())
+    rests = plain(dependencies_of(report, state, _digests())) if report else None
     _digests().save()
-    return TaskOutcome(status, record | _spent(start), plain(rests))
+    return TaskOutcome(status, record | _spent(start), rests)
 
 
 def _relinked(
     task: RelinkTask, state: TargetState
-) -> tuple[Literal["written", "original", "refused"], dict[str, Any], Report]:
+) -> tuple[Literal["written", "original", "refused"], dict[str, Any], Report | None]:
+    """:raises RelinkError: this machine could not do it."""
     cached = fetch_wheel(replace(task.wheel, sha256=task.sha256), _web(task.settings), task.cache_size)
     with working_directory(Path(task.files)) as place:
         options = task.target.options(place)
         clock = Clock()
-        with Contents(cached.path, None, reuse=True, spool=spool_of(options)) as contents:
-            wheel, planned = make_plan(contents, options, clock)
+        with contextlib.ExitStack() as stack:
+            try:
+                contents = stack.enter_context(
+                    Contents(cached.path, None, reuse=True, spool=spool_of(options))
+                )
+                wheel, planned = make_plan(contents, options, clock)
+            except WheelError as error:
+                if isinstance(error.__cause__, OSError):  # the disk, and not what is on it
+                    raise
+                return "refused", record_of_error(error), None
             report = Report((), planned.plan, None, planned.isa, timings=clock.timings)
             if planned.plan.ok and not planned.plan.empty:
                 name = _named(planned.output, task.target.name, _digest_of(planned.plan, state, options))
                 planned = replace(planned, plan=replace(planned.plan, output=name.filename))
                 report = carry_out(wheel, planned, options, clock)
         record = record_of(report, task.wheel.name, task.target)
-        if not report.ok:
+        if not planned.plan.ok:
             return "refused", record, report
+        if not report.ok:
+            raise RelinkError(record["verdict"]["text"], (cause["message"] for cause in record["causes"]))
         if planned.plan.empty:
             if task.mirror:
                 record["file"] = place_wheel(cached.path, Path(task.files), place, None)

@@ -24,6 +24,9 @@ def test_a_recipe_that_is_wrong(run: Run, tmp_path: Path) -> None:
     code, _, err = run("index", "build", "index.toml", "-o", "site")
     assert code == 2
     assert "index.toml:1: pythons: a list of Python versions was expected, not 3" in err
+    code, _, err = run("index", "build", "index.toml", "-o", "site", "--metrics", "m.prom")
+    assert code == 2
+    assert "relink_index_ok 0" in (tmp_path / "m.prom").read_text()
     code, _, err = run("index", "build", "index.toml", "-o", "site", "--limit", "x")
     assert code == 2
     for words in (("check", "site"), ("serve", "site"), ("diff", "site", "site")):

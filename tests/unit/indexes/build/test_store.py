@@ -23,13 +23,13 @@ def kept(
 def test_what_is_noted_is_there_again(tmp_path: Path) -> None:
     with Store(tmp_path / "site") as store:
         first = kept(store, rests=RESTS)
-        second = kept(store, "other", "two", status="refused", file=None, lost=True)
+        second = kept(store, "other", "two", status="refused", file=None)
         store.keep_wheel("ab", {"size": 7}, "https://x.test/x.whl")
         store.note_changes(5.0, [("x one", {"after": "written"}), ("x two", {"after": "refused"})], [])
     with Store(tmp_path / "site") as store:
         assert dict(store.results()) == {"key": first, "other": second}
-        assert (first.file, first.filename, first.lost) == (("cd", "y.whl"), "x.whl", False)
-        assert (second.file, second.status, second.lost) == (None, "refused", True)
+        assert (first.file, first.filename) == (("cd", "y.whl"), "x.whl")
+        assert (second.file, second.status) == (None, "refused")
         assert store.record(first) == RECORD
         assert store.rests() == {first.rests: RESTS}
         assert (store.wheels(), store.unhashed()) == ({"ab": {"size": 7}}, {"https://x.test/x.whl": "ab"})

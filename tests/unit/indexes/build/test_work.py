@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from relink.indexes.build.work import (
     fingerprints,
     relink_wheel,
 )
-from relink.system.errors import WheelError
+from relink.report.model import Report
+from relink.system.errors import UsageError, WheelError
+from relink.system.findings.model import Finding
 from relink.wheel.naming import parse_wheel_name
 from tests.support.works import Works
 
@@ -67,6 +70,37 @@ def test_a_wheel_that_is_gone_is_not_refused(works: Works, tmp_path: Path) -> No
     task = task_of(works, wheel, tmp_path / "files")
     wheel.unlink()
     assert relink_wheel(task).status == "failed"
+
+
+def test_what_a_machine_cannot_do_is_not_refused(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output that cannot be written (UsageError), a cache that cannot be made, a loader that disagrees."""
+    task = task_of(works, works.small(tmp_path), tmp_path / "files")
+    with monkeypatch.context() as patch:
+        patch.setattr("relink.indexes.build.work.carry_out", full)
+        outcome = relink_wheel(task)
+    assert (outcome.status, outcome.record["error"]) == ("failed", "/out: cannot be written (No space left)")
+    with monkeypatch.context() as patch:
+        finding = Finding("RLK602", "error", "demo/a.so", "the loader maps another file", "")
+        patch.setattr("relink.indexes.build.work.carry_out", partial(disagreeing, finding))
+        outcome = relink_wheel(task)
+    assert outcome.status == "failed"
+    assert "the loader maps another file" in outcome.record["error"]
+    fetched = replace(task, wheel=replace(task.wheel, url="http://127.0.0.1:1/x.whl"))
+    (tmp_path / "no").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no"))
+    outcome = relink_wheel(fetched)
+    assert outcome.status == "failed"
+    assert "Not a directory" in outcome.record["error"]
+
+
+def full(*_: Any) -> Any:
+    raise UsageError("/out: cannot be written (No space left)")
+
+
+def disagreeing(finding: Finding, _wheel: Any, planned: Any, *_: Any) -> Report:
+    return Report((), replace(planned.plan, findings=(finding,)), None, planned.isa)
 
 
 def test_fetching_looks_into_it(works: Works, tmp_path: Path) -> None:
