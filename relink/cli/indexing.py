@@ -122,6 +122,13 @@ def check(
     sample: Annotated[
         int, typer.Option(metavar="N", min=0, help="About how many wheels they are asked.")
     ] = 3,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="First write again what is lost beside wheels, and have the next build make damaged wheels and pages again.",
+        ),
+    ] = False,
     shown: Shown,
 ) -> None:
     """Check a site: every page, link and hash, RECORD and plan of each wheel. Exit code 1: something is wrong.
@@ -131,15 +138,17 @@ def check(
     from dataclasses import asdict
 
     from relink.cli.terminal import print_json, show
-    from relink.indexes.build.checking import check_site
+    from relink.indexes.build.checking import check_site, repair_site
     from relink.indexes.build.recipe import read_recipe
     from relink.report.lines import Line
 
     targets = {target.name: target for target in read_recipe(recipe).targets} if recipe else {}
+    repaired = repair_site(site) if repair else ()
     found = check_site(site, sample, targets)
     if shown.as_json:
-        print_json({"ok": not found.problems, **asdict(found)})
+        print_json({"ok": not found.problems, **asdict(found), "repaired": repaired})
     else:
+        show(*(Line(text) for text in repaired))
         show(*(Line(problem, style="red") for problem in found.problems))
         show(
             f"{found.pages} pages, {found.files} files, {found.verified} asked about; {len(found.problems)} problems"
@@ -195,4 +204,22 @@ def prune(
     from relink.indexes.build.recipe import read_recipe
 
     gone = prune_site(read_recipe(recipe), output, keep)
+    show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")
+
+
+@index.command()
+def remove(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The site's index.toml.")],
+    release: Annotated[str, typer.Argument(metavar="NAME[==VERSION]", help="What goes, with all its files.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="SITE", help="The site.")],
+) -> None:
+    """Take releases out of a site at once. What a source still has comes back with the next build, unless the recipe denies it.
+
+    Example: relink index remove index.toml onnxruntime-rocm==1.20.0 -o /srv/wheels
+    """
+    from relink.cli.terminal import show
+    from relink.indexes.build.pruning import remove as remove_releases
+    from relink.indexes.build.recipe import read_recipe, read_release
+
+    gone = remove_releases(read_recipe(recipe), output, read_release(release))
     show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")

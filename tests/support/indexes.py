@@ -50,8 +50,8 @@ class InlineEngine:
         del job, future
         return error
 
-    def look(self, running: Collection[Job]) -> tuple[()]:
-        raise AssertionError(f"{running} have ended")
+    def look(self) -> None:
+        raise AssertionError("every job has ended")
 
 
 def recipe_of(

@@ -1,17 +1,18 @@
 """Tasks on many machines, by Dask distributed: the extra ``rocm-relink[cluster]``.
 
 The scheduler gets all tasks at once, and what becomes of them is its business: which worker has one, what runs again when a
-worker leaves, how many workers an adaptive cluster has. What a worker can be used for it offers itself, as Dask's resources: a
-plugin, which Dask runs on each worker that comes, asks it for its release of relink, whether it sees the site's files, and for
-its fingerprint of each target. A task needs the resource that is called by the release and the fingerprint of this machine.
+worker leaves, how many workers an adaptive cluster has. A worker says itself whether it can be used, by one of Dask's resources:
+a plugin, which Dask runs on each worker that comes, asks for its release of relink, whether it sees the site's files, and for its
+fingerprint of each target. Each task needs the resource that is called by the release and the fingerprints of this machine.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,7 +26,9 @@ __all__ = ["ClusterEngine", "ClusterError"]
 _CONNECT = "30s"
 _TRIES = 2  # of a task that Dask gives up, since its workers died
 _LOOK = 5.0  # seconds between two looks at the workers, while no task ends
-_RETRIES = 2  # of a task that raises, such as one whose worker's prefix has changed since it was asked
+_RETRIES = (
+    2  # of a task that raises: a download that broke, a prefix that has changed since its worker was asked
+)
 _BATCH = 1000  # tasks of one message to the scheduler
 _STEP = 256 << 20  # bytes: tasks are given together with those that need as much memory
 _MEMORY = "relink memory"
@@ -43,7 +46,7 @@ class ClusterEngine:
     :param targets: what is relinked for.
     :param expected: the fingerprint of each target on this machine, by name.
     :param files: the directory of the site's wheels.
-    :param say: called with a sentence about each worker that cannot be used for a target.
+    :param say: called with a sentence about each worker that cannot be used.
     :param patience: seconds to wait for a scheduler to come back, and for a worker that can be used where others are there.
     :raises UsageError: Dask is not installed.
     :raises ClusterError: the scheduler cannot be reached.
@@ -63,15 +66,13 @@ class ClusterEngine:
         except ImportError as error:
             raise UsageError("--scheduler needs Dask: pip install 'rocm-relink[cluster]'") from error
         self._dask: Any = distributed  # not typed
-        self._address, self._targets, self._files = address, targets, files
-        self._say, self._patience = say, patience
-        self._tokens: dict[str | None, str] = {
-            name: f"relink {__version__} {fingerprint}" for name, fingerprint in expected.items()
-        }
-        self._tokens[None] = f"relink {__version__} {hashlib.sha256(files.encode()).hexdigest()}"
+        self._address, self._say, self._patience = address, say, patience
+        needed = json.dumps([__version__, files, sorted(expected.items())])
+        self._token = f"relink {hashlib.sha256(needed.encode()).hexdigest()}"
+        self._plugin = _plugin(self._token, targets, files, dict(expected))
         self._answers: dict[
-            str, dict[str, str]
-        ] = {}  # of workers, by address: what keeps it from each target
+            str, Sequence[str]
+        ] = {}  # of workers, by address: what keeps each from being used
         self._told: set[str] = set()
         self._count = 1  # workers
         self._looked = self._useful = time.monotonic()
@@ -87,18 +88,17 @@ class ClusterEngine:
         self._client.close()
 
     def _connect(self) -> Any:
-        topic = f"relink {hashlib.sha256(f'{self._tokens}'.encode()).hexdigest()}"
         try:
             client = self._dask.Client(self._address, timeout=_CONNECT, set_as_default=False)
-            client.subscribe_topic(topic, self._answered)
-            client.register_plugin(_plugin(topic, self._targets, self._files, self._tokens), name=topic)
+            client.subscribe_topic(self._token, self._answered)
+            client.register_plugin(self._plugin, name=self._token)
         except (OSError, ValueError) as error:
             raise ClusterError(f"{self._address}: the scheduler cannot be reached ({error})") from error
         return client
 
     def _answered(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """Take the answer of a worker; on the thread of Dask's client."""
-        self._answers[event[1]["worker"]] = dict(event[1]["wrong"])
+        self._answers[event[1]["worker"]] = event[1]["wrong"]
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
         """All at once, as the scheduler has room; but of those whose workers died no more than there are workers.
@@ -110,22 +110,22 @@ class ClusterEngine:
 
     def submit(self, jobs: Sequence[Job]) -> list[Any]:
         """Give jobs to the scheduler; those that need the same together."""
-        alike: dict[tuple[Any, str, int], list[int]] = {}
-        for number, job in enumerate(jobs):
+        alike: dict[tuple[Any, int], list[Job]] = {}
+        for job in jobs:
             memory = min(-(-job.memory // _STEP) * _STEP, _LEAST)
-            alike.setdefault((job.function, self._tokens[job.target], memory), []).append(number)
-        futures: dict[int, Any] = {}
-        for (function, token, memory), numbers in alike.items():
+            alike.setdefault((job.function, memory), []).append(job)
+        futures: dict[Job, Any] = {}
+        for (function, memory), own in alike.items():
             given = self._client.map(
                 function,
-                [jobs[number].task for number in numbers],
+                [job.task for job in own],
                 pure=False,
                 retries=_RETRIES,
-                resources={token: 1} | ({_MEMORY: memory} if memory else {}),
+                resources={self._token: 1} | ({_MEMORY: memory} if memory else {}),
                 batch_size=_BATCH,
             )
-            futures.update(zip(numbers, given, strict=True))
-        return [futures[number] for number in range(len(jobs))]
+            futures.update(zip(own, given, strict=True))
+        return [futures[job] for job in jobs]
 
     def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
         """What Dask has given up, since workers died, runs once more; so does what a scheduler had that was lost.
@@ -168,11 +168,13 @@ class ClusterEngine:
             return {}
         return found
 
-    def look(self, running: Collection[Job]) -> Iterator[tuple[Job, RelinkError]]:
-        """Say which workers cannot be used for what; give up tasks that none of those that are there can be used for.
+    def look(self) -> None:
+        """Say which workers cannot be used; end where none of those that are there can be, and none comes for a while.
 
         Where there is no worker it is waited for: it may stand in a queue. ``distributed.scheduler.no-workers-timeout`` is Dask's
         own limit for that.
+
+        :raises ClusterError: no worker can be used.
         """
         now = time.monotonic()
         self._tell()
@@ -180,36 +182,28 @@ class ClusterEngine:
             return
         self._looked = now
         workers = self._workers()
-        if not workers or any(address not in self._answers for address in workers):
-            self._useful = now
-            return
-        offered = {name for worker in workers.values() for name in worker["resources"]}
-        lost = [job for job in running if self._tokens[job.target] not in offered]
-        if not lost:
+        asked = all(address in self._answers for address in workers)
+        if not workers or not asked or any(self._token in worker["resources"] for worker in workers.values()):
             self._useful = now
         elif now > self._useful + self._patience:
-            for job in lost:
-                yield job, ClusterError(f"no worker can be used for {job.target or 'this site'}")
+            raise ClusterError(f"{self._address}: no worker can be used; see what is said of each")
 
     def _tell(self) -> None:
         for address, wrong in list(self._answers.items()):
-            for name, reason in wrong.items():
-                if (text := f"worker {address} gets no task of {name}: {reason}") not in self._told:
+            for reason in wrong:
+                if (text := f"worker {address} gets no task: {reason}") not in self._told:
                     self._told.add(text)
                     self._say(text)
 
 
-def _plugin(
-    topic: str, targets: tuple[IndexTarget, ...], files: str, tokens: Mapping[str | None, str]
-) -> Any:
+def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: Mapping[str, str]) -> Any:
     """What Dask runs on each worker. It goes there by value, so that a worker without relink, or with another one, can say so."""
     from distributed import WorkerPlugin
 
     release, pickled = __version__, pickle.dumps(targets)
-    names = [name for name in tokens if name is not None]
 
     class Offer(WorkerPlugin):
-        name = topic
+        name = token
 
         def setup(self, worker: Any) -> None:
             import asyncio
@@ -222,32 +216,30 @@ def _plugin(
 
             from distributed.core import Status
 
+            wrong = []
             try:
                 import relink
                 from relink.indexes.build.work import fingerprints
 
-                answers = dict.fromkeys(names, f"it has relink {relink.__version__}, and {release} is needed")
                 if relink.__version__ == release:
                     targets = pickle.loads(pickled)  # noqa: S301 (the coordinator's)
-                    answers = await asyncio.to_thread(fingerprints, targets, files)
-            except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
-                answers = dict.fromkeys(names, f"{error}")
-            offers = {}
-            wrong = {}
-            for name in names:
-                said = answers[name]
-                if said in tokens[name].split():
-                    offers[tokens[name]] = 1e9
-                    offers[tokens[None]] = 1e9
+                    own = await asyncio.to_thread(fingerprints, targets, files)
+                    for name, said in own.items():
+                        if said != expected[name]:
+                            short = (
+                                f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
+                            )
+                            wrong.append(f"{name}: {short}")
                 else:
-                    short = f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
-                    wrong[name] = short
-            if offers:
+                    wrong.append(f"it has relink {relink.__version__}, and {release} is needed")
+            except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
+                wrong.append(f"{type(error).__name__}: {error}")
+            if not wrong:
                 limit = worker.state.total_resources.get("memory", worker.memory_manager.memory_limit)
-                await worker.set_resources(**offers, **{_MEMORY: max(limit or 1e15, _LEAST)})
+                await worker.set_resources(**{token: 1e9, _MEMORY: max(limit or 1e15, _LEAST)})
                 if worker.status == Status.running:  # or tasks that wait for this would not be told of it
                     worker.status = Status.paused
                     worker.status = Status.running
-            worker.log_event(topic, {"worker": worker.contact_address, "wrong": wrong})
+            worker.log_event(token, {"worker": worker.contact_address, "wrong": wrong})
 
     return Offer()

@@ -46,14 +46,12 @@ class Job:
     """One task.
 
     :ivar memory: bytes that it may take.
-    :ivar target: the name of the target whose prefix it reads; None where it reads none.
     :ivar losses: so many workers died under it; since the first time it runs with no other one.
     """
 
     function: Callable[[Any], Any]
     task: Any
     memory: int = 0
-    target: str | None = None
     losses: int = 0
 
 
@@ -69,17 +67,17 @@ class Engine(Protocol):
     def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
         """Return the job where it has to run again, or what it has ended with."""
 
-    def look(self, running: Collection[Job]) -> Iterable[tuple[Job, RelinkError]]:
-        """Yield jobs that nothing here will ever run, with the reason; called while nothing ends.
+    def look(self) -> None:
+        """See whether anything can run; called while nothing ends.
 
-        :raises RelinkError: the engine cannot be used any more.
+        :raises RelinkError: nothing can.
         """
 
 
-def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Iterable[Job]]) -> None:
+def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]) -> None:
     """Run jobs until none is left.
 
-    :param on_done: gets a job and its result, or the exception that it ended with; gives the jobs that follow from it.
+    :param on_done: gets a job and its result, or the exception that it ended with.
     :raises RelinkError: the engine cannot be used any more.
     """
     waiting = deque(jobs)
@@ -93,18 +91,17 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Ite
         try:
             job, future = ended.get(timeout=_LOOK)
         except Empty:
-            for job, reason in list(engine.look(running.keys())):
-                running.pop(job).cancel()
-                waiting.extend(on_done(job, reason))
-            continue
-        if running.get(job) != future:  # it was given up
+            engine.look()
             continue
         del running[job]
         try:
             result = future.result(_RESULT)
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
             result = engine.returned(job, future, error)
-        waiting.extend([result] if result is job else on_done(job, result))
+        if result is job:
+            waiting.append(job)
+        else:
+            on_done(job, result)
 
 
 def _put(ended: SimpleQueue[tuple[Job, Any]], job: Job, future: Any) -> None:
@@ -185,10 +182,8 @@ class LocalEngine:
         job.losses += 1
         return LostWorkerError() if job.losses == _TRIES else job
 
-    def look(self, running: Collection[Job]) -> Iterable[tuple[Job, RelinkError]]:
+    def look(self) -> None:
         """Nothing: a pool notices by itself when a process dies."""
-        del running
-        return ()
 
 
 def _begin(parent: int) -> None:

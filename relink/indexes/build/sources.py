@@ -120,7 +120,8 @@ def find_wheels(
             asked = indexes if source.place == "pip" else (source.place,)
             found = _in_indexes(asked, source, web, notes, failures)
         for wheel in _choice(found, source, recipe.pythons, machines):
-            chosen.setdefault((wheel.filename, wheel.sha256 or wheel.url), wheel)
+            if not recipe.denies(wheel.name):
+                chosen.setdefault((wheel.filename, wheel.sha256 or wheel.url), wheel)
     wheels = sorted(
         chosen.values(), key=lambda one: (one.name.canonical, one.name.version, one.filename, one.url)
     )

@@ -47,10 +47,9 @@ def take_long(seconds: float) -> int:
 def results(engine: Any, jobs: list[Job]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
 
-    def on_done(job: Job, result: Any) -> tuple[Job, ...]:
+    def on_done(job: Job, result: Any) -> None:
         assert job.task not in found, "a job is done once"
         found[job.task] = result
-        return ()
 
     drive(engine, jobs, on_done)
     return found
@@ -130,8 +129,8 @@ class Manual:
         assert future.done()
         return job if isinstance(error, ConnectionError) else error
 
-    def look(self, running: Collection[Job]) -> list[tuple[Job, RelinkError]]:
-        return [(job, RelinkError("nobody has it")) for job in running]
+    def look(self) -> None:
+        raise RelinkError("nobody can be used")
 
 
 def test_memory_is_not_exceeded_and_a_large_job_runs_alone() -> None:
@@ -149,20 +148,9 @@ def test_what_a_scheduler_has_lost_runs_again() -> None:
     assert engine.losses == 0
 
 
-def test_a_job_that_nothing_will_run_is_given_up() -> None:
-    found = results(Manual(MIB), [Job(add, "never"), Job(add, "other")])
-    assert (str(found["never"]), found["other"]) == ("nobody has it", "other")
-
-
-def test_jobs_follow_from_jobs() -> None:
-    seen = []
-
-    def on_done(job: Job, result: Any) -> list[Job]:
-        seen.append(result)
-        return [Job(add, job.task - 1)] if job.task else []
-
-    drive(Manual(MIB), [Job(add, 3)], on_done)
-    assert seen == [3, 2, 1, 0]
+def test_an_engine_that_cannot_be_used_ends_a_run() -> None:
+    with pytest.raises(RelinkError, match="nobody can be used"):
+        results(Manual(MIB), [Job(add, "never"), Job(add, "other")])
 
 
 def test_memory_of_this_machine() -> None:
