@@ -73,7 +73,7 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
     code, out, err = run(*build)
     assert (code, "refused: " in err) == (0, True)
     code, out, _ = run("index", "diff", "before", "site")
-    assert (code, out) == (0, f"demo-1.2-{TAG}.whl for one: not there → does not work\n")
+    assert (code, out) == (0, f"demo-1.2-{TAG}.whl for one: not there → not published\n")
     assert run("index", "diff", "site", "before", "--json")[0] == 0
     code, out, _ = run("index", "prune", "index.toml", "-o", "site", "--keep", "1")
     assert (code, out) == (0, "1 results and 0 files removed, 0 MiB\n")

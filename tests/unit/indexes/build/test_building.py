@@ -79,7 +79,7 @@ def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not (site / "one/simple/lost").exists()
     matrix = json.loads((site / "matrix.json").read_text())
     row = next(row for row in matrix["rows"] if row["project"] == "lost")
-    assert row["cells"]["one"]["colours"] == ["r"]
+    assert [matrix["states"][state] for state in row["cells"]["one"]["states"]] == ["refused"]
     assert "libnowhere.so.1" in matrix["texts"][row["cells"]["one"]["causes"][0]]
     assert [target["prefixes"] for target in matrix["targets"]] == [[str(own.prefix)]] * 2
 
