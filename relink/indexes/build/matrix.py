@@ -13,7 +13,7 @@ from relink.indexes.build.pages import FILES
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.wheel_files import STATEMENT_FILE
 
-__all__ = ["MATRIX_LIMIT", "MATRIX_SCHEMA", "CELL_STATES", "Cell", "matrix_data", "state_of"]
+__all__ = ["CELL_STATES", "MATRIX_LIMIT", "MATRIX_SCHEMA", "Cell", "matrix_data", "state_of"]
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20

@@ -14,7 +14,7 @@ from typing import Any
 from relink.indexes.build.matrix import CELL_STATES
 from relink.report.html.markup import Html, tag
 
-__all__ = ["PROJECTS", "CELL_WORDS", "matrix_page"]
+__all__ = ["CELL_WORDS", "PROJECTS", "matrix_page"]
 
 CELL_WORDS = {"works": "works", "compiles": "works, compiled on first use", "part": "works in part", "lacks": "lacks this card",
          "refused": "not published", "failed": "not tried yet"}  # fmt: skip
@@ -91,7 +91,7 @@ def _counts(data: Mapping[str, Any]) -> str:
     cells = Counter(
         state for row in data["rows"] for cell in row["cells"].values() for state in cell["states"]
     )
-    counts = ", ".join(
+    counts = "; ".join(
         f"{cells[number]} {CELL_WORDS[name]}" for number, name in enumerate(CELL_STATES) if cells[number]
     )
     return f"{len(data['rows'])} wheels, {len(data['targets'])} targets. Cells: {counts}."

@@ -9,8 +9,8 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from relink.indexes.build.matrix import MATRIX_LIMIT, MATRIX_SCHEMA, CELL_STATES
-from relink.indexes.build.matrix_page import PROJECTS, CELL_WORDS
+from relink.indexes.build.matrix import CELL_STATES, MATRIX_LIMIT, MATRIX_SCHEMA
+from relink.indexes.build.matrix_page import CELL_WORDS, PROJECTS
 from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
