@@ -88,27 +88,6 @@ def build(
 
 
 @index.command()
-def serve(
-    site: Site,
-    address: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Which port; 0 is a free one.")
-    ] = 8000,
-) -> None:
-    """Serve a site for trying it; ends by Ctrl-C. For others to use, any web server of static files does.
-
-    Example: relink index serve /srv/wheels --port 8000
-    """
-    from relink.cli.terminal import show
-    from relink.indexes.build.serving import site_server
-
-    with site_server(site, address, port) as server:
-        shown, number = str(server.server_address[0]), server.server_address[1]
-        show(f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/")
-        server.serve_forever()
-
-
-@index.command()
 @takes_options("index check")
 def check(
     site: Site,

@@ -45,8 +45,10 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
         states = {target.name: state_of(target, digests) for target in recipe.targets}
         asks_pip = any(source.kind != "directory" for source in recipe.sources)
         settings = pip_settings() if asks_pip else PipSettings()
+        addresses = (source.place for source in recipe.sources if source.kind == "index")
+        settings = replace(settings, addresses=(*settings.indexes, *addresses))
         machines = [state.machine for state in states.values()]
-        listing = find_wheels(recipe, Web(settings), digests, settings.indexes, machines)
+        listing = find_wheels(recipe, Web(settings), digests, settings, machines)
         digests.save()
         for kind, texts in (("note", listing.notes), ("source", listing.failures)):
             for text in texts:

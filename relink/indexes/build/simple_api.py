@@ -73,8 +73,10 @@ class _Row:
     uploaded: Any = None
 
 
-def read_page(page: Page, project: NormalizedName) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
-    """Return the wheels of a project's page, and a sentence for each file that is passed over for what its entry says.
+def read_page(page: Page, project: NormalizedName | None) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
+    """Return the wheels of a page, and a sentence for each file that is passed over for what its entry says.
+
+    :param project: whose page it is; None for a page of several.
 
     Source distributions and other files that are no wheels are left out without a word.
 
@@ -98,13 +100,13 @@ def read_page(page: Page, project: NormalizedName) -> tuple[tuple[ListedWheel, .
     return tuple(wheels.values()), tuple(refused)
 
 
-def _checked(row: _Row, base: str, project: NormalizedName) -> ListedWheel:
+def _checked(row: _Row, base: str, project: NormalizedName | None) -> ListedWheel:
     """Take what an entry says where it is what it should be.
 
     :raises WheelError: its name, address or hash is not.
     """
     name = parse_wheel_name(row.filename)
-    if name.canonical != project:
+    if project is not None and name.canonical != project:
         raise WheelError(f"it is no wheel of {project}")
     if not isinstance(row.url, str):
         raise WheelError("it has no address")
