@@ -19,7 +19,7 @@ from relink.cli.options import GivenWheel, NoImportTest, Offline, takes_options
 from relink.planning.option_fields import RUN
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
-from relink.system.text import join_with_and
+from relink.system.text import join_with_and, pluralize
 
 if TYPE_CHECKING:
     from relink.indexes.install.environment import TargetEnvironment
@@ -51,9 +51,9 @@ def install(
     itself. The import test runs the wheel's code; --no-import-test leaves it out.
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
+    from relink.indexes.install.dependencies import install_wheel
     from relink.indexes.install.environment import find_environment
     from relink.indexes.install.fetching import fetch
-    from relink.indexes.install.installing import install_wheel
     from relink.indexes.install.requirements import parse_requirement
 
     environment = find_environment(options.python, os.environ)
@@ -85,6 +85,8 @@ def install(
             show_outcome(done, str(environment.prefix), shown)
     if shown.as_json:
         print_outcomes(outcomes, str(environment.prefix))
+    else:
+        _show_how_to_keep(outcomes, str(environment.prefix), shown)
     if not all(done.ok for done in outcomes):
         raise typer.Exit(1)
 
@@ -202,6 +204,8 @@ def repair(
     elif not names:
         what = "has been repaired" if undo else "has to be repaired"
         show(f"Nothing in {environment.prefix} {what}.")
+    else:
+        _show_how_to_keep(outcomes, str(environment.prefix), shown)
     for failure in failures:
         say(failure)
     if failures or not all(done.ok for done in outcomes):
@@ -230,50 +234,117 @@ def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
     print_json({"schema": "relink.install/1", "environment": prefix, "wheels": wheels})
 
 
-def show_outcome(done: InstallResult, prefix: str, shown: Shown) -> None:
-    """Print the report, what was installed, what came of the import test, and the line of a constraints file."""
-    from packaging.utils import canonicalize_name
+def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool = True) -> None:
+    """Print the report, what was installed, and what came of trying it.
 
+    :param alone: it is no dependency of another that was installed before.
+    """
     from relink.cli.terminal import print_report, show
-    from relink.indexes.install.installers import has_pip
-    from relink.report.text import command_line
+    from relink.report.text import findings_text
 
     if done.report is not None and (not shown.quiet or not done.report.ok):
-        print_report(done.report, verbose=shown.verbose, quiet=shown.quiet, installed=done.ok)
+        installed = done.installed is not None or done.ok
+        print_report(done.report, verbose=shown.verbose, quiet=shown.quiet, installed=installed)
+    show(*findings_text(done.refused, verbose=shown.verbose))
     if done.installed is None:
-        show(f"{prefix} was not changed.")
+        if alone:
+            show(f"{prefix} was not changed.")
         return
     name, version = done.installed.canonical, done.installed.version
     for result in done.imports:
         if result.problem is not None:
-            show(f"import {result.module}: {result.problem}")
-    imported = ", ".join(result.module for result in done.imports)
-    if not done.ok:
-        python = f"{prefix}/bin/python"
-        if lacking := done.missing_modules:
-            told = f"{join_with_and(lacking)}, which it imports, {'is' if len(lacking) == 1 else 'are'} not there."
-            own = [python, "-m", "pip", "install"]
-            words = [*(own if has_pip(python) else ["uv", "pip", "install", "--python", python]), *lacking]
-            # A module may be another package's than the one of its name: proposed is what the wheel requires.
-            if not {canonicalize_name(module) for module in lacking} <= {*done.requires}:
-                words = []
-        else:
-            told, words = (
-                "This puts the vendor's wheel back:",
-                ["relink", "repair", name, "--undo", "--python", python],
-            )
-        show(f"{name} {version} is installed in {prefix}, but cannot be imported. {told}")
-        if words:
-            show(command_line(shlex.join(words)))
-        return
-    verdict = f"{name} {version} is installed in {prefix}"
-    if done.report is None:
-        show(f"{verdict} again.")
-        return
-    show(f"{verdict}; imported: {imported}." if imported else f"{verdict}; nothing was imported.")
-    output = done.report.output
+            show(f"import {result.name}: {result.problem}")
+    for load in done.loads:
+        if load.problem is not None:
+            show(f"load {load.name}: {load.problem}")
+    failing = [one.report.plan.wheel.name for one in done.dependencies if one.report and not one.ok]
+    if any(result.problem for result in (*done.imports, *done.loads)):
+        _show_what_fails(done, f"{name} {version}", name, prefix)
+    elif done.report is None:
+        show(f"{name} {version} is installed in {prefix} again.")
+    else:
+        _show_what_works(done, f"{name} {version} is installed in {prefix}")
+    for one in done.dependencies:
+        show_outcome(one, prefix, shown, alone=False)
+    if failing:
+        show(
+            f"{name} {version} is installed, and does not work without {join_with_and(failing)}, which it needs."
+        )
+
+
+def _show_what_works(done: InstallResult, verdict: str) -> None:
+    from relink.cli.terminal import show
+
+    tried = [f"imported: {', '.join(result.name for result in done.imports)}"] if done.imports else []
+    tried += (
+        [f"loaded for the GPU: {pluralize(len(done.loads), 'library', 'libraries')}"] if done.loads else []
+    )
+    show(f"{verdict}; {'; '.join(tried) or 'nothing was imported'}.")
+    output = done.report and done.report.output
     if output and os.path.exists(output.path):  # without --output it is removed
         show(f"The relinked wheel is {output.path}.")
-    if done.constraint is not None and not shown.quiet:
-        show("So that no upgrade replaces it, put this line into a constraints file (pip install -c FILE):")
-        show(f"    {done.constraint}")
+
+
+def _show_how_to_keep(outcomes: Sequence[InstallResult], prefix: str, shown: Shown) -> None:
+    """Say how the next upgrade, or `uv sync`, leaves what was relinked as it is."""
+    from relink.cli.terminal import show
+    from relink.indexes.install.installers import has_pip
+    from relink.report.text import command_line
+
+    every = [one for done in outcomes for one in (done, *done.dependencies) if one.ok]
+    lines = [one.constraint for one in every if one.constraint is not None]
+    if not lines or shown.quiet:
+        return
+    project = os.path.dirname(prefix)
+    is_project = os.path.exists(f"{project}/uv.lock")
+    outputs = [one.report.output.path for one in every if one.report and one.report.output]
+    kept = [path for path in outputs if os.path.exists(path)]
+    if not is_project and has_pip(f"{prefix}/bin/python"):
+        show("So that no upgrade replaces this, put it into a constraints file (pip install -c FILE):")
+    elif len(kept) < len(lines):
+        what = "`uv sync`" if is_project else "An upgrade by uv"
+        show(
+            f"{what} puts the vendor's wheels back. So that uv can keep these, run the same with --output DIR."
+        )
+        return
+    elif is_project:
+        show("`uv sync` puts the vendor's wheels back, until the project names these:")
+        show(command_line(shlex.join(["uv", "add", "--project", project, *kept])))
+        return
+    else:
+        where = shlex.quote(os.path.dirname(kept[0]))
+        show(
+            f"So that uv keeps this, put it into a constraints file (uv pip install -c FILE --find-links {where}):"
+        )
+    show(*(f"    {line}" for line in lines))
+
+
+def _show_what_fails(done: InstallResult, what: str, name: str, prefix: str) -> None:
+    """Say what cannot be used of what is installed, and the command that comes next."""
+    from packaging.utils import canonicalize_name
+
+    from relink.cli.terminal import show
+    from relink.indexes.install.installers import has_pip
+    from relink.report.text import command_line
+
+    python = f"{prefix}/bin/python"
+    if lacking := done.missing_modules:
+        told = (
+            f"{join_with_and(lacking)}, which it imports, {'is' if len(lacking) == 1 else 'are'} not there."
+        )
+        own = [python, "-m", "pip", "install"]
+        words = [*(own if has_pip(python) else ["uv", "pip", "install", "--python", python]), *lacking]
+        # A module may be another package's than the one of its name: proposed is what the wheel requires.
+        if not {canonicalize_name(module) for module in lacking} <= {*done.requires}:
+            words = []
+    else:
+        told = "This puts the vendor's wheel back:"
+        words = ["relink", "repair", name, "--undo", "--python", python]
+    failed = (
+        "cannot be imported"
+        if any(result.problem for result in done.imports)
+        else "its GPU part does not load"
+    )
+    show(f"{what} is installed in {prefix}, but {failed}. {told}")
+    if words:
+        show(command_line(shlex.join(words)))

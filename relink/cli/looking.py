@@ -143,7 +143,7 @@ def isa(
     """
     from relink.cli.terminal import console, print_json, show
     from relink.gpu import wanted_gpus
-    from relink.planning.checks.gpu_survey import survey_of
+    from relink.planning.checks.gpu import survey_of
     from relink.report import isa_text
     from relink.report.formats import collected
 

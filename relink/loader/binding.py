@@ -19,22 +19,16 @@ from relink.loader.closure import Closure
 from relink.loader.object_graph import file_of
 from relink.loader.scopes import Process, Reason, Scope
 from relink.loader.tables import Tables
-from relink.loader.versions_check import MissingVersion, UnservedRecord, check_versions, unserved_records
 
 __all__ = [
     "Bindings",
     "Difference",
     "Explained",
-    "MissingVersion",
     "Symbol",
     "SymbolMap",
-    "Tables",
     "Unbound",
-    "UnservedRecord",
     "bind",
-    "check_versions",
     "differences",
-    "unserved_records",
 ]
 
 Symbol: TypeAlias = tuple[int, str, str | None]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TypeVar
 
 from relink.loader.closure import Closure, LoadedObject
 
-__all__ = ["breadth_first", "file_of", "needed_by", "objects_by_name"]
+__all__ = ["breadth_first", "file_of", "needed_by", "needed_first", "objects_by_name"]
+
+_Node = TypeVar("_Node", bound=Hashable)
 
 
 def file_of(loaded: LoadedObject) -> tuple[object, ...]:
@@ -48,9 +51,11 @@ def needed_by(closure: Closure) -> dict[int, list[int]]:
     return needed
 
 
-def breadth_first(needed: Mapping[int, Sequence[int]], start: Sequence[int]) -> dict[int, int | None]:
+def breadth_first(
+    needed: Mapping[_Node, Iterable[_Node]], start: Iterable[_Node]
+) -> dict[_Node, _Node | None]:
     """Return the search list of `start` (elf/dl-deps.c), each object with the one that led to it first."""
-    reached: dict[int, int | None] = dict.fromkeys(start)
+    reached: dict[_Node, _Node | None] = dict.fromkeys(start)
     order = list(reached)
     for index in order:  # grows while it is searched
         for other in needed.get(index, ()):
@@ -58,3 +63,22 @@ def breadth_first(needed: Mapping[int, Sequence[int]], start: Sequence[int]) -> 
                 reached[other] = index
                 order.append(other)
     return reached
+
+
+def needed_first(starts: Iterable[_Node], needs: Callable[[_Node], Iterable[_Node]]) -> list[_Node]:
+    """Return what `starts` reach, each after all that it needs, as far as there is no cycle (depth first)."""
+    order: list[_Node] = []
+    visited: set[_Node] = set()
+    for start in starts:
+        path = [(start, iter(needs(start)))] if start not in visited else []
+        visited.add(start)
+        while path:
+            node, others = path[-1]
+            step = next((other for other in others if other not in visited), None)
+            if step is None:
+                order.append(node)
+                path.pop()
+            else:
+                visited.add(step)
+                path.append((step, iter(needs(step))))
+    return order

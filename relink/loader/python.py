@@ -135,19 +135,14 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
             timeout=_TIMEOUT,
             check=False,
         )
-    except OSError as error:
-        raise_if_machine_fault(error, f"{shown}: cannot be run")
-        raise TargetError(
-            f"{shown}: cannot be run ({error.strerror}); name a Python interpreter by --python"
-        ) from error
-    except ValueError as error:  # a NUL, or half of a surrogate pair, which a plan may have
-        raise TargetError(
-            f"{shown}: cannot be run ({error}); name a Python interpreter by --python"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise TargetError(
-            f"{shown}: gave no answer in {_TIMEOUT} s; name a Python interpreter by --python"
-        ) from error
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        reason = f"cannot be run ({error})"  # ValueError: a NUL, or half of a surrogate pair, which a plan may have
+        if isinstance(error, OSError):
+            raise_if_machine_fault(error, f"{shown}: cannot be run")
+            reason = f"cannot be run ({error.strerror})"
+        elif isinstance(error, subprocess.TimeoutExpired):
+            reason = f"gave no answer in {_TIMEOUT} s"
+        raise TargetError(f"{shown}: {reason}; name a Python interpreter by --python") from error
     facts = _facts(run.stdout) if run.returncode == 0 else None
     if facts is None:
         reason = run.stderr.strip()[:200] or "what it prints is not what was asked for"

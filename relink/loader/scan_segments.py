@@ -17,6 +17,7 @@ from relink.elf.constants import (
     PT_PHDR,
     PT_TLS,
 )
+from relink.elf.image import Segment
 from relink.loader.scan_relocations import MACHINES, AddressRange, MappedFile, Refusal
 from relink.system.errors import ElfError
 
@@ -39,17 +40,10 @@ _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramHeader:
-    """One program header: its number, and its fields in bytes."""
+class ProgramHeader(Segment):
+    """One program header, with its number."""
 
     number: int
-    type: int
-    flags: int
-    offset: int
-    address: int
-    file_size: int
-    memory_size: int
-    align: int
 
     @property
     def span(self) -> AddressRange:
@@ -99,7 +93,7 @@ def read_segments(view: memoryview, header: FileHeader) -> list[ProgramHeader]:
     """Read the program headers, in their order."""
     rows = _PROGRAM_HEADER.iter_unpack(view[header.start : header.start + header.size])
     return [
-        ProgramHeader(number, kind, flags, offset, address, file_size, memory_size, align)
+        ProgramHeader(kind, flags, offset, address, file_size, memory_size, align, number)
         for number, (kind, flags, offset, address, _, file_size, memory_size, align) in enumerate(rows)
     ]
 

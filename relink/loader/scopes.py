@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
-from relink.loader.object_graph import breadth_first, needed_by, objects_by_name
+from relink.loader.object_graph import breadth_first, needed_by, needed_first, objects_by_name
 from relink.loader.symbol_index import Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
@@ -204,19 +204,8 @@ def _sorted(members: Sequence[int], needed: Mapping[int, Sequence[int]]) -> list
     glibc 2.35 has another algorithm than older ones.
     """
     among = set(members)
-    visited: set[int] = set()
-    ordered: list[int] = []
-    for start in reversed(members):
-        path = [(start, iter(needed.get(start, ())))] if start not in visited else []
-        visited.add(start)
-        while path:
-            index, left = path[-1]
-            step = next((other for other in left if other and other in among and other not in visited), None)
-            if step is None:
-                ordered.append(index)
-                path.pop()
-            else:
-                visited.add(step)
-                path.append((step, iter(needed.get(step, ()))))
-    ordered.reverse()
-    return [*members[:1], *(index for index in ordered if index != members[0])]
+    ordered = needed_first(
+        reversed(members),
+        lambda index: (other for other in needed.get(index, ()) if other and other in among),
+    )
+    return [*members[:1], *(index for index in reversed(ordered) if index != members[0])]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from relink.elf.image import Image
-from relink.loader.accept import Rejected, reject
+from relink.loader.accept import reject
 from relink.loader.cache import lookup
 from relink.loader.seen_files import Files, OpenedFile
 from relink.loader.target import Target
@@ -20,12 +20,10 @@ from relink.loader.target import Target
 __all__ = [
     "Environment",
     "FoundBy",
-    "Rejected",
     "Requester",
     "Result",
     "Tried",
     "expand",
-    "reject",
     "search",
     "split_entries",
     "split_path",

@@ -16,7 +16,19 @@ from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["Tables"]
+__all__ = ["Tables", "read_table"]
+
+
+def read_table(files: Files, path: str) -> SymbolTable:
+    """Read the symbols of a file on disk; that of a file that cannot be read is empty."""
+    try:
+        with map_file(files.host(path)) as buffer:
+            return read_symbols(buffer)
+    except OSError as error:
+        raise_if_machine_fault(error, path)
+    except ElfError:
+        pass
+    return SymbolTable()
 
 
 class Tables:
@@ -68,18 +80,9 @@ class Tables:
 
     def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:
         """Return the table of a file on disk; that of a file that cannot be read is empty."""
-        table = self._read.get(identity)
-        if table is None:
-            try:
-                with map_file(self.files.host(path)) as buffer:
-                    table = read_symbols(buffer)
-            except OSError as error:
-                raise_if_machine_fault(error, path)
-                table = SymbolTable()
-            except ElfError:
-                table = SymbolTable()
-            self._read[identity] = table
-        return table
+        if identity not in self._read:
+            self._read[identity] = read_table(self.files, path)
+        return self._read[identity]
 
     def dlopened(self, identity: tuple[object, ...], image: Image) -> tuple[str, ...]:
         """Return the names that a file on disk may dlopen (:func:`relink.elf.dlopen_strings.library_names`).

@@ -226,43 +226,6 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
 
 
 def _ask(interpreter: str, host: str, root: str, header: Header, python: str | None) -> Target:
-    searched = _search_trace(host)
-    version = re.search(
-        r"\(?(?:GNU libc|GLIBC)[^)]*\)?.*?version (\d+\.\d+)", _run(host, ["--version"], {}).stdout
-    )
-    if not version or not searched.directories:
-        raise TargetError(
-            f"{interpreter} does not answer like glibc's loader; relink knows glibc's rules only"
-        )
-    return Target(
-        interpreter=interpreter,
-        sysroot=root,
-        header=header,
-        glibc=version[1],
-        directories=tuple(directory.rstrip("/") or "/" for directory in searched.directories),
-        subdirectories=searched.subdirectories,
-        lib=searched.lib,
-        platform=searched.platform,
-        cache=_read_cache(resolve_inside(root, searched.cache_path), root),
-        cache_path=searched.cache_path,
-        python=python,
-        canonical_program=searched.canonical_program,
-        passes_over_files=searched.passes_over_files,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchTrace:
-    subdirectories: tuple[str, ...]
-    directories: tuple[str, ...]
-    lib: str
-    platform: str
-    cache_path: str
-    canonical_program: bool
-    passes_over_files: bool
-
-
-def _search_trace(host: str) -> _SearchTrace:
     """Let the loader look for a library that does not exist, and read where it looks (LD_DEBUG=libs).
 
     The program's path leads through a symbolic link that is there always, and so $ORIGIN tells whether links are resolved.
@@ -279,13 +242,28 @@ def _search_trace(host: str) -> _SearchTrace:
     )
     system = next((path for path, kind in paths if kind == "system search path"), "").split(":")
     cache = re.search(r"search cache=(\S+)", run.stderr)
+    cache_path = cache[1] if cache else "/etc/ld.so.cache"
     endings = tuple("/" + name for name in subdirectories)
-    return _SearchTrace(
-        subdirectories,
-        tuple(path for path in system if path and not path.endswith(endings)),
+    directories = [path.rstrip("/") or "/" for path in system if path and not path.endswith(endings)]
+    version = re.search(
+        r"\(?(?:GNU libc|GLIBC)[^)]*\)?.*?version (\d+\.\d+)", _run(host, ["--version"], {}).stdout
+    )
+    if not version or not directories:
+        raise TargetError(
+            f"{interpreter} does not answer like glibc's loader; relink knows glibc's rules only"
+        )
+    return Target(
+        interpreter=interpreter,
+        sysroot=root,
+        header=header,
+        glibc=version[1],
+        directories=tuple(directories),
+        subdirectories=subdirectories,
         lib=_value(given, _LIB),
         platform=_value(given, _PLATFORM),
-        cache_path=cache[1] if cache else "/etc/ld.so.cache",
+        cache=_read_cache(resolve_inside(root, cache_path), root),
+        cache_path=cache_path,
+        python=python,
         canonical_program=not any(path.startswith(_LINK) for path in given),
         passes_over_files=f"trying file={_AFTER}/" in run.stderr,
     )

@@ -15,12 +15,13 @@ from relink.elf.gaps import Gap
 from relink.elf.image import Buffer
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.loader.binding import Bindings, Tables, bind
+from relink.loader.binding import Bindings, bind
 from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, refusal
 from relink.loader.loading import RootRefusedError
 from relink.loader.search import token_in
 from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
 from relink.make.dry_runs import (
     ScratchDirectory,
     address_space_text,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -103,8 +103,8 @@ def _located(sibling: Sibling, wanted: Mapping[str, str], target: Target, files:
                 path = posixpath.join(site, posixpath.dirname(glob), soname)
                 if files.open(path).image is not None:
                     libraries[soname] = path
-            return Sibling(sibling.profile, sibling.why, directory, sites, libraries)
-    return Sibling(sibling.profile, sibling.why, None, sites)
+            return replace(sibling, directory=directory, searched=sites, libraries=libraries)
+    return replace(sibling, searched=sites)
 
 
 def sibling_of(siblings: Iterable[Sibling], soname: str) -> Sibling | None:

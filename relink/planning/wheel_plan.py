@@ -16,11 +16,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
-from relink.planning.checks.relocation import (
-    platform_of,
-    relocation,
-    relocation_findings,
-)
+from relink.planning.checks.relocation import Relocation, platform_of, relocation, relocation_findings
 from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.planning.model.reliance import metadata_lines
 from relink.planning.options import Options, deciding
@@ -263,6 +259,7 @@ def plan_wheel(
         output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
     else:
+        moves = Relocation((), {})
         alone = (
             f"needs no {vendor.product}: left as it is" if context.as_it_is else "every file loads as it is"
         )
@@ -286,12 +283,10 @@ def plan_wheel(
         files=files,
         findings=select(tuple(with_hints(findings, context.profile)), options.select, options.ignore),
         loads=draft.loads,
-        relies_on=moves.relies_on if changes else (),
+        relies_on=moves.relies_on,
         sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
-        relocatable=moves.relocatable and changes,
-        metadata=metadata_lines(moves.relies_on, None if options.requires else vendor.table)
-        if changes
-        else (),
+        relocatable=moves.relocatable,
+        metadata=metadata_lines(moves.relies_on, None if options.requires else vendor.table),
         stubs=stubs.stubs,
         opened=draft.opened,
         options=deciding(options),

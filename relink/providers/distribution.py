@@ -1,9 +1,17 @@
-"""Which Linux distribution the target is, by os-release(5), and the command that installs a package of it."""
+"""Which Linux distribution the target is, by os-release(5), and the command that installs a package of it.
+
+Whether Debian's apt could install a package of some release is asked of apt-cache(8), where the target is this machine.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
+import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 
 from relink.loader.seen_files import resolve_inside
 from relink.system.safe_open import read_text
@@ -14,20 +22,38 @@ __all__ = ["FAMILIES", "Distribution", "read_distribution"]
 FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S", "nixos": None}
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""
 
+_PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
+"""Where their packages put the vendor's libraries."""
+
+_TIMEOUT = 20  # seconds for apt-cache
+_DEFAULT = 500  # the priority of a suite that is not the target release's, and is taken
 _PLACES = ("/etc/os-release", "/usr/lib/os-release")  # in this order: os-release(5)
 _MAX_SIZE = 64 << 10  # bytes; those of distributions have less than one KiB
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution: its name for people, and the key of `FAMILIES` it goes with, or None."""
+    """A distribution: its name for people, and the key of `FAMILIES` it goes with, or None.
+
+    :ivar is_here: it is this machine's, whose package lists can be asked.
+    """
 
     name: str
     family: str | None
+    is_here: bool = False
 
-    def command(self, package: str) -> str:
-        """Return the command that installs a package of it."""
-        return f"{FAMILIES[self.family or '']} {package}"
+    def command(self, package: str, release: str | None = None, prefixes: Collection[str] = ()) -> str | None:
+        """Return the command that installs a package of it, or None where that would not serve.
+
+        :param release: of the vendor's libraries, as exact as it is known; where it is, no other release of the package serves.
+        :param prefixes: those that the wheel is relinked for: a package would put nothing into another prefix than the system's.
+        """
+        if self.family not in _PREFIXES or (prefixes and _PREFIXES[self.family] not in prefixes):
+            return None
+        suite = _apt_suite(package, release) if self.family == "debian" and self.is_here and release else ""
+        return (
+            None if suite is None else f"{FAMILIES[self.family]} {f'-t {suite} ' if suite else ''}{package}"
+        )
 
 
 def read_distribution(sysroot: str = "/") -> Distribution | None:
@@ -44,7 +70,43 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
         fields = _fields(text)
         kinds = [fields.get("ID") or "linux", *fields.get("ID_LIKE", "").split()]
         family = next((kind for kind in kinds if kind in FAMILIES), None)
-        return Distribution(fields.get("NAME") or kinds[0], family)
+        return Distribution(fields.get("NAME") or kinds[0], family, is_here=sysroot == "/")
+    return None
+
+
+@cache
+def _apt_suite(package: str, release: str) -> str | None:
+    """Return the suite that apt has to be told for a package of a release; empty without need; None: no list has it.
+
+    A suite of a priority below 500 (experimental has 1) is not taken by itself, nor for what the package depends on
+    (apt_preferences(5)). Empty, too, where apt-cache cannot be asked.
+    """
+    if (program := shutil.which("apt-cache")) is None:
+        return ""
+    try:
+        run = subprocess.run(
+            [program, "policy", package],
+            env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    if run.returncode != 0:
+        return ""
+    # "     7.2.4-1~exp3 1" is a version; "          1 URL experimental/main amd64 Packages" is one of its sources.
+    wanted = ".".join(release.split(".")[:2])
+    version = ""
+    for line in run.stdout.splitlines():
+        if match := re.fullmatch(r" [* ]{3} (\S+)(?: -?\d+)?", line):
+            version = match[1].partition(":")[2] or match[1]
+        elif (match := re.fullmatch(r" {8,}(-?\d+) \S+ ([\w.-]+)/\S+ \S+ Packages", line)) and re.match(
+            rf"{re.escape(wanted)}(?![0-9])", version
+        ):
+            return match[2] if int(match[1]) < _DEFAULT else ""
     return None
 
 

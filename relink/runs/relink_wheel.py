@@ -197,7 +197,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
         with clock.stage("target"):
             target = _target_of(plan)
         with clock.stage("read"):
-            changes = changes_since(plan.basis, plan.target.sysroot)
+            changes = [*changes_since(plan.basis, plan.target.sysroot)]
             if contents.archive.sha256() != plan.wheel.sha256:
                 changes.insert(0, f"{wheel} is not the wheel that the plan was made from")
             if changes:

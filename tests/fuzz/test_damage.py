@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from relink.elf.image import Header, Image, read_image
 from relink.elf.sections import read_sections
+from relink.loader.accept import reject
 from relink.loader.loading import trace
-from relink.loader.search import Environment, reject
+from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.system.errors import ElfError

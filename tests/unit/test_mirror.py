@@ -36,7 +36,6 @@ ELSEWHERE = {
     # One test module for a subject that has several modules
     "runs/starting_profile": "unit/cli/test_profile",
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
-    "planning/checks/gpu_survey": "unit/cli/test_looking",
     "planning/model/files": "unit/planning/model/test_model",
     "providers/profiles/document": "unit/providers/profiles/test_profiles",
     "report/html/gpu_code": "unit/report/html/test_page",

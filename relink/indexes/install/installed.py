@@ -37,6 +37,7 @@ class Installed:
     :ivar installer: what INSTALLER says: ``pip``, ``uv``, ``conda``; empty without that file.
     :ivar plan: the plan of the relinked wheel that it was installed from; None for a vendor's.
     :ivar sha256: of the wheel that it was installed from, where direct_url.json says it.
+    :ivar requires: the requirements that METADATA has, as written.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Installed:
     editable: bool
     plan: Plan | None
     sha256: str | None
+    requires: tuple[str, ...] = ()
 
 
 def find_installed(environment: TargetEnvironment, name: str) -> Installed | None:
@@ -101,7 +103,7 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         if isinstance(error, OSError):
             raise_if_machine_fault(error, str(dist_info))
         raise UsageError(
-            f"{dist_info}: cannot be read ({error}), so nobody knows what was installed; install the package again"
+            f"{dist_info}: cannot be read ({error}), so what was installed is not known; install the package again"
         ) from error
     places = (Path(os.path.normpath(site / entry.path)) for entry in record if "\0" not in entry.path)
     return Installed(
@@ -113,6 +115,7 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         editable=bool(_inside(direct, "dir_info", "editable")),
         plan=from_json(plan, strict=False) if plan else None,
         sha256=_sha256(direct),
+        requires=metadata.requires_dist,
     )
 
 

@@ -64,13 +64,12 @@ def find_uv() -> str | None:
     return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 
 
-def run_installer(
-    command: Sequence[str], directory: Path, failed: str, *, largest: int | None = None
-) -> None:
+def run_installer(command: Sequence[str], directory: Path, failed: str, *, largest: int | None = None) -> str:
     """Run pip or uv in `directory`; on a terminal its progress is seen there, on standard error.
 
     :param failed: the beginning of the sentence if it fails.
     :param largest: bytes that a file which it writes may have.
+    :return: what it has printed on standard error.
     :raises InstallerError: it does; has its last lines.
     """
     shown = sys.stderr.isatty()
@@ -94,3 +93,4 @@ def run_installer(
     if run.returncode != 0:
         lines = [line.strip() for line in f"{said or ''}\n{complained}".splitlines() if line.strip()]
         raise InstallerError(failed, lines[-_SHOWN:])
+    return complained

@@ -1,11 +1,13 @@
-"""`relink install`: a wheel is relinked for an environment, installed there by pip or uv, and imported.
+"""One wheel into an environment: relinked for it, installed there by pip or uv, imported, and its GPU part loaded.
 
 Takes the path of a wheel and an :class:`~relink.indexes.install.environment.TargetEnvironment`; gives an :class:`InstallResult`.
+:mod:`relink.indexes.install.dependencies` has what comes with it.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,17 +17,27 @@ from packaging.utils import canonicalize_name
 
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.importing import ImportResult, import_modules, modules_of
-from relink.indexes.install.installed import find_installed, refuse_foreign
+from relink.indexes.install.importing import (
+    Trial,
+    import_modules,
+    load_members,
+    modules_of,
+)
+from relink.indexes.install.installed import find_installed
 from relink.indexes.install.installers import find_uv, has_pip, run_installer
 from relink.library import relink
+from relink.planning.model.files import FilePlan
+from relink.planning.model.model import plain
 from relink.planning.options import Options
+from relink.providers.profiles import profile_for
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
-from relink.system.errors import UsageError
+from relink.system.errors import MachineError, UsageError
 from relink.system.findings.model import Finding
 from relink.system.safe_open import file_sha256
+from relink.system.sandbox import find_sandbox
 from relink.system.system_errors import raise_if_machine_fault
+from relink.vendors.registry import vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
@@ -33,11 +45,13 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 __all__ = [
     "InstallResult",
     "hold_for_undo",
-    "install_dependencies",
     "install_exactly",
-    "install_wheel",
+    "installer_of",
+    "refuse_full_disk",
     "relinked_into",
     "required_by",
+    "requirements_of",
+    "tested",
     "to_json",
 ]
 
@@ -50,24 +64,31 @@ class InstallResult:
     :ivar installed: the name of the wheel that is installed now; None where nothing was changed.
     :ivar requires: the distributions that the wheel's metadata names, canonical.
     :ivar imports: empty where the import test was not wanted, or there is nothing to import.
+    :ivar loads: the members that need the vendor's libraries, loaded by the environment's Python; empty as `imports`.
+    :ivar dependencies: of what it depends on, what was relinked with it.
+    :ivar refused: why nothing was installed, where that has nothing to do with relinking.
     """
 
     report: Report | None
     installed: WheelName | None
-    imports: tuple[ImportResult, ...] = ()
+    imports: tuple[Trial, ...] = ()
     requires: tuple[str, ...] = ()
+    loads: tuple[Trial, ...] = ()
+    dependencies: tuple[InstallResult, ...] = ()
+    refused: tuple[Finding, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether it was installed and could be imported, or nothing had to change."""
+        """Whether it was installed and works as far as that was tried, or nothing had to change; so for its dependencies."""
         if self.installed is None:
             return self.report is not None and self.report.ok
-        return not any(result.problem for result in self.imports)
+        tried = any(result.problem for result in (*self.imports, *self.loads))
+        return not tried and all(one.ok for one in self.dependencies)
 
     @property
     def missing_modules(self) -> tuple[str, ...]:
         """What the import test looked for in vain at the top of other distributions: numpy, say."""
-        own = {result.module for result in self.imports}
+        own = {result.name for result in self.imports}
         said = (
             re.search(r"No module named '([A-Za-z_]\w*)", result.problem or "") for result in self.imports
         )
@@ -88,45 +109,12 @@ def to_json(done: InstallResult) -> dict[str, Any]:
         "name": done.installed and done.installed.canonical,
         "version": done.installed and str(done.installed.version),
         "constraint": done.constraint,
-        "imports": [{"module": result.module, "problem": result.problem} for result in done.imports],
+        "imports": [{"module": result.name, "problem": result.problem} for result in done.imports],
+        "loads": [{"member": result.name, "problem": result.problem} for result in done.loads],
+        "dependencies": [to_json(one) for one in done.dependencies],
+        "refused": [plain(reported) for reported in done.refused],
         "report": done.report and report_json(done.report),
     }
-
-
-def install_wheel(
-    wheel: Path,
-    environment: TargetEnvironment,
-    options: Options,
-    *,
-    extras: str = "",
-    offline: bool = False,
-    import_test: bool = True,
-    dependencies: bool = True,
-) -> InstallResult:
-    """Relink a wheel for an environment and install it there, with its `dependencies`; no error may be among the findings.
-
-    :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
-        unless it is the current directory.
-    :raises UsageError: conda has installed the package, or it is an editable installation.
-    :raises InstallerError: pip or uv fails.
-    """
-    name = parse_wheel_name(wheel.name)
-    if present := find_installed(environment, name.distribution):
-        refuse_foreign(environment, present)
-    with working_place() as place:
-        report, result = relinked_into(place, wheel, environment, options)
-        if result is None:
-            return InstallResult(report, None)
-        original = in_cache(wheel).path
-        install_exactly(environment, result)
-        hold_for_undo(original, environment, name.distribution)
-        done = parse_wheel_name(result.name)
-        if dependencies:
-            install_dependencies(
-                environment, f"{done.distribution}{extras}=={done.version}", place, offline=offline
-            )
-        imports = tested(result, environment) if import_test else ()
-        return InstallResult(report, done, imports, required_by(result))
 
 
 def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> None:
@@ -146,19 +134,44 @@ def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> 
         ) from error
 
 
+def requirements_of(wheel: Path) -> tuple[str, ...]:
+    """Return what a wheel's metadata requires, as written."""
+    with WheelArchive(wheel) as archive:
+        return read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist
+
+
 def required_by(wheel: Path) -> tuple[str, ...]:
     """Return the canonical names of the distributions that a wheel requires, those of its extras included."""
-    with WheelArchive(wheel) as archive:
-        texts = read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist
-    names = (re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII) for text in texts)
+    names = (re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII) for text in requirements_of(wheel))
     return tuple(canonicalize_name(match[0]) for match in names if match)
 
 
-def tested(wheel: Path, environment: TargetEnvironment) -> tuple[ImportResult, ...]:
-    """Import what a wheel has brought into an environment."""
+def tested(
+    wheel: Path, report: Report, environment: TargetEnvironment, options: Options
+) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
+    """Import what a wheel has brought into an environment, and load its GPU part."""
     with WheelArchive(wheel) as archive:
         modules = modules_of(archive)
-    return import_modules(environment.python, modules)
+    imports = import_modules(environment.python, modules)
+    parts = [file.path for file in report.plan.files if file.served and _is_gpu_part(file)]
+    first = profile_for(parse_wheel_name(wheel.name).distribution).preload
+    preloads, members = (
+        [(member, path) for member in names if (path := _installed_at(member, environment))]
+        for names in ([name for name in first if name not in parts], parts)
+    )
+    return imports, load_members(environment.python, preloads, members, find_sandbox(options.sandbox))
+
+
+def _installed_at(member: str, environment: TargetEnvironment) -> str | None:
+    """Return where an installer has put a member of a wheel, if in site-packages."""
+    inner = re.sub(r"[^/]+\.data/(?:purelib|platlib)/", "", member, count=1)
+    return next((str(site / inner) for site in environment.site if (site / inner).is_file()), None)
+
+
+def _is_gpu_part(file: FilePlan) -> bool:
+    """Whether a member is a library, and one of the vendor's is among what it needs."""
+    own = vendor_of({needed.soname for needed in file.needed}).is_own
+    return file.interpreter.before is None and any(own(needed.soname) for needed in file.needed)
 
 
 def relinked_into(
@@ -190,6 +203,21 @@ def _of_an_environment(reported: Finding) -> Finding:
     return replace(reported, step=None, remedy=remedy)
 
 
+def refuse_full_disk(wheel: Path, environment: TargetEnvironment) -> None:
+    """Refuse a wheel whose files the disk has no room for: pip that is stopped in the middle leaves two of a distribution.
+
+    :raises MachineError: there is less room than that.
+    """
+    with WheelArchive(wheel) as archive:
+        needed = sum(member.size for member in archive.members.values())
+    for site in environment.site[:1]:
+        free = shutil.disk_usage(site)[2]
+        if free < needed:
+            raise MachineError(
+                f"{site}: {needed >> 20} MiB are needed for {wheel.name}, and {free >> 20} MiB are free; nothing was changed"
+            )
+
+
 def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
     """Install this very file (by its SHA-256) in place of what is there, without dependencies and without an index.
 
@@ -199,6 +227,7 @@ def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
     :raises UsageError: there is neither.
     """
     name = parse_wheel_name(wheel.name)
+    refuse_full_disk(wheel, environment)
     line = f"{name.distribution}=={name.version} --hash=sha256:{file_sha256(wheel, LARGEST)}\n"
     with working_place() as place:
         requirements = place / "requirements.txt"
@@ -211,25 +240,12 @@ def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
             "--require-hashes",
             f"--requirement={requirements}",
         ]
-        command = _installer(environment)
+        command = installer_of(environment)
         again = "--reinstall" if command[1] == "pip" else "--force-reinstall"
         run_installer([*command, again, *chosen], place, f"{wheel.name} was not installed")
 
 
-def install_dependencies(
-    environment: TargetEnvironment, requirement: str, place: Path, *, offline: bool
-) -> None:
-    """Install what an installed distribution depends on; the distribution itself stays as it is.
-
-    :raises InstallerError: pip or uv fails.
-    """
-    command = _installer(environment)
-    more = ["--no-index"] if offline else []
-    failed = f"{requirement} is installed, but not all that it depends on"
-    run_installer([*command, *more, requirement], place, failed)
-
-
-def _installer(environment: TargetEnvironment) -> list[str]:
+def installer_of(environment: TargetEnvironment) -> list[str]:
     """Return a command that installs into an environment: its own pip, or uv, or the pip beside relink."""
     if has_pip(environment.python):
         return [environment.python, "-I", "-m", "pip", "install", "--no-input"]

@@ -6,8 +6,8 @@ Takes the facts that :mod:`relink.planning.checks.gpu` has collected; reads no f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.gpu import (
@@ -112,25 +112,19 @@ class GpuFacts:
         return not self.lacking(target, "none", "partial", "unknown", "conditional")
 
 
-@dataclass(slots=True)
-class _Severity:
-    """The level of a finding about missing code.
+def _levels(facts: GpuFacts, gpus: Sequence[Wanted]) -> dict[Wanted, Level]:
+    """Return for each GPU the level of a finding about missing code.
 
-    :ivar another_gpu_runs: a GPU of this machine has all code, so the others are no reason to refuse the wheel.
+    Where a GPU of this machine has all code, the others of it are no reason to refuse the wheel.
     """
+    another_runs = any(facts.runs(gpu.target) for gpu in gpus if gpu.local)
 
-    facts: GpuFacts
-    gpus: Sequence[Wanted]
-    another_gpu_runs: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        local = [gpu for gpu in self.gpus if gpu.local]
-        self.another_gpu_runs = any(self.facts.runs(gpu.target) for gpu in local)
-
-    def of(self, gpu: Wanted) -> Level:
+    def level(gpu: Wanted) -> Level:
         if not gpu.asked:
-            return "info" if self.another_gpu_runs else "warning"
-        return "warning" if self.facts.allow_gap or (gpu.local and self.another_gpu_runs) else "error"
+            return "info" if another_runs else "warning"
+        return "warning" if facts.allow_gap or (gpu.local and another_runs) else "error"
+
+    return {gpu: level(gpu) for gpu in gpus}
 
 
 def display_name(coverage: Coverage) -> str:
@@ -149,12 +143,12 @@ def _join_truncated(names: Sequence[str]) -> str:
 def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
     """Return the findings: on what all cover together, on each GPU, on the runtime."""
     yield from _together(facts)
-    severity = _Severity(facts, gpus)
+    levels = _levels(facts, gpus)
     for gpu in gpus:
-        for reported in _one_gpu(facts, gpu, severity):
+        for reported in _one_gpu(facts, gpu, levels):
             unasked = reported.level != "info" and not gpu.asked
-            yield replace(reported, level=severity.of(gpu)) if unasked else reported
-    yield from _runtime(facts, gpus, severity)
+            yield replace(reported, level=levels[gpu]) if unasked else reported
+    yield from _runtime(facts, gpus, levels)
 
 
 def _together(facts: GpuFacts) -> Iterator[Finding]:
@@ -182,14 +176,14 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
     yield finding("RLK407", "GPU code", message)
 
 
-def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Finding]:
+def _one_gpu(facts: GpuFacts, gpu: Wanted, levels: Mapping[Wanted, Level]) -> Iterator[Finding]:
     target = gpu.target
     subject = str(target)
     if gpu.physical:
         yield finding("RLK413", subject, f"this GPU is {gpu.physical}; HSA_OVERRIDE_GFX_VERSION is set")
     missing = facts.lacking(target, "none")
     other = facts.stand_in(target)
-    if not other and (package := missing_package(gpu, missing, severity.of(gpu))):
+    if not other and (package := missing_package(gpu, missing, levels[gpu])):
         yield package
         missing = [(library, level) for library, level in missing if not lies_in_a_package(library, target)]
     if missing and other:
@@ -198,9 +192,7 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, severity: _Severity) -> Iterator[Find
         )
         yield finding("RLK401", subject, message, _patched(other), "warning" if gpu.asked else "info")
     elif missing:
-        yield finding(
-            "RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), severity.of(gpu)
-        )
+        yield finding("RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), levels[gpu])
     for library, level in facts.lacking(target, "partial"):
         message = f"{display_name(library)} has code for {gpu} in {level.count} of its {level.total} bundles"
         yield finding("RLK402", subject, message, _way_out(facts, gpu))
@@ -295,7 +287,7 @@ def _optional(library: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterat
     yield finding("RLK409", str(gpu.target), message, remedy)
 
 
-def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> Iterator[Finding]:
+def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Level]) -> Iterator[Finding]:
     for row in facts.rows:
         need = row.requirement
         subject = str(row.gpu.target) if row.gpu else need.what
@@ -310,7 +302,7 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], severity: _Severity) -> It
                 )
             chosen: Level = "warning" if facts.allow_gap else "error"
             if row.gpu is not None:
-                chosen = severity.of(row.gpu)
+                chosen = levels[row.gpu]
             elif not any(gpu.asked for gpu in gpus) and need.needed == "yes" and "kpack" not in need.what:
                 chosen = "warning"  # native code may be there for the GPU that it will meet
             yield finding("RLK405", subject, message, level=chosen)

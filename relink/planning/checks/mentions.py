@@ -9,6 +9,7 @@ from pathlib import Path
 from posixpath import join, normpath
 
 from relink.elf.image import is_elf, read_image
+from relink.planning.resolve.layout import is_below
 from relink.system.errors import ElfError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file, read_start
@@ -30,8 +31,8 @@ def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Itera
         """Whether a path, from a directory of the copy, leads to the original: itself, by links, or out of the copy and back."""
         here = normpath(join(destination, folder, path))
         ways = (here, normpath(join(originals[0], folder, path)), os.path.realpath(here))
-        return not _below(here, str(destination)) and any(
-            _below(way, top) for way in ways for top in originals
+        return not is_below(here, str(destination)) and any(
+            is_below(way, top) for way in ways for top in originals
         )
 
     for directory, below, files in os.walk(copy):
@@ -41,10 +42,6 @@ def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Itera
             if what := next((what for what, path in paths if leads_back(path, folder)), None):
                 text = f"its {what} leads to {originals[0]}"
                 yield finding("RLK544", normpath(join(folder, base)), text)
-
-
-def _below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(f"{directory}/")
 
 
 def _paths_of(file: str, originals: tuple[str, ...]) -> Iterator[tuple[str, str]]:

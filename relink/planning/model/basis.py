@@ -102,13 +102,9 @@ def provider_digests(paths: Iterable[str], files: Sequence[FilePlan], sysroot: s
     return [digest(root) for root in roots]
 
 
-def changes_since(basis: Basis | None, sysroot: str) -> list[str]:
-    """Return what has changed among the libraries that a plan rests on, a sentence each."""
-    return [] if basis is None else list(_changes(basis, sysroot))
-
-
-def _changes(basis: Basis, sysroot: str) -> Iterator[str]:
-    for library in basis.libraries:
+def changes_since(basis: Basis | None, sysroot: str) -> Iterator[str]:
+    """Yield what has changed among the libraries that a plan rests on, a sentence each."""
+    for library in () if basis is None else basis.libraries:
         path = resolve_inside(sysroot, library.path)
         try:
             same = (

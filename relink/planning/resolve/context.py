@@ -18,7 +18,7 @@ from relink.providers.profiles import NO_PROFILE, OptionalLibrary, Profile
 from relink.vendors.protocol import NO_VENDOR, Vendor
 from relink.wheel.limits import WheelLimits
 
-__all__ = ["Members", "ResolveContext", "members_of"]
+__all__ = ["Members", "ResolveContext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,6 @@ class Members:
     def with_image(self, path: str, image: Image) -> Files:
         """Return what a loader sees where the member that is installed at `path` looks as `image`."""
         return self.files.with_image(self.at[path], image)
-
-
-def members_of(images: Mapping[str, Image], layout: Layout, files: Files) -> Members:
-    """Return where the members are, for all roots of the wheel.
-
-    :param images: may change afterwards, but for the sonames; `files`: the disk without the members.
-    """
-    paths = {member: layout.path_of(member) for member in images}
-    at = {path: member for member, path in paths.items()}
-    named: dict[str, list[str]] = {}
-    for member in images:
-        file_name = posixpath.basename(member)
-        if images[member].soname in (file_name, None):
-            named.setdefault(file_name, []).append(member)
-    sonames = {image.soname: member for member, image in images.items() if image.soname}
-    return Members(files.with_overlay(paths, images), at, sonames, named)
 
 
 @dataclass(frozen=True)
@@ -98,8 +82,19 @@ class ResolveContext:
 
     @cached_property
     def members(self) -> Members:
-        """Where the members are installed, and what finds them there; the simulations of all roots share it."""
-        return members_of(self.images, self.layout, self.files)
+        """Where the members are installed, and what finds them there; the simulations of all roots share it.
+
+        Afterwards `images` may change, but for the sonames.
+        """
+        paths = {member: self.layout.path_of(member) for member in self.images}
+        named: dict[str, list[str]] = {}
+        for member, image in self.images.items():
+            file_name = posixpath.basename(member)
+            if image.soname in (file_name, None):
+                named.setdefault(file_name, []).append(member)
+        sonames = {image.soname: member for member, image in self.images.items() if image.soname}
+        at = {path: member for member, path in paths.items()}
+        return Members(self.files.with_overlay(paths, self.images), at, sonames, named)
 
     @cached_property
     def of_release(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import Closure, Edge
 from relink.loader.loading import RootRefusedError
+from relink.loader.object_graph import needed_first
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.files import (
@@ -188,25 +189,10 @@ def _leaves_first(images: Mapping[str, Image]) -> list[str]:
     by_name: dict[str, str] = {}
     for member, image in images.items():
         by_name.setdefault(image.soname or posixpath.basename(member), member)
-    order: list[str] = []
-    visited: set[str] = set()
-
-    def needs(member: str) -> Iterator[str]:
-        return (by_name[soname] for soname in images[member].needed if soname in by_name)
-
-    for start in images:
-        path = [(start, needs(start))] if start not in visited else []
-        visited.add(start)
-        while path:
-            member, others = path[-1]
-            step = next((other for other in others if other not in visited), None)
-            if step is None:
-                order.append(member)
-                path.pop()
-            else:
-                visited.add(step)
-                path.append((step, needs(step)))
-    return order
+    return needed_first(
+        images,
+        lambda member: (by_name[soname] for soname in images[member].needed if soname in by_name),
+    )
 
 
 def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:

@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 
 from relink.elf.image import Image
 
-__all__ = ["VIRTUAL_ROOT", "WHEEL_MARK", "Layout"]
+__all__ = ["VIRTUAL_ROOT", "WHEEL_MARK", "Layout", "is_below"]
 
 VIRTUAL_ROOT = "/relink.invalid"
 """A directory that exists nowhere: members stand below it while nothing is unpacked."""
 
 WHEEL_MARK = "$WHEEL"
 """What paths below site-packages are shown as."""
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path is a directory, or lies in it."""
+    return path == directory or path.startswith(f"{directory}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +51,13 @@ class Layout:
     def path_of(self, member: str) -> str:
         """Return the absolute path at which `member` will be installed."""
         first, _, rest = member.partition("/")
-        if (
-            not self.tree and first.endswith(".data") and "-" in first and "/" in rest
-        ):  # {distribution}-{version}.data
+        # {distribution}-{version}.data
+        if not self.tree and first.endswith(".data") and "-" in first and "/" in rest:
             scheme, _, inner = rest.partition("/")
-            match scheme:
-                case "purelib" | "platlib":
-                    return posixpath.join(self.site_packages, inner)
-                case "scripts":
-                    return posixpath.join(self.root, "bin", inner)
-                case "headers":
-                    return posixpath.join(self.root, "include", inner)
-                case _:
-                    return posixpath.join(self.root, inner)
+            if scheme in ("purelib", "platlib"):
+                return posixpath.join(self.site_packages, inner)
+            below = {"scripts": "bin", "headers": "include"}.get(scheme, "")
+            return posixpath.join(self.root, below, inner)
         return posixpath.join(self.site_packages, member)
 
     def on_disk(self, images: Mapping[str, Image]) -> dict[str, tuple[str, str]]:
@@ -71,7 +70,7 @@ class Layout:
         normal = posixpath.normpath(path)
         for entry, directory in self.links.items():
             beside = f"{self.site_packages}/{entry}"
-            if normal == beside or normal.startswith(f"{beside}/"):
+            if is_below(normal, beside):
                 return directory + normal[len(beside) :]
         return path
 
@@ -84,7 +83,7 @@ class Layout:
             relative = posixpath.relpath(directory, posixpath.dirname(self.path_of(member)))
             return f"$ORIGIN/{relative}".removesuffix("/.")
         for entry, linked in self.links.items():
-            if directory == linked or directory.startswith(f"{linked}/"):
+            if is_below(directory, linked):
                 beside = f"{self.site_packages}/{entry}{directory[len(linked) :]}"
                 return f"$ORIGIN/{posixpath.relpath(beside, posixpath.dirname(self.path_of(member)))}"
         return directory

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Iterable, Mapping
 
 from relink.elf.image import Image
+from relink.loader.object_graph import breadth_first
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.search_path import is_of_stubs, origin_entries
 from relink.planning.resolve.unserved_edges import ResolutionIssue
@@ -16,16 +17,11 @@ __all__ = ["carried_entries", "dlopened_entries", "opened_in_wheel", "reached"]
 def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
     """Return the members that each member reaches by NEEDED within the wheel, itself among them."""
     by_name = {image.soname or posixpath.basename(member): member for member, image in images.items()}
-    by_member: dict[str, set[str]] = {}
-    for member in images:
-        there, waiting = {member}, [member]
-        while waiting:
-            for soname in images[waiting.pop()].needed:
-                if (other := by_name.get(soname)) and other not in there:
-                    there.add(other)
-                    waiting.append(other)
-        by_member[member] = there
-    return by_member
+    needed = {
+        member: [by_name[soname] for soname in image.needed if soname in by_name]
+        for member, image in images.items()
+    }
+    return {member: set(breadth_first(needed, [member])) for member in images}
 
 
 def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:

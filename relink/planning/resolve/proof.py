@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.version_edits import edited_table
-from relink.loader.binding import Bindings, Tables, bind
+from relink.loader.binding import Bindings, bind
 from relink.loader.closure import Closure
 from relink.loader.search import Environment, Requester, search
+from relink.loader.tables import Tables
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import DlopenKnowledge
 from relink.planning.resolve.strategy import Outcome, find_strategy

@@ -15,7 +15,7 @@ from relink.elf.image import Image
 from relink.loader.search import expand
 from relink.planning.model.additions import STUB_DIRECTORY
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.layout import Layout, is_below
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize
 
@@ -95,7 +95,7 @@ def _kind(
     if not expanded.startswith("/"):
         return "relative"
     directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
-    if layout.tree and _below(directory, layout.root):
+    if layout.tree and is_below(directory, layout.root):
         within = posixpath.normpath(
             expand(text, origin=posixpath.relpath(origin, layout.root), target=target) or ""
         )
@@ -106,7 +106,7 @@ def _kind(
         return "stub" if is_of_stubs(directory) else "wheel"
     if (real := layout.real(directory)) != directory and real in provider_directories:
         return "provider"
-    if "ORIGIN" in text and _below(directory, layout.site_packages):
+    if "ORIGIN" in text and is_below(directory, layout.site_packages):
         if is_of_stubs(directory) or _of_the_build(context, directory):
             return "vendor"
         parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
@@ -147,12 +147,8 @@ def _of_the_build(context: ResolveContext, directory: str) -> bool:
     site_packages = context.layout.site_packages
     parts = directory.removeprefix(f"{site_packages}/").split("/")
     package = f"{site_packages}/{parts[0]}"
-    own = any(_below(member, package) for member in context.member_directories)
+    own = any(is_below(member, package) for member in context.member_directories)
     return own and any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
-
-
-def _below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory + "/")
 
 
 _TOLD: dict[EntryKind, str] = {

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from relink.elf.symbols import Import, SymbolTable, VersionNeed, match
 from relink.elf.version_edits import VersionEdit
-from relink.planning.resolve.version_moves import VersionMoves, dropped_record, version_moves
+from relink.planning.resolve.version_moves import dropped_record, version_moves
 from relink.providers.prefix import soname_stem
 from relink.vendors.protocol import NO_VENDOR, Vendor
 
@@ -50,8 +50,8 @@ class SubstitutionDecision:
     :ivar action: ``substitute``, ``drop`` or ``keep`` (nothing is proved, so it stays missing).
     :ivar candidate: the soname that would replace it, where there is one.
     :ivar evidence: one sentence a fact, for the plan.
-    :ivar wanted: how many imports count as this library's, `exported` how many of them the candidate exports.
-    :ivar lacking: those that it does not export, as ``name`` or ``name@VERSION``; `serving` those that it does.
+    :ivar wanted: how many imports count as this library's.
+    :ivar lacking: those that the candidate does not export, as ``name`` or ``name@VERSION``; `serving` those that it does.
     :ivar profile: the profile that the action rests on, besides the symbols.
     :ivar versions: what the action does to version records, besides that they follow a NEEDED that is replaced.
     """
@@ -61,7 +61,6 @@ class SubstitutionDecision:
     candidate: str | None = None
     evidence: tuple[str, ...] = ()
     wanted: int = 0
-    exported: int = 0
     lacking: tuple[str, ...] = ()
     profile: str | None = None
     serving: tuple[str, ...] = ()
@@ -168,7 +167,6 @@ def merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision | 
     return replace(
         first,
         wanted=len({*lacking, *serving}),
-        exported=len(serving),
         lacking=lacking,
         serving=serving,
     )
@@ -253,11 +251,11 @@ def _decision(
     foreign = candidate.copy and bool(named)
     rest = unexplained if standalone and not foreign else ()
     wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *rest]))
-    moves = VersionMoves((), ())
+    edits: list[VersionEdit] = []
     lost = [imported for imported in wanted if not _exports(candidate.table, imported)]
     if candidate.copy:
-        moves = version_moves(record.needs, named, candidate.soname, candidate.table)
-        lost = [*moves.lacking, *(imported for imported in lost if imported.file is None)]
+        edits, lacking = version_moves(record.needs, named, candidate.soname, candidate.table)
+        lost = [*lacking, *(imported for imported in lost if imported.file is None)]
     exported = [imported for imported in wanted if imported not in lost]
     same = candidate.copy or soname_stem(candidate.soname) == soname_stem(soname)
     proved = bool(wanted) and not lost and same
@@ -271,18 +269,17 @@ def _decision(
     if candidate.reason:
         named_by = f"profile {candidate.profile}: " if candidate.profile else ""
         evidence.append(f"{named_by}{candidate.reason}")
-    evidence += [sentence for edit in moves.edits for sentence in edit.evidence]
+    evidence += [sentence for edit in edits for sentence in edit.evidence]
     return SubstitutionDecision(
         soname,
         "substitute" if proved and candidate.reason else "keep",
         candidate.soname,
         tuple(evidence),
         len(wanted),
-        len(exported),
         tuple(map(_label, lost)),
         candidate.profile,
         tuple(map(_label, exported)),
-        moves.edits,
+        tuple(edits),
     )
 
 

@@ -13,15 +13,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export, SymbolTable, match
 from relink.loader.binding import Unbound
+from relink.loader.tables import read_table
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
-from relink.system.errors import ElfError
 from relink.system.findings.model import RULES
-from relink.system.safe_open import map_file
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
 
@@ -255,21 +252,9 @@ def find_suppliers(
             if own not in sources:  # else an earlier provider has it
                 sources[own] = provider.named
                 needed[own] = opened.image.needed
-                of_libraries[own] = _exported(_table(context, paths[0]), names)
+                of_libraries[own] = _exported(read_table(context.files, paths[0]), names)
     return Suppliers(Exporters(of_members), Exporters(of_libraries), sources, needed)
 
 
 def _exported(table: SymbolTable, names: AbstractSet[str]) -> dict[str, Collection[Export]]:
     return {name: table.exports[name] for name in table.exports.keys() & names}
-
-
-def _table(context: ResolveContext, path: str) -> SymbolTable:
-    """Read the symbols of a library; that of a file that cannot be read is empty."""
-    try:
-        with map_file(context.files.host(path)) as buffer:
-            return read_symbols(buffer)
-    except OSError as error:
-        raise_if_machine_fault(error, path)
-        return SymbolTable()
-    except ElfError:
-        return SymbolTable()

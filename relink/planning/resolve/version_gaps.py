@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from relink.loader.binding import Tables, check_versions
+from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
+from relink.loader.versions_check import check_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome
 from relink.system.text import pluralize

@@ -13,15 +13,7 @@ from dataclasses import dataclass
 from relink.elf.symbols import Import, SymbolTable, VersionNeed, VersionRequirement, match
 from relink.elf.version_edits import VersionEdit
 
-__all__ = ["VersionMoves", "dropped_record", "version_moves"]
-
-
-@dataclass(frozen=True, slots=True)
-class VersionMoves:
-    """The edits that a library of the same upstream takes, and the imports that it does not satisfy in spite of them."""
-
-    edits: tuple[VersionEdit, ...]
-    lacking: tuple[Import, ...]
+__all__ = ["dropped_record", "version_moves"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +28,8 @@ class _Way:
 
 def version_moves(
     needs: Sequence[VersionNeed], imports: Sequence[Import], soname: str, table: SymbolTable
-) -> VersionMoves:
-    """Return how the versions that are required of one library can be required of another one.
+) -> tuple[list[VersionEdit], list[Import]]:
+    """Return the edits that let a library of the same upstream take the place of another, and the imports that it lacks even so.
 
     :param needs: the records of the library that is replaced.
     :param imports: the imports whose version record names it.
@@ -62,7 +54,7 @@ def version_moves(
                         (_reason(way, requirement.name, soname),),
                     )
                 )
-    return VersionMoves(tuple(edits), tuple(lacking))
+    return edits, lacking
 
 
 def dropped_record(needs: Sequence[VersionNeed], kept: str) -> tuple[VersionEdit, ...]:

@@ -92,11 +92,11 @@ def where_to_get(soname: str, distribution: Distribution | None, providers: Iter
     if nix or (distribution is not None and distribution.family == "nixos"):
         known = component.attribute is not None and soname in component.of(None)
         return f"{part}: {component.attribute} in nixpkgs." if known else f"{part}."
-    package = component.package(soname, distribution.family) if distribution else None
-    if distribution is None or package is None:
+    command = _command(soname, distribution, providers)
+    if distribution is None or command is None:
         return f"{part}."
     same = "" if distribution.family == "debian" else ", if its release has this version"
-    return f"{part}; on {distribution.name}: {distribution.command(package)}{same}."
+    return f"{part}; on {distribution.name}: {command}{same}."
 
 
 def install(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
@@ -104,10 +104,20 @@ def install(soname: str, distribution: Distribution | None, providers: Iterable[
 
     Only Debian's packages are named by the soname; elsewhere the release that is installed may have another.
     """
-    component = who_has(soname)
-    if component is None or distribution is None or distribution.family != "debian":
+    return (
+        _command(soname, distribution, providers)
+        if distribution and distribution.family == "debian"
+        else None
+    )
+
+
+def _command(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
+    """Return the command that installs the package of a library where the providers would have it then."""
+    component, providers = who_has(soname), tuple(providers)
+    package = component.package(soname, distribution.family) if component and distribution else None
+    if distribution is None or package is None or any(provider.kind == NIX_STORE for provider in providers):
         return None
-    if any(provider.kind == NIX_STORE for provider in providers):
-        return None
-    package = component.package(soname, distribution.family)
-    return distribution.command(package) if package else None
+    own = [release for provider in providers if (release := release_of(provider))]
+    return distribution.command(
+        package, own[0].release if own else None, [provider.path for provider in providers]
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.loader.search import reject
+from relink.loader.accept import reject
 from tests.support.elf_builder import Library
 from tests.unit.loader.opened import HEADER, candidate
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relink.loader.binding import (
-    check_versions,
-)
 from relink.loader.closest import Closest
 from relink.loader.search import Environment
+from relink.loader.versions_check import check_versions
 from tests.unit.loader.planted import compiled, supplier_of, traced_and_bound
 
 

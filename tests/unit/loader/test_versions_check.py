@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from relink.loader.binding import (
-    MissingVersion,
-    UnservedRecord,
-    check_versions,
-    unserved_records,
-)
 from relink.loader.loading import trace
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
+from relink.loader.versions_check import MissingVersion, UnservedRecord, check_versions, unserved_records
 from tests.fuzz.real_binding import really_bind
 from tests.support.elf_builder import Export, Import, Library
 from tests.unit.loader.planted import built, compiled, traced_and_bound

@@ -63,3 +63,54 @@ def test_commands() -> None:
     assert Distribution("x", "debian").command("p") == "apt install p"
     assert Distribution("x", "fedora").command("p") == "dnf install p"
     assert Distribution("x", "arch").command("p") == "pacman -S p"
+
+
+POLICY = """\
+librccl1:
+  Installed: (none)
+  Candidate: 5.4.3-3+b1
+  Version table:
+     7.2.4-1~exp3 1
+          1 http://mirror.invalid/debian experimental/main amd64 Packages
+     5.4.3-3+b1 500
+        500 http://mirror.invalid/debian sid/main amd64 Packages
+"""
+"""What apt-cache says in Debian sid with the lists of experimental."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "release", "command"),
+    [
+        (POLICY, "7.2.4", "apt install -t experimental p"),
+        (POLICY, "7.2", "apt install -t experimental p"),
+        (POLICY, "5.4.3", "apt install p"),
+        (POLICY, "7.20", None),
+        (POLICY, "6.4", None),
+        (POLICY, None, "apt install p"),
+        ("", "7.2", None),
+        (POLICY.replace("7.2.4-1", "1:7.2.4-1"), "7.2", "apt install -t experimental p"),
+        (
+            POLICY.replace("     7.2.4-1~exp3 1", " *** 7.2.4-1~exp3 100"),
+            "7.2",
+            "apt install -t experimental p",
+        ),
+    ],
+)
+def test_the_suite_that_has_the_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, release: str | None, command: str | None
+) -> None:
+    program = tmp_path / "apt-cache"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{policy}END\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: str(program))
+    package = f"p{abs(hash((policy, release)))}"  # the answers are remembered
+    debian = Distribution("Debian", "debian", is_here=True)
+    told = debian.command(package, release, ["/usr", "/opt/more"])
+    assert (told and told.replace(package, "p")) == command
+    assert debian.command(package, release, ["/opt/rocm"]) is None
+
+
+def test_without_apt_cache_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    debian = Distribution("Debian", "debian", is_here=True)
+    assert debian.command("without-apt", "7.2", ["/usr"]) == "apt install without-apt"

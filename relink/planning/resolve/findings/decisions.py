@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from relink.loader.binding import Tables, unserved_records
+from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
+from relink.loader.versions_check import unserved_records
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.findings.missing_libraries import missing_findings
 from relink.planning.resolve.search_path import removed

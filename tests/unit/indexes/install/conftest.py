@@ -9,9 +9,15 @@ from pathlib import Path
 import pip
 import pytest
 
+from tests.support.cc import shared
 from tests.support.outside import OFFLINE
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
 
 Tree = dict[str, str]
+VENDOR = "-Wl,-rpath,/opt/rocm-of-the-vendor/lib"
+HERE = "-Wl,-rpath,$ORIGIN"
+USES = "extern int blas(void); int uses(void){return blas();}"
 
 
 @pytest.fixture
@@ -43,6 +49,26 @@ def make_environment(tmp_path: Path) -> Callable[..., Path]:
         return directory
 
     return make
+
+
+@pytest.fixture
+def rocm(tmp_path: Path) -> Path:
+    """A prefix with a HIP runtime and rocBLAS, which finds it beside itself."""
+    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hip(void){return 7;}")
+    shared(
+        tmp_path / "rocm/lib/librocblas.so.5",
+        "extern int hip(void); int blas(void){return hip();}",
+        needed=[hip],
+        flags=[HERE],
+    )
+    return tmp_path / "rocm"
+
+
+@pytest.fixture
+def gpu(rocm: Path, index: Path, tmp_path: Path) -> Path:
+    """The vendor's wheel, whose library needs rocBLAS."""
+    library = shared(tmp_path / "gpu.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
+    return make_wheel(index, {"gpu/__init__.py": b"", "gpu/a.so": library}, name="gpu", tag=TAG)
 
 
 @pytest.fixture(params=["pip", "uv"])

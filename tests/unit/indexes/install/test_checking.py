@@ -13,33 +13,9 @@ from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
-from tests.unit.indexes.install.conftest import pip_install, python_of, site_of, tree
+from tests.unit.indexes.install.conftest import HERE, USES, VENDOR, pip_install, python_of, site_of, tree
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
-
-VENDOR = "-Wl,-rpath,/opt/rocm-of-the-vendor/lib"
-HERE = "-Wl,-rpath,$ORIGIN"
-USES = "extern int blas(void); int uses(void){return blas();}"
-
-
-@pytest.fixture
-def rocm(tmp_path: Path) -> Path:
-    """A prefix with a HIP runtime and rocBLAS, which finds it beside itself."""
-    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hip(void){return 7;}")
-    shared(
-        tmp_path / "rocm/lib/librocblas.so.5",
-        "extern int hip(void); int blas(void){return hip();}",
-        needed=[hip],
-        flags=[HERE],
-    )
-    return tmp_path / "rocm"
-
-
-@pytest.fixture
-def gpu(rocm: Path, index: Path, tmp_path: Path) -> Path:
-    """The vendor's wheel, whose library needs rocBLAS."""
-    library = shared(tmp_path / "gpu.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
-    return make_wheel(index, {"gpu/__init__.py": b"", "gpu/a.so": library}, name="gpu", tag=TAG)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.install.importing import ImportResult, import_modules
+from relink.indexes.install.importing import Trial, import_modules
 
 
 def python_that_fails(directory: Path, *stderr: str, code: str = "exit 1") -> str:
@@ -31,15 +31,15 @@ def python_that_fails(directory: Path, *stderr: str, code: str = "exit 1") -> st
 )
 def test_the_reason(tmp_path: Path, lines: list[str], problem: str) -> None:
     python = python_that_fails(tmp_path, *lines)
-    assert import_modules(python, ["demo"]) == (ImportResult("demo", problem),)
+    assert import_modules(python, ["demo"]) == (Trial("demo", problem),)
 
 
 def test_how_it_died(tmp_path: Path) -> None:
     python = python_that_fails(tmp_path, code="kill -SEGV $$")
     assert import_modules(python, ["a", "b"]) == tuple(
-        ImportResult(module, "the process died of SIGSEGV") for module in "ab"
+        Trial(module, "the process died of SIGSEGV") for module in "ab"
     )
 
 
 def test_what_can_be_imported(tmp_path: Path) -> None:
-    assert import_modules(python_that_fails(tmp_path, code="exit 0"), ["a"]) == (ImportResult("a", None),)
+    assert import_modules(python_that_fails(tmp_path, code="exit 0"), ["a"]) == (Trial("a", None),)

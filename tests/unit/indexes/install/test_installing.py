@@ -70,7 +70,9 @@ def test_install(run: Run, works: Works, index: Path, environment: Path) -> None
     code, out, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
     assert (code, err) == (0, "")
     assert f"demo 1.0+rocm7.2.4 is installed in {environment}; imported: demo." in out
-    assert out.splitlines()[-1].strip() == RELINKED
+    has_pip = (site_of(environment) / "pip").exists()
+    last = RELINKED if has_pip else "So that uv can keep these, run the same with --output DIR."
+    assert out.splitlines()[-1].endswith(last)
     site = site_of(environment)
     assert (site / "helper.py").exists()
     assert not list(site.glob("demo-*.dist-info/direct_url.json"))
@@ -140,6 +142,25 @@ def test_a_module_that_is_missing_is_what_comes_next(
     make_wheel(index, {"helper.py": b"raise ValueError('no')"}, name="helper", tag="py3-none-any")
     out = run(*words)[1]
     assert out.splitlines()[-1] == f"    relink repair demo --undo --python {python_of(environment)}"
+
+
+def test_a_full_disk_is_told_before_anything_changes(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pip that is stopped in the middle leaves the directories of two releases."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: (1 << 40, 1 << 40, 4096))
+    code, _, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert code == 2
+    assert "and 0 MiB are free; nothing was changed" in err
+    assert tree(environment) == before
 
 
 def test_no_loader_is_advised_for_an_environment(
@@ -237,15 +258,6 @@ def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path,
     assert "error RLK101 libnowhere.so.1" in out
     assert f"{environment} was not changed." in out
     assert tree(environment) == before
-
-
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
-def test_a_dependency_that_is_not_there(run: Run, works: Works, index: Path, environment: Path) -> None:
-    vendor(works, index, requires=("nosuch",))
-    code, _, err = run("install", "demo", "--prefix", works.prefix, "--python", python_of(environment))
-    assert code == 2
-    assert "demo==1.0+rocm7.2.4 is installed, but not all that it depends on" in err
-    assert "nosuch" in err
 
 
 # relink repair and --undo
@@ -502,7 +514,7 @@ def test_json_recursion(tmp_path: Path, text: str) -> None:
     """direct_url.json, which whatever installs a package writes."""
     environment, info = hand_made(tmp_path)
     (info / "direct_url.json").write_text(text)
-    with pytest.raises(UsageError, match="so nobody knows what was installed; install the package again"):
+    with pytest.raises(UsageError, match="so what was installed is not known; install the package again"):
         find_installed(environment, "demo")
 
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from relink.elf.symbol_reader import read_symbols
+from relink.elf.symbols import Import as SymbolImport
 from relink.elf.symbols import SymbolTable
+from relink.elf.version_edits import VersionEdit
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.version_moves import VersionMoves, version_moves
+from relink.planning.resolve.version_moves import version_moves
 from relink.providers.profiles import SystemCopy
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.support.vendors import FakeVendor
@@ -26,7 +28,9 @@ def table(*exports: Export, needs: bool = False, versions: tuple[str, ...] = ())
     return read_symbols(build(Library(soname=NEW, exports=exports, imports=imports, versions=versions)))
 
 
-def moved(system: SymbolTable, *names: str, version: str = "AMD_1.0_Z_1.2") -> VersionMoves:
+def moved(
+    system: SymbolTable, *names: str, version: str = "AMD_1.0_Z_1.2"
+) -> tuple[list[VersionEdit], list[SymbolImport]]:
     user = build(
         Library(
             soname="libuser.so", needed=(OLD,), imports=tuple(Import(name, version, OLD) for name in names)
@@ -36,13 +40,13 @@ def moved(system: SymbolTable, *names: str, version: str = "AMD_1.0_Z_1.2") -> V
     return version_moves(found.verneeds, found.imports, NEW, system)
 
 
-def way(moves: VersionMoves) -> list[tuple[str, bool, bool]]:
-    return [(edit.version_after, edit.weak, edit.unversioned) for edit in moves.edits]
+def way(moves: tuple[list[VersionEdit], list[SymbolImport]]) -> list[tuple[str, bool, bool]]:
+    return [(edit.version_after, edit.weak, edit.unversioned) for edit in moves[0]]
 
 
 def test_a_library_without_versions_serves_as_it_is() -> None:
     moves = moved(table(Export("deflate"), needs=True), "deflate")
-    assert (moves.edits, moves.lacking) == ((), ())
+    assert moves == ([], [])
 
 
 def test_one_that_has_no_version_tables_at_all() -> None:
@@ -67,13 +71,13 @@ def test_weak_and_without_a_version() -> None:
 
 def test_what_the_library_lacks() -> None:
     moves = moved(table(Export("deflate", "Z_1.2")), "deflate", "inflate")
-    assert [item.name for item in moves.lacking] == ["inflate"]
+    assert [item.name for item in moves[1]] == ["inflate"]
 
 
 def test_a_hidden_definition_serves_no_import_without_a_version() -> None:
     # Of the first node ld.so takes a hidden one, too (elf/dl-lookup.c, check_match).
     system = table(Export("deflate", "Q_1", hidden=True), versions=("A_1", "A_2"))
-    assert [item.name for item in moved(system, "deflate").lacking] == ["deflate"]
+    assert [item.name for item in moved(system, "deflate")[1]] == ["deflate"]
 
 
 # In a plan

@@ -16,7 +16,7 @@ from relink.providers.nix_store import NIX_STORE
 from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import Finding, finding
-from relink.vendors.rocm.vendor import where_to_get
+from relink.vendors.rocm.vendor import install, where_to_get
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.planning.resolve.scenes import Scene, codes
@@ -285,9 +285,17 @@ def test_hints_are_added_to_the_remedies_they_fit() -> None:
 def test_where_a_library_is_to_be_had(
     scene: Scene, distribution: Distribution | None, soname: str, sentence: str | None
 ) -> None:
-    context = replace(scene.context(), distribution=distribution)
+    context = replace(scene.context(), distribution=distribution, providers=())
     assert where_to_get(soname, context.distribution, context.providers) == sentence
     assert missing_remedy(context, soname, "Do.") == (f"Do. {sentence}" if sentence else "Do.")
+
+
+def test_no_package_is_named_for_a_prefix_that_packages_put_nothing_into(scene: Scene) -> None:
+    there = Distribution("Debian", "debian")
+    elsewhere, at_home = scene.context().providers[0], replace(scene.context().providers[0], path="/usr")
+    assert where_to_get("librccl.so.1", there, [elsewhere]) == "librccl.so.1 is part of RCCL."
+    assert install("librccl.so.1", there, [elsewhere]) is None
+    assert install("librccl.so.1", there, [at_home]) == "apt install librccl1"
 
 
 def test_beside_a_nix_store_it_is_the_attribute(scene: Scene) -> None:

@@ -19,7 +19,6 @@ import pytest
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.planning.options import Options
-from relink.providers.distribution import read_distribution
 from relink.providers.profiles import read_profile, shipped_profiles
 from relink.report.model import Report
 from relink.system.findings.model import Finding
@@ -276,9 +275,7 @@ def test_what_is_said_of_libraries_that_no_distribution_has(tmp_path: Path) -> N
     assert "(profile jax-rocm7-pjrt)" in found.remedy
     (rccl,) = of(report, "RLK101", "librccl.so.1")
     assert "librccl.so.1 is part of RCCL" in rccl.remedy
-    there = read_distribution()
-    if there is not None and there.family == "debian":
-        assert rccl.remedy.endswith(f"on {there.name}: apt install librccl1.")
+    assert "apt install" not in rccl.remedy, "a package would put it into /usr"
 
 
 # torch, by its documents

@@ -1,0 +1,176 @@
+"""`relink install`: a wheel with what it depends on. What of that needs the vendor's libraries is relinked as well.
+
+Which dependencies there are is the installer's answer (pip's report, or what uv would do), before anything of them is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from relink.indexes.install.cache import in_cache, working_place
+from relink.indexes.install.checking import check_environment
+from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.installed import find_installed, refuse_foreign
+from relink.indexes.install.installers import run_installer
+from relink.indexes.install.installing import (
+    InstallResult,
+    hold_for_undo,
+    install_exactly,
+    installer_of,
+    relinked_into,
+    required_by,
+    requirements_of,
+    tested,
+)
+from relink.indexes.install.repairing import repair
+from relink.planning.options import Options
+from relink.system.bounded_json import JSON_LIMIT, parse_json
+from relink.system.findings.model import Finding, finding, has_errors, select
+from relink.system.safe_open import read_text
+from relink.system.text import join_truncated
+from relink.vendors.registry import VENDORS
+from relink.wheel.naming import parse_wheel_name
+
+__all__ = ["install_wheel"]
+
+_OTHER_STACK = re.compile(r"nvidia-")
+"""The names of the packages by which NVIDIA brings CUDA's libraries; torch for CUDA depends on them."""
+
+
+def install_wheel(
+    wheel: Path,
+    environment: TargetEnvironment,
+    options: Options,
+    *,
+    extras: str = "",
+    offline: bool = False,
+    import_test: bool = True,
+    dependencies: bool = True,
+) -> InstallResult:
+    """Relink a wheel for an environment and install it there, with its `dependencies`; no error may be among the findings.
+
+    :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
+        unless it is the current directory.
+    :raises UsageError: conda has installed the package, or it is an editable installation.
+    :raises InstallerError: pip or uv fails.
+    """
+    name = parse_wheel_name(wheel.name)
+    if present := find_installed(environment, name.distribution):
+        refuse_foreign(environment, present)
+    with working_place() as place:
+        if dependencies:
+            wanted = _wanted(wheel, extras)
+            refused = select(
+                tuple(
+                    _other_stack(name.canonical, _new(environment, wanted, place, offline=offline), wanted)
+                ),
+                options.select,
+                options.ignore,
+            )
+            if has_errors(refused):
+                return InstallResult(None, None, refused=refused)
+        report, result = relinked_into(place, wheel, environment, options)
+        if result is None:
+            return InstallResult(report, None)
+        original = in_cache(wheel).path
+        install_exactly(environment, result)
+        hold_for_undo(original, environment, name.distribution)
+        done = parse_wheel_name(result.name)
+        relinked: tuple[InstallResult, ...] = ()
+        if dependencies:
+            requirement = f"{done.distribution}{extras}=={done.version}"
+            failed = f"{requirement} is installed, but not all that it depends on"
+            no_index = ["--no-index"] if offline else []
+            run_installer([*installer_of(environment), *no_index, requirement], place, failed)
+            relinked = _relink(done.canonical, environment, options, offline=offline, import_test=import_test)
+        imports, loads = tested(result, report, environment, options) if import_test else ((), ())
+        return InstallResult(report, done, imports, required_by(result), loads, relinked)
+
+
+def _wanted(wheel: Path, extras: str) -> list[str]:
+    """Return the requirements of a wheel that hold with these extras, without the part that says so; their markers stay."""
+    chosen = extras.strip("[]").split(",")
+    wanted = []
+    for text in requirements_of(wheel):
+        try:
+            requirement = Requirement(text)
+        except (InvalidRequirement, RecursionError):
+            continue  # the installer says what is wrong with it
+        if requirement.marker is None or any(
+            requirement.marker.evaluate({"extra": extra}) for extra in chosen
+        ):
+            requirement.marker = None
+            wanted.append(str(requirement))
+    return wanted
+
+
+def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path, *, offline: bool) -> list[str]:
+    """Return the canonical names of what the installer would install for requirements; nothing is installed.
+
+    :raises InstallerError: pip or uv fails: some cannot be had.
+    """
+    if not wanted:
+        return []
+    document = place / "report.json"
+    command = installer_of(environment)
+    is_uv = command[1] == "pip"
+    more = [
+        "--dry-run",
+        *(["--no-index"] if offline else []),
+        *([] if is_uv else ["--quiet", f"--report={document}"]),
+    ]
+    told = run_installer(
+        [*command, *more, *wanted], place, "what the wheel depends on cannot be had, so nothing was installed"
+    )
+    if is_uv:
+        names = re.findall(r"^ \+ ([\w.-]+)==", told, re.ASCII | re.MULTILINE)
+    else:
+        said = parse_json(read_text(document, JSON_LIMIT))
+        names = [entry["metadata"]["name"] for entry in said["install"]]
+    return [canonicalize_name(name) for name in names]
+
+
+def _other_stack(name: str, new: Sequence[str], wanted: Sequence[str]) -> list[Finding]:
+    """RLK552 where a dependency would bring another vendor's libraries."""
+    brought = [one for one in new if _OTHER_STACK.match(one)]
+    if not brought:
+        return []
+    direct = [one for one in new if one in {canonicalize_name(Requirement(text).name) for text in wanted}]
+    text = (
+        f"it depends on {join_truncated(direct)}, and what the installer would take for that brings NVIDIA's CUDA "
+        f"({join_truncated(brought)}), not {VENDORS[0].product}"
+    )
+    return [finding("RLK552", name, text)]
+
+
+def _relink(
+    name: str, environment: TargetEnvironment, options: Options, *, offline: bool, import_test: bool
+) -> tuple[InstallResult, ...]:
+    """Relink what an installed distribution depends on and cannot load its libraries; not what others have brought."""
+    below = _below(name, environment)
+    checked = check_environment(environment, options)
+    return tuple(
+        repair(one, environment, options, offline=offline, import_test=import_test)
+        for one in checked.mendable
+        if one in below
+    )
+
+
+def _below(name: str, environment: TargetEnvironment) -> set[str]:
+    """Return the canonical names of what an installed distribution requires, and what that does, as far as it is installed."""
+    below: set[str] = set()
+    left = [name]
+    while left:
+        installed = find_installed(environment, left.pop())
+        for text in installed.requires if installed else ():
+            if match := re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII):
+                required = canonicalize_name(match[0])
+                if required not in below:
+                    below.add(required)
+                    left.append(required)
+    return below

@@ -1,0 +1,140 @@
+"""relink install: what a wheel depends on is relinked with it, or refused before it is fetched, and its GPU part is loaded."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cc import shared
+from tests.support.command import Run
+from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
+from tests.unit.indexes.install.conftest import USES, VENDOR, python_of, site_of, tree
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+
+
+def depending(index: Path, rocm: Path, tmp_path: Path, *requires: str, code: str = USES) -> Path:
+    library = shared(tmp_path / "top.so", code, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
+    files: dict[str, bytes | Path] = {"top/__init__.py": b"", "top/a.so": library}
+    return make_wheel(index, files, name="top", tag=TAG, requires=requires)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.few(1, reason="the same by the other installer")
+def test_a_dependency_that_needs_rocm_is_relinked_with_it(
+    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    """By way of one that needs none; and one that nobody depends on stays the vendor's."""
+    make_wheel(index, {"between.py": b""}, name="between", tag="py3-none-any", requires=("gpu",))
+    depending(index, rocm, tmp_path, "between")
+    words = ("install", "top", "--prefix", rocm, "--python", python_of(environment))
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    assert f"gpu 1.0+relinked is installed in {environment}" in out
+    last = f"top 1.0+relinked is installed in {environment}; imported: top; loaded for the GPU: 1 library."
+    assert last in out
+    assert run("check", environment)[:2] == (0, f"Works: 2 packages with native code in {environment}.\n" * 2)
+    code, out, _ = run(*words, "--json")
+    (wheel,) = json.loads(out)["wheels"]
+    assert (code, wheel["loads"], wheel["dependencies"]) == (0, [{"member": "top/a.so", "problem": None}], [])
+
+
+@pytest.mark.few(1, reason="the same by the other installer")
+def test_cudas_build_is_refused_before_it_is_fetched(
+    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    make_wheel(index, {"nv.py": b""}, name="nvidia_cuda_runtime_cu12", tag="py3-none-any")
+    make_wheel(
+        index, {"fake.py": b""}, name="fake", tag="py3-none-any", requires=("nvidia-cuda-runtime-cu12",)
+    )
+    wheel = depending(index, rocm, tmp_path, "fake", "other; extra == 'never'")
+    before = tree(environment)
+    words = ("install", wheel, "--prefix", rocm, "--python", python_of(environment))
+    code, out, err = run(*words)
+    assert (code, err) == (1, "")
+    assert "RLK552 top: it depends on fake" in out
+    assert "brings NVIDIA's CUDA (nvidia-cuda-runtime-cu12), not ROCm" in out
+    assert out.splitlines()[-1] == f"{environment} was not changed."
+    assert tree(environment) == before
+    code, out, _ = run(*words, "--json")
+    (told,) = json.loads(out)["wheels"][0]["refused"]
+    assert (code, told["code"]) == (1, "RLK552")
+    assert run(*words, "--no-deps")[0] == 0
+    assert not (site_of(environment) / "fake.py").exists()
+    assert run(*words, "--ignore", "RLK552")[0] == 0
+    assert (site_of(environment) / "nv.py").exists()
+
+
+@pytest.mark.parametrize("environment", ["pip"], indirect=True)
+def test_what_cannot_be_had_is_told_before_anything_changes(
+    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    wheel = depending(index, rocm, tmp_path, "nowhere")
+    before = tree(environment)
+    code, _, err = run("install", wheel, "--prefix", rocm, "--python", python_of(environment))
+    assert code == 2
+    assert "so nothing was installed" in err
+    assert tree(environment) == before
+
+
+@pytest.mark.parametrize("environment", ["pip"], indirect=True)
+def test_a_gpu_part_that_does_not_load(
+    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    """The import does not load it, and the dry run of the loader runs no constructor."""
+    dies = USES + "void abort(void); __attribute__((constructor)) static void d(void){abort();}"
+    depending(index, rocm, tmp_path, code=dies)
+    words = ("--prefix", rocm, "--python", python_of(environment))
+    code, out, err = run("install", "top", *words)
+    assert (code, err) == (1, "")
+    assert "load top/a.so: the process died of SIGABRT" in out
+    told, command = out.splitlines()[-2:]
+    assert told.endswith("but its GPU part does not load. This puts the vendor's wheel back:")
+    assert command == f"    relink repair top --undo --python {python_of(environment)}"
+    assert run("install", "top", *words, "--no-import-test")[0] == 0
+
+
+@pytest.mark.usefixtures("gpu", "index")
+def test_uv_sync_keeps_what_the_printed_command_puts_into_the_project(
+    run: Run, rocm: Path, tmp_path: Path
+) -> None:
+    """A constraint would not: `uv sync` goes by the lock. Each step is uv's own."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["gpu==1.0"]\n'
+    )
+    program = shutil.which("uv", path=str(Path(sys.executable).parent))
+    assert program
+
+    def uv(*words: str) -> None:
+        command = [program, *words, "--offline", "--python", sys.executable]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def version() -> str:
+        (info,) = site_of(project / ".venv").glob("gpu-*.dist-info")
+        return info.name.removeprefix("gpu-").removesuffix(".dist-info")
+
+    uv("sync")
+    words = ("install", "gpu", "--prefix", rocm, "--python", python_of(project / ".venv"))
+    code, out, err = run(*words)
+    assert (code, err, version()) == (0, "", "1.0+relinked")
+    assert out.splitlines()[-1].endswith("run the same with --output DIR.")
+    uv("sync")
+    assert version() == "1.0"
+    code, out, _ = run(*words, "--output", tmp_path / "kept dir")
+    told, command = out.splitlines()[-2:]
+    assert told == "`uv sync` puts the vendor's wheels back, until the project names these:"
+    uv(*shlex.split(command)[1:])
+    for step in (("sync",), ("lock", "--check"), ("sync", "--reinstall")):
+        uv(*step)
+        assert version() == "1.0+relinked"
