@@ -61,6 +61,12 @@ class TargetState:
             found.setdefault(soname_stem(posixpath.basename(path)), []).append(path)
         return {stem: tuple(sorted(paths)) for stem, paths in found.items()}
 
+    @property
+    def product(self) -> str:
+        """The release that an index is for, as versions have it: ``rocm7.2.4``."""
+        releases = (found[0] for found in json.loads(self.release or "[]") if found)
+        return f"{VENDORS[0].table}{next(releases, '')}"
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of all of it, in hex."""
