@@ -31,7 +31,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
-    "examples/README.md": "examples/index.md",
+    "examples/README.md": "examples/all.md",
     **{f"docs/{path.name}": path.name for path in sorted((ROOT / "docs").glob("*.md"))},
     **{
         f"examples/{path.parent.name}/README.md": f"examples/{path.parent.name}.md"
@@ -40,6 +40,8 @@ PAGES = {
     "docs/rules.md": "rules/index.md",
 }
 """File of the checkout → page of the site. rules/index.md is made here; docs/rules.md has all rules in one page."""
+if len({*PAGES.values()}) < len(PAGES):
+    raise SystemExit("two files of the checkout have one page of the site")
 NAVIGATION = {
     "Use": [
         "start",
@@ -57,7 +59,7 @@ NAVIGATION = {
         "statement",
         "large-wheels",
     ],
-    "Library": ["api", "examples/index"],
+    "Library": ["api", "examples/all"],
     "Design": [
         "how",
         "architecture",
@@ -96,9 +98,9 @@ def stage(directory: Path) -> None:
             index.write(
                 "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *names, "```", ""])
             )
-    with (directory / "examples/index.md").open("a", encoding="utf-8") as index:
+    with (directory / "examples/all.md").open("a", encoding="utf-8") as index:
         names = sorted(
-            page for page in PAGES.values() if page.startswith("examples/") and page != "examples/index.md"
+            page for page in PAGES.values() if page.startswith("examples/") and page != "examples/all.md"
         )
         index.write(
             "\n".join(

@@ -25,6 +25,8 @@ from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
 # Many tests start relink, which would be compiled anew each time; so would the tests themselves, in each worker.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# An active environment is a target of relink: what is tested must not depend on who has one.
+os.environ.pop("VIRTUAL_ENV", None)
 sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent

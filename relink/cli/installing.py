@@ -257,6 +257,10 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool 
     for load in done.loads:
         if load.problem is not None:
             show(f"load {load.name}: {load.problem}")
+        elif load.without_gpu is not None:
+            show(
+                f"{load.name} is bound; to go on it needs a GPU, and this machine has none ({load.without_gpu})"
+            )
     failing = [one.report.plan.wheel.name for one in done.dependencies if one.report and not one.ok]
     if any(result.problem for result in (*done.imports, *done.loads)):
         _show_what_fails(done, f"{name} {version}", name, prefix)

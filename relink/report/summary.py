@@ -163,11 +163,19 @@ def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
     """The step after a run without errors, and the commands of it."""
     if report.output is not None:
         command = f"pip install {shlex.quote(report.output.path)}"
-        return command, (command,)
+        return f"{_whose_pip(report)}{command}", (command,)
     if _is_done(report):
         return None, ()
     again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
     return "the same command without --dry-run", again
+
+
+def _whose_pip(report: Report) -> str:
+    """Say which Python's pip takes the output, where none was compared with the wheel: another one's fails."""
+    tag = re.match(r"cp3(\d+)-(abi3)?", report.wheel.tags[0], re.ASCII) if report.wheel.tags else None
+    if tag is None or not any(reported.code == "RLK522" for reported in report.findings):
+        return ""
+    return f"by the pip of CPython 3.{tag[1]}{' or newer' if tag[2] else ''}: "
 
 
 def _again(words: Iterable[str]) -> tuple[str, ...]:
@@ -225,11 +233,19 @@ def _step(report: Report, errors: Sequence[Cause]) -> str:
     ways = [report.way_out, *report.other_ways_out]
     commands = [_again([*report.command, *way]) or (f"again with {shlex.join(way)}",) for way in ways]
     command = "; or ".join(text for (text,) in commands)
+    if installs := _installs(errors):
+        without = join_with_and([cause.subjects[0] for cause in errors if cause.code == "RLK101"])
+        return f"{'; '.join(installs)}, then the same command; or, to go on without {without}: {command}"
+    return command
+
+
+def _installs(errors: Sequence[Cause]) -> list[str]:
+    """Return the commands that install all that is missing; none where some of it has no package, or more is wrong."""
     missing = [cause for cause in errors if cause.code == "RLK101"]
     others = [cause for cause in errors if cause.code not in ("RLK101", "RLK104")]
-    if missing and not others and all(cause.step for cause in missing):
-        return f"{'; '.join(_packages(missing))}, then the same command; or, without them: {command}"
-    return command
+    if not missing or others or not all(cause.step for cause in missing):
+        return []
+    return [command for command in _packages(missing) if _INSTALLS.fullmatch(command)]
 
 
 def _next(errors: Sequence[Cause]) -> str:
@@ -246,9 +262,7 @@ def _next(errors: Sequence[Cause]) -> str:
     unknown = [cause.subjects[0] for cause in missing if not cause.step]
     parts = _packages(missing)
     if unknown:
-        them = "them" if parts else join_with_and(unknown) if len(unknown) < _MAX_REASONS else "them all"
-        others = f"for the other {len(unknown)} " if parts else ""
-        parts.append(f"{others}a {_product_that_has(unknown)} that has {them} (--prefix DIR)")
+        parts.append(f"a {_product_that_has(unknown)} that has {join_truncated(unknown)} (--prefix DIR)")
     if missing:
         return f"{'; '.join(parts)}, then the same command"
     if installs := _others_to_install(errors):
@@ -318,10 +332,8 @@ def _packages(missing: Sequence[Cause]) -> list[str]:
 def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
     """What of :func:`_step` can be typed as it is."""
     if report.way_out and not _wrong_python(errors):
-        missing = [cause for cause in errors if cause.code == "RLK101" and cause.step]
-        installs = (command for command in _packages(missing) if _INSTALLS.fullmatch(command))
         ways = (report.way_out, *report.other_ways_out)
-        return (*installs, *(command for way in ways for command in _again([*report.command, *way])))
+        return (*_installs(errors), *(command for way in ways for command in _again([*report.command, *way])))
     if options := _options(errors):
         try:
             words = [word for option in options for word in shlex.split(option)]
@@ -332,7 +344,8 @@ def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
         return ()
     missing = [cause for cause in errors if cause.code == "RLK101"]
     if not missing:
-        return () if _others_to_install(errors) else (_next(errors),)
+        others = _others_to_install(errors)
+        return (*others, *_again(report.command)) if others else (_next(errors),)
     # Once more only where nothing is left that has to be found first.
     again = _again(report.command) if all(cause.step for cause in missing) else ()
     return (*(command for command in _packages(missing) if _INSTALLS.fullmatch(command)), *again)

@@ -88,7 +88,7 @@ def install_wheel(
             no_index = ["--no-index"] if offline else []
             run_installer([*installer_of(environment), *no_index, requirement], place, failed)
             relinked = _relink(done.canonical, environment, options, offline=offline, import_test=import_test)
-        imports, loads = tested(result, report, environment, options) if import_test else ((), ())
+        imports, loads = tested(result, report, environment) if import_test else ((), ())
         return InstallResult(report, done, imports, required_by(result), loads, relinked)
 
 

@@ -1,59 +1,59 @@
 """Trying what was installed: its modules are imported, each in a process of its own, and its GPU part is loaded.
 
-This runs the wheel's code. An import may do what any Python program may; what loading a library runs is in the sandbox, since
-no library has to write a file or reach a network for it.
+This runs the wheel's code, as whoever imports it will. It is not in the sandbox, which has no GPU.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from relink.system.bounded_json import parse_json
-from relink.system.sandbox import Limits, Sandbox, child_environment, status_of, stop
+from relink.system.sandbox import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Tried", "import_modules", "load_members", "modules_of"]
+__all__ = ["Trial", "import_modules", "load_members", "modules_of"]
 
 _TIMEOUT = 600  # seconds: torch takes ten from a slow disk
 _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 _SCHEMES = ("purelib", "platlib")
 # os._exit: destructors of a GPU runtime may fail where there is no GPU, which says nothing about loading.
 _LOAD = """
-import ctypes, json, os, sys
-preloads, members = json.loads(sys.argv[1])
+import ctypes, importlib, json, os, sys
+modules, preloads, members = json.loads(sys.argv[1])
+for module in modules:
+    importlib.import_module(module)
 for path in preloads:
     ctypes.CDLL(path, os.RTLD_NOW | os.RTLD_GLOBAL)
 for path in members:
-    os.write(1, (json.dumps(path) + "\\n").encode())
+    os.write(1, ("\\n" + path + "\\n").encode())
     try:
         ctypes.CDLL(path, os.RTLD_NOW)
     except OSError as error:
-        problem = str(error)
+        os.write(1, ("\\n" + path + "\\t" + str(error) + "\\n").encode())
     else:
-        problem = None
-    os.write(1, (json.dumps([problem]) + "\\n").encode())
+        os.write(1, ("\\n" + path + "\\t\\n").encode())
 os._exit(0)
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Trial:
     """What came of importing one module, or of loading one library.
 
     :ivar name: of the module, or of the wheel's member.
     :ivar problem: the last line of the traceback, what dlopen says, or how the process ended; None where it worked.
+    :ivar without_gpu: how the process ended once all was bound, where there is no GPU.
     """
 
     name: str
     problem: str | None
+    without_gpu: str | None = None
 
 
 def modules_of(archive: WheelArchive) -> tuple[str, ...]:
@@ -74,70 +74,60 @@ def modules_of(archive: WheelArchive) -> tuple[str, ...]:
     return tuple([name for name in names if not name.startswith("_")] or names)
 
 
-def import_modules(python: str, modules: Iterable[str]) -> tuple[Tried, ...]:
+def import_modules(python: str, modules: Iterable[str]) -> tuple[Trial, ...]:
     """Import each module in an environment's Python, in an empty directory."""
-    with tempfile.TemporaryDirectory(prefix="relink-") as directory:
-        return tuple(Tried(module, _problem(python, module, directory)) for module in modules)
-
-
-def _problem(python: str, module: str, directory: str) -> str | None:
-    try:
-        run = subprocess.run(
-            [python, "-c", _IMPORT, module],
-            env=child_environment(),
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except OSError as error:
-        raise_if_machine_fault(error, python)
-        return f"{python} cannot be run ({error.strerror})"
-    except subprocess.TimeoutExpired:
-        return f"did not end within {_TIMEOUT} s"
-    return None if run.returncode == 0 else _ending(run.returncode, run.stderr)
+    return tuple(Trial(module, _run([python, "-c", _IMPORT, module])[1]) for module in modules)
 
 
 def load_members(
-    python: str, preloads: Sequence[tuple[str, str]], members: Sequence[tuple[str, str]], sandbox: Sandbox
-) -> tuple[Tried, ...]:
-    """Load libraries in an environment's Python, in one process in the sandbox, as the package would load them.
+    python: str, modules: Sequence[str], preloads: Sequence[str], members: Mapping[str, str], *, has_gpu: bool
+) -> tuple[Trial, ...]:
+    """Load libraries with RTLD_NOW in an environment's Python that has imported their package.
 
-    :param preloads: name and path of what the package loads first, into the global scope.
-    :param members: name and path of each library that is tried.
+    A constructor may end the process where there is no GPU: onnxruntime's provider asks HIP for a device, and throws.
+    When constructors run, all libraries are mapped and all symbols are bound (elf/dl-open.c, dl_open_worker).
+
+    :param modules: imported first.
+    :param preloads: the paths of what the package loads first, into the global scope.
+    :param members: name in the wheel → path of each library that is tried.
+    :param has_gpu: whether that ends the process although there is a GPU.
     """
-    if not members:
-        return ()
-    paths = json.dumps([[path for _, path in preloads], [path for _, path in members]])
-    process = sandbox.start(
-        [shutil.which(python) or python, "-I", "-S", "-c", _LOAD, paths],
-        child_environment(),
-        Limits(seconds=_TIMEOUT),
-    )
+    trials = []
+    left = dict(members)
+    while left:
+        said, ended = _run([python, "-c", _LOAD, json.dumps([modules, preloads, [*left.values()]])])
+        lines = said.split("\n")
+        for name, path in tuple(left.items()):
+            del left[name]
+            problem = next((line[len(path) + 1 :] for line in lines if line.startswith(f"{path}\t")), ended)
+            idle = problem == ended and not has_gpu and path in lines
+            trials.append(Trial(name, None if idle else problem or None, problem if idle else None))
+            if problem == ended and ended is not None:
+                break
+    return tuple(trials)
+
+
+def _run(command: Sequence[str]) -> tuple[str, str | None]:
+    """Return what a Python prints, and how it failed, or None."""
     try:
-        output, errors = process.communicate(timeout=_TIMEOUT)
-        ended = _ending(status_of(sandbox, process.returncode), errors)
+        with tempfile.TemporaryDirectory(prefix="relink-") as directory:
+            run = subprocess.run(
+                command,
+                env=child_environment(),
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT,
+                check=False,
+            )
+    except OSError as error:
+        raise_if_machine_fault(error, command[0])
+        return "", f"{command[0]} cannot be run ({error.strerror})"
     except subprocess.TimeoutExpired:
-        output, ended = "", f"did not end within {_TIMEOUT} s"
-    finally:
-        stop(process)
-    problems: dict[str, str | None] = {}
-    path = ""
-    for line in output.splitlines():
-        try:
-            said = parse_json(line)
-        except ValueError:  # a library may print, too
-            continue
-        if isinstance(said, str):
-            path = said
-            problems[path] = ended
-        elif isinstance(said, list) and path in problems and len(said) == 1:
-            problems[path] = said[0] if isinstance(said[0], str) else None
-    return tuple(Tried(name, problems.get(path, ended)) for name, path in members)
+        return "", f"did not end within {_TIMEOUT} s"
+    return run.stdout, _ending(run.returncode, run.stderr) if run.returncode else None
 
 
 def _ending(status: int, errors: str) -> str:

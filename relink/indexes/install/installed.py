@@ -103,7 +103,7 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         if isinstance(error, OSError):
             raise_if_machine_fault(error, str(dist_info))
         raise UsageError(
-            f"{dist_info}: cannot be read ({error}), so nobody knows what was installed; install the package again"
+            f"{dist_info}: cannot be read ({error}), so what was installed is not known; install the package again"
         ) from error
     places = (Path(os.path.normpath(site / entry.path)) for entry in record if "\0" not in entry.path)
     return Installed(

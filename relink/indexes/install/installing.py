@@ -7,6 +7,7 @@ Takes the path of a wheel and an :class:`~relink.indexes.install.environment.Tar
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from relink.gpu import seen_gpus
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.importing import (
-    Tried,
+    Trial,
     import_modules,
     load_members,
     modules_of,
@@ -31,10 +33,9 @@ from relink.planning.options import Options
 from relink.providers.profiles import profile_for
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
-from relink.system.errors import UsageError
+from relink.system.errors import MachineError, UsageError
 from relink.system.findings.model import Finding
 from relink.system.safe_open import file_sha256
-from relink.system.sandbox import find_sandbox
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.registry import vendor_of
 from relink.wheel.archive import WheelArchive
@@ -46,6 +47,7 @@ __all__ = [
     "hold_for_undo",
     "install_exactly",
     "installer_of",
+    "refuse_full_disk",
     "relinked_into",
     "required_by",
     "requirements_of",
@@ -69,9 +71,9 @@ class InstallResult:
 
     report: Report | None
     installed: WheelName | None
-    imports: tuple[Tried, ...] = ()
+    imports: tuple[Trial, ...] = ()
     requires: tuple[str, ...] = ()
-    loads: tuple[Tried, ...] = ()
+    loads: tuple[Trial, ...] = ()
     dependencies: tuple[InstallResult, ...] = ()
     refused: tuple[Finding, ...] = ()
 
@@ -108,7 +110,9 @@ def to_json(done: InstallResult) -> dict[str, Any]:
         "version": done.installed and str(done.installed.version),
         "constraint": done.constraint,
         "imports": [{"module": result.name, "problem": result.problem} for result in done.imports],
-        "loads": [{"member": result.name, "problem": result.problem} for result in done.loads],
+        "loads": [
+            {"member": one.name, "problem": one.problem, "without_gpu": one.without_gpu} for one in done.loads
+        ],
         "dependencies": [to_json(one) for one in done.dependencies],
         "refused": [plain(reported) for reported in done.refused],
         "report": done.report and report_json(done.report),
@@ -139,25 +143,26 @@ def requirements_of(wheel: Path) -> tuple[str, ...]:
 
 
 def required_by(wheel: Path) -> tuple[str, ...]:
-    """Return the canonical names of the distributions that a wheel requires, those of its extras included."""
-    names = (re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII) for text in requirements_of(wheel))
+    """Return the canonical names of what a wheel requires, by its metadata (of its extras, too) or by its profile."""
+    texts = (*requirements_of(wheel), *profile_for(parse_wheel_name(wheel.name).distribution).requires)
+    names = (re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII) for text in texts)
     return tuple(canonicalize_name(match[0]) for match in names if match)
 
 
 def tested(
-    wheel: Path, report: Report, environment: TargetEnvironment, options: Options
-) -> tuple[tuple[Tried, ...], tuple[Tried, ...]]:
+    wheel: Path, report: Report, environment: TargetEnvironment
+) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
     """Import what a wheel has brought into an environment, and load its GPU part."""
     with WheelArchive(wheel) as archive:
         modules = modules_of(archive)
     imports = import_modules(environment.python, modules)
+    if any(result.problem for result in imports):
+        return imports, ()
     parts = [file.path for file in report.plan.files if file.served and _is_gpu_part(file)]
     first = profile_for(parse_wheel_name(wheel.name).distribution).preload
-    preloads, members = (
-        [(member, path) for member in names if (path := _installed_at(member, environment))]
-        for names in ([name for name in first if name not in parts], parts)
-    )
-    return imports, load_members(environment.python, preloads, members, find_sandbox(options.sandbox))
+    preloads = [path for name in first if name not in parts and (path := _installed_at(name, environment))]
+    members = {name: path for name in parts if (path := _installed_at(name, environment))}
+    return imports, load_members(environment.python, modules, preloads, members, has_gpu=bool([*seen_gpus()]))
 
 
 def _installed_at(member: str, environment: TargetEnvironment) -> str | None:
@@ -201,6 +206,21 @@ def _of_an_environment(reported: Finding) -> Finding:
     return replace(reported, step=None, remedy=remedy)
 
 
+def refuse_full_disk(wheel: Path, environment: TargetEnvironment) -> None:
+    """Refuse a wheel whose files the disk has no room for: pip that is stopped in the middle leaves two of a distribution.
+
+    :raises MachineError: there is less room than that.
+    """
+    with WheelArchive(wheel) as archive:
+        needed = sum(member.size for member in archive.members.values())
+    for site in environment.site[:1]:
+        free = shutil.disk_usage(site)[2]
+        if free < needed:
+            raise MachineError(
+                f"{site}: {needed >> 20} MiB are needed for {wheel.name}, and {free >> 20} MiB are free; nothing was changed"
+            )
+
+
 def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
     """Install this very file (by its SHA-256) in place of what is there, without dependencies and without an index.
 
@@ -210,6 +230,7 @@ def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
     :raises UsageError: there is neither.
     """
     name = parse_wheel_name(wheel.name)
+    refuse_full_disk(wheel, environment)
     line = f"{name.distribution}=={name.version} --hash=sha256:{file_sha256(wheel, LARGEST)}\n"
     with working_place() as place:
         requirements = place / "requirements.txt"

@@ -16,6 +16,7 @@ from relink.indexes.install.installing import (
     InstallResult,
     hold_for_undo,
     install_exactly,
+    refuse_full_disk,
     relinked_into,
     required_by,
     tested,
@@ -58,6 +59,7 @@ def repair(
         report, result = relinked_into(place, original, environment, options)
         if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
+        refuse_full_disk(result, environment)
         if not installed.plan:
             try:
                 keep_aside(environment, installed, content, file_sha256(original, LARGEST))
@@ -68,7 +70,7 @@ def repair(
                 ) from error
         install_exactly(environment, result)
         hold_for_undo(original, environment, installed.name)
-        imports, loads = tested(result, report, environment, options) if import_test else ((), ())
+        imports, loads = tested(result, report, environment) if import_test else ((), ())
         return InstallResult(report, parse_wheel_name(result.name), imports, required_by(result), loads)
 
 

@@ -252,5 +252,5 @@ def _message(stub: Stub, facts: OptionalLibrary | None) -> str:
     if texts:
         parts.append(f"giving a constant text: {texts}")
     if ending:
-        parts.append(f"ending the process after a sentence: {join_truncated(ending)}")
+        parts.append(f"aborting with a message: {join_truncated(ending)}")
     return "; ".join(parts)

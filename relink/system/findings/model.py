@@ -25,7 +25,7 @@ class Rule:
     :ivar level: how bad it is unless the case says otherwise.
     :ivar meaning: a paragraph for ``relink rules``.
     :ivar fix: what a user can do.
-    :ivar example: one that was really printed, with its remedy; ``…`` stands for directories that say nothing.
+    :ivar example: one that was really printed, with its remedy; ``…`` shortens paths.
     :ivar repaired: what relink mends by itself where this is found, in a few words; empty where it mends nothing.
     """
 

@@ -69,14 +69,14 @@ def _mixed_symbols(context: ResolveContext, shared_symbols: Iterable[SharedSymbo
         interposing.setdefault((second, level), []).append(first)
     for (second, level), firsts in interposing.items():
         names = join_truncated([posixpath.basename(path) for path in firsts])
-        sentence = f"{names} export symbols of {second} too, and answer them in its place"
+        sentence = f"{names} export symbols of {second} too, and theirs are used"
         cause = sentence if len(firsts) > 1 else None
         for first in firsts:
             shared = pairs[first, second]
             same = pluralize(shared.count, "symbol")
             start = f"{first} exports {same} of the same name"
             examples = join_truncated(list(shared.examples))
-            end = f"and answers {shared.mixed} of them in this library's place"
+            end = f"and answers {shared.mixed} of them instead of this library's"
             text = f"{start} ({examples}) {end}"
             mixed = finding("RLK131", second, text, level=level, brief=f"{start} {end}")
             yield replace(mixed, cause=cause)

@@ -126,7 +126,7 @@ def _substitution_remedy(
     if runtime:
         return f"Use a {product} that has {soname}: {decision.candidate} is the runtime of another release."
     return (
-        f"A changed soname is a claim about the ABI that symbols alone do not prove. If you know that the two are one, say "
+        f"The version number of the library changed, so the two may be incompatible. If you know that they are not, pass "
         f"--substitute {soname}={decision.candidate}; else use a {product} that has {soname}."
     )
 

@@ -21,6 +21,9 @@ from tests.unit.indexes.install.conftest import USES, VENDOR, python_of, site_of
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 
+LOADED = {"member": "top/a.so", "problem": None, "without_gpu": None}
+
+
 def depending(index: Path, rocm: Path, tmp_path: Path, *requires: str, code: str = USES) -> Path:
     library = shared(tmp_path / "top.so", code, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
     files: dict[str, bytes | Path] = {"top/__init__.py": b"", "top/a.so": library}
@@ -44,7 +47,7 @@ def test_a_dependency_that_needs_rocm_is_relinked_with_it(
     assert run("check", environment)[:2] == (0, f"Works: 2 packages with native code in {environment}.\n" * 2)
     code, out, _ = run(*words, "--json")
     (wheel,) = json.loads(out)["wheels"]
-    assert (code, wheel["loads"], wheel["dependencies"]) == (0, [{"member": "top/a.so", "problem": None}], [])
+    assert (code, wheel["loads"], wheel["dependencies"]) == (0, [LOADED], [])
 
 
 @pytest.mark.few(1, reason="the same by the other installer")
@@ -87,12 +90,17 @@ def test_what_cannot_be_had_is_told_before_anything_changes(
 
 @pytest.mark.parametrize("environment", ["pip"], indirect=True)
 def test_a_gpu_part_that_does_not_load(
-    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
+    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The import does not load it, and the dry run of the loader runs no constructor."""
+    """The import does not load it, and the dry run of the loader runs no constructor. Without a GPU it says nothing."""
     dies = USES + "void abort(void); __attribute__((constructor)) static void d(void){abort();}"
     depending(index, rocm, tmp_path, code=dies)
     words = ("--prefix", rocm, "--python", python_of(environment))
+    code, out, err = run("install", "top", *words)
+    assert (code, err) == (0, "")
+    told = "it needs a GPU, and this machine has none (the process died of SIGABRT)"
+    assert f"top/a.so is bound; to go on {told}" in out
+    monkeypatch.setattr("relink.indexes.install.installing.seen_gpus", lambda: ["gfx1100"])
     code, out, err = run("install", "top", *words)
     assert (code, err) == (1, "")
     assert "load top/a.so: the process died of SIGABRT" in out

@@ -144,6 +144,25 @@ def test_a_module_that_is_missing_is_what_comes_next(
     assert out.splitlines()[-1] == f"    relink repair demo --undo --python {python_of(environment)}"
 
 
+def test_a_full_disk_is_told_before_anything_changes(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pip that is stopped in the middle leaves the directories of two releases."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    before = tree(environment)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: (1 << 40, 1 << 40, 4096))
+    code, _, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert code == 2
+    assert "and 0 MiB are free; nothing was changed" in err
+    assert tree(environment) == before
+
+
 def test_no_loader_is_advised_for_an_environment(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -495,7 +514,7 @@ def test_json_recursion(tmp_path: Path, text: str) -> None:
     """direct_url.json, which whatever installs a package writes."""
     environment, info = hand_made(tmp_path)
     (info / "direct_url.json").write_text(text)
-    with pytest.raises(UsageError, match="so nobody knows what was installed; install the package again"):
+    with pytest.raises(UsageError, match="so what was installed is not known; install the package again"):
         find_installed(environment, "demo")
 
 

@@ -65,7 +65,7 @@ def test_a_stub_has_what_the_wheel_imports(scene: Scene) -> None:
     assert "many_name of libmany.so.1 was called" in stub.functions[1].sentence
     (found,) = plans.findings
     assert (found.code, found.level, found.subject) == ("RLK125", "warning", SONAME)
-    assert "returning MANY_UNSUPPORTED: 1; ending the process after a sentence: many_name" in found.message
+    assert "returning MANY_UNSUPPORTED: 1; aborting with a message: many_name" in found.message
 
 
 def test_versions_are_those_of_the_record(scene: Scene) -> None:
