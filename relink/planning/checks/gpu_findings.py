@@ -227,6 +227,9 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
         message = "no architecture has code in all files of the wheel"
     else:
         message = "the wheel itself has no prebuilt GPU code"
+    unmapped = next((g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None)
+    if unmapped:
+        message += f" (LLVM compiles {unmapped} for {gpu.target.processor}, and no released runtime maps it)"
     own = [(coverage, level) for coverage, level in missing if isinstance(coverage, FileCoverage)]
     theirs = [(coverage, level) for coverage, level in missing if not isinstance(coverage, FileCoverage)]
     if own:
@@ -301,9 +304,11 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Le
                     "linked to librocm_kpack): it loads and has no kernels, so the first one that is launched fails"
                 )
             chosen: Level = "warning" if facts.allow_gap else "error"
-            if row.gpu is not None:
+            if need.what == "kpack archives":
+                chosen = "error"  # no gap of some GPU: there is not one kernel
+            elif row.gpu is not None:
                 chosen = levels[row.gpu]
-            elif not any(gpu.asked for gpu in gpus) and need.needed == "yes" and "kpack" not in need.what:
+            elif not any(gpu.asked for gpu in gpus) and need.needed == "yes":
                 chosen = "warning"  # native code may be there for the GPU that it will meet
             yield finding("RLK405", subject, message, level=chosen)
         elif need.verdict == "unknown":
