@@ -261,7 +261,7 @@ class Store:
         if known != release:
             raise UsageError(
                 f"the index of {target} is for {known}, and its prefixes have {release} now. An index is for one release, since "
-                f"versions of two do not sort (+rocm10.0 is below +rocm7.2): name another target [targets.{target}x] for this one"
+                f"versions of two do not sort (10.0 is below 7.2): name another target [targets.{target}x] for this one"
             )
 
     def number(self, project: str, version: str, target: str, filenames: Iterable[str]) -> tuple[int, bool]:

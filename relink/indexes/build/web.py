@@ -23,6 +23,7 @@ from relink import __version__
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.install.cache import cache_directory
 from relink.system.atomic import atomic_file
+from relink.system.bounded_json import parse_json
 from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
@@ -276,7 +277,7 @@ def _cached(place: Path, limit: int) -> tuple[dict[str, str], bytes]:
     """What was kept of a page, and its content; nothing where that cannot be read."""
     with contextlib.suppress(OSError, RelinkError, ValueError, LookupError, AttributeError):
         head, _, body = read_bytes(place, limit + (1 << 16)).partition(b"\n")
-        known: dict[str, str] = json.loads(head)
+        known: dict[str, str] = parse_json(head.decode())
         if known["sha256"] == hashlib.sha256(body).hexdigest() and known["url"] and known["kind"]:
             return known, body
     return {}, b""
