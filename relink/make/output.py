@@ -10,10 +10,11 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Self
 
 from relink.make.second_readers import reread_wheel
@@ -117,14 +118,17 @@ class Staging:
         self,
         additions: Mapping[str, NewContent],
         metadata: tuple[str, ...] = (),
+        requires: Mapping[str, str | None] = MappingProxyType({}),
+        removed: Iterable[str] = (),
     ) -> None:
         """Begin to write the output: the members that were added replace those of the input.
 
-        :param additions: as for :class:`relink.wheel.changes.Changes`; `metadata` too.
+        :param additions: as for :class:`relink.wheel.changes.Changes`; the others too.
         :raises UsageError: the output would replace the input.
         """
         self._refuse_the_inputs_place()
-        self._written = self._thread.submit(self._write, additions, metadata)
+        changes = Changes(self._name, self._replacements, additions, metadata, requires, frozenset(removed))
+        self._written = self._thread.submit(self._write, changes)
 
     def copy(self) -> None:
         """Begin to make the output a copy of the input, which must be what its RECORD lists; the input itself may be it."""
@@ -152,13 +156,11 @@ class Staging:
         if not self._closing.is_set():
             self._packing.begin(path, new)
 
-    def _write(
-        self, additions: Mapping[str, NewContent], metadata: tuple[str, ...]
-    ) -> tuple[str, tuple[Finding, ...]]:
+    def _write(self, changes: Changes) -> tuple[str, tuple[Finding, ...]]:
         result = write_wheel(
             self._contents.archive,
             self.directory,
-            Changes(self._name, self._replacements, additions, metadata),
+            changes,
             self._write_options,
             packing=self._packing,
             on_progress=self.on_progress,

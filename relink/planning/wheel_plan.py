@@ -28,6 +28,7 @@ from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.served_parts import has_vendors, mapped_for
 from relink.planning.resolve.stubs import StubPlans, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
+from relink.planning.site_requirements import following_label, left_out, of_vendor, requirement_findings
 from relink.planning.surroundings import (
     layer_findings,
     overlays,
@@ -197,7 +198,8 @@ def plan_links(
     forwarders = plan_forwarders(context, tables, options.forward, wheel.archive.name.distribution)
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
     context, tables = with_stubs(context, tables, forwarders.stubs)
-    if not (context.layout.tree or added.stubs) and (alone := _left_alone(context, wheel, tables)):
+    asks = not context.layout.tree and of_vendor(wheel.archive, context.vendor, context.providers)
+    if not (context.layout.tree or added.stubs or asks) and (alone := _left_alone(context, wheel, tables)):
         return added, alone
     return added, decide(context, tables)
 
@@ -248,7 +250,10 @@ def plan_wheel(
         findings += layer_findings(providers, target, vendor, named=named)
     findings += packages_findings(archive, providers, files, target, options.gpus, vendor)
     output = name
-    changes = bool(stubs.stubs) or any(file.changed for file in files)
+    stays = layout.tree or context.as_it_is
+    asked = () if stays else of_vendor(archive, vendor, providers)
+    removed = {} if stays else left_out(context.profile, archive.members, providers)
+    changes = bool(stubs.stubs or asked or removed) or any(file.changed for file in files)
     if changes:
         local, more = _local_version(facts, options, vendor)
         findings += more
@@ -258,6 +263,8 @@ def plan_wheel(
             platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
         output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
+        asked += () if stays else following_label(archive, output, vendor)
+        findings += requirement_findings(asked, removed, output.filename, context.profile)
     else:
         moves = Relocation((), {})
         alone = (
@@ -286,7 +293,11 @@ def plan_wheel(
         relies_on=moves.relies_on,
         sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
         relocatable=moves.relocatable,
-        metadata=metadata_lines(moves.relies_on, None if options.requires else vendor.table),
+        metadata=metadata_lines(
+            moves.relies_on, None if options.requires else vendor.table, vendor.bundles()
+        ),
+        requirements=asked,
+        removed=tuple(removed),
         stubs=stubs.stubs,
         opened=draft.opened,
         options=deciding(options),

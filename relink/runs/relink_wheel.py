@@ -166,7 +166,9 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             if plan.empty:
                 staging.copy()
             else:
-                staging.write(added_members(plan, contents.archive, planned.output), plan.metadata)
+                requires = {change.before: change.after for change in plan.requirements}
+                added = added_members(plan, contents.archive, planned.output)
+                staging.write(added, plan.metadata, requires, plan.removed)
         with clock.stage("verify"):
             names = {
                 name: output_path(wheel.archive, planned.output, name) for name in planned.context.images

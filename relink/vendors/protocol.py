@@ -136,6 +136,20 @@ class Vendor(Protocol):
         """
         return False
 
+    def is_distribution(self, name: str) -> bool:
+        """Whether a distribution brings the vendor's libraries into site-packages, or is there for those that do.
+
+        Asked of what METADATA requires: `planning.site_requirements`.
+        """
+        return False
+
+    def bundles(self) -> Mapping[str, str]:
+        """Return the vendor's distributions that others bring: name → requirement without a version, extras included.
+
+        Asked by `planning.wheel_plan`.
+        """
+        return {}
+
     def find_site(self, path: str, target: Target) -> str | None:
         """Return the site-packages with the vendor's packages that a user may mean by `path`, or None. Asked by the registry."""
         return None

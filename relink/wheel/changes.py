@@ -118,12 +118,16 @@ class Changes:
     :ivar additions: new members by path in the output (:func:`relink.wheel.writer.output_path`), in the order in which they are
         written. One whose path exists already replaces that member in its position.
     :ivar metadata: lines that are added to METADATA, without their ends.
+    :ivar requires: a Requires-Dist in METADATA → the one in its place, None to take it out.
+    :ivar removed: paths in the input of members that the output has not.
     """
 
     name: WheelName
     replacements: Mapping[str, NewContent] = field(default_factory=dict)
     additions: Mapping[str, NewContent] = field(default_factory=dict)
     metadata: tuple[str, ...] = ()
+    requires: Mapping[str, str | None] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

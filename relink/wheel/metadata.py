@@ -8,8 +8,9 @@ the form of an e-mail's header; where the header ends is decided as Python's :mo
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -134,12 +135,25 @@ def check_metadata(metadata: Metadata, name: WheelName) -> list[str]:
     return issues
 
 
-def rewrite_metadata(data: bytes, version: str, *, add: Sequence[str] = ()) -> bytes:
+def rewrite_metadata(
+    data: bytes,
+    version: str,
+    *,
+    add: Sequence[str] = (),
+    requires: Mapping[str, str | None] = MappingProxyType({}),
+) -> bytes:
     """Return METADATA with another Version; every other byte stays.
 
     :param add: header lines to add at the end of the header, except an extra that is there already.
+    :param requires: a Requires-Dist as it is spelled → the one in its place, or None to take it out.
     :raises WheelError: not UTF-8, or Version is not there exactly once.
     """
+    for field in reversed(_header(data, "METADATA") if requires else []):
+        if field.name == "requires-dist" and field.value in requires:
+            after = requires[field.value]
+            end = field.line["end"] or b"\n"
+            new_field = b"" if after is None else f"Requires-Dist: {after}".encode() + end
+            data = data[: field.start] + new_field + data[field.stop :]
     fields = _header(data, "METADATA")
     line = _one(fields, "Version", "METADATA").line
     extras = {f"Provides-Extra: {extra}" for extra in _values(fields, "Provides-Extra")}

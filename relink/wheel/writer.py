@@ -85,8 +85,9 @@ def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
     """Refuse changes that would make no wheel; report every reason at once."""
     replacements = changes.replacements
     own = {f"{archive.dist_info}/{file}" for file in ("METADATA", "WHEEL", "RECORD")}
-    issues = [f"{path!r} is not in the wheel" for path in sorted({*replacements} - {*archive.members})]
-    for path in sorted(replacements):
+    named = sorted({*replacements, *changes.removed})
+    issues = [f"{path!r} is not in the wheel" for path in named if path not in archive.members]
+    for path in named:
         if path in own:
             issues.append(f"{path!r} is written by relink itself")
         elif path in archive.members and archive.members[path].is_directory:
@@ -104,12 +105,12 @@ def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
 
 def _own_files(archive: WheelArchive, changes: Changes) -> dict[str, bytes]:
     """Return METADATA and WHEEL by path, where they have to change."""
-    name, add = changes.name, changes.metadata
+    name, add, requires = changes.name, changes.metadata, changes.requires
     files: dict[str, bytes] = {}
     path = f"{archive.dist_info}/METADATA"
     data = archive.read(path)
-    if add or read_metadata(data).version not in (name.version_text, str(name.version)):
-        files[path] = rewrite_metadata(data, name.version_text, add=add)
+    if add or requires or read_metadata(data).version not in (name.version_text, str(name.version)):
+        files[path] = rewrite_metadata(data, name.version_text, add=add, requires=requires)
     path = f"{archive.dist_info}/WHEEL"
     data = archive.read(path)
     if sorted(read_tags(data)) != sorted(name.expanded_tags):
@@ -191,7 +192,8 @@ def write_wheel(
     name = changes.name
     _check_arguments(archive, changes)
     new_time = _new_time(archive, options.epoch)
-    planned = _output_members(archive, changes, {*signatures(archive.dist_info, archive.members)}, new_time)
+    dropped = {*signatures(archive.dist_info, archive.members), *changes.removed}
+    planned = _output_members(archive, changes, dropped, new_time)
     copied = [member.name for _, member in planned if isinstance(member, Member) and not member.is_directory]
     vendor = {entry.path: entry for entry in read_record(archive)[0]}
     rows = {} if options.verify else _vendor_rows(archive, copied, vendor)

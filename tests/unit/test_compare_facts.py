@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "compare-facts"
 ENTRIES = """
 LibraryEntry("amdhip64", "core", "libamdhip64.so*", "amdhip64*.dll")
 LibraryEntry("rocm_sysdeps_liblzma", "core", "librocm_sysdeps_liblzma.so.*", "")
-LibraryEntry("rocdxg", "core", "librocdxg*.so*", "", optional=True)
+LibraryEntry("rocnew", "core", "librocnew*.so*", "", optional=True)
 """
 TARGETS = """
 therock_add_amdgpu_target(gfx1100 "Navi 31" FAMILY dgpu-all gfx110X-all)
@@ -43,7 +43,7 @@ def test_what_the_sources_have_and_no_table_does(tmp_path: Path) -> None:
     assert compare("--therock", tmp_path, "--today", "2025-08") == (
         1,
         [
-            "rocm.toml: no component has librocdxg.so (rocdxg of pip's ROCm)",
+            "rocm.toml: no component has librocnew.so (rocnew of pip's ROCm)",
             "pip's ROCm has no library tomorrow, which torch maps first",
             "isa.toml: no processor gfx1999 (families: gfx199X-all)",
         ],

@@ -42,6 +42,10 @@ EXCEPTIONS |= {
         "Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster].",
     ): PRODUCT,
     ("relink/indexes/build/web.py", "rocm-relink/"): PRODUCT,
+    (
+        "relink/indexes/build/web.py",
+        "an index is read by pycurl: pip install 'rocm-relink[index]'",
+    ): PRODUCT,
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink#relink/1"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink@"): PRODUCT,

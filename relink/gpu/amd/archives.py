@@ -51,7 +51,9 @@ def resolve_kpack(
     if code.kpack is None:
         return code
     effort = effort or Effort(STEPS)
-    found = find_archives(code.kpack, os.path.dirname(path or code.path), names_in, effort)
+    # The runtime leaves `..` to the kernel, which follows links first: /opt/rocm/lib/.. is /opt/rocm/core-10.1.
+    folder = os.path.dirname(path) if path is not None else os.path.realpath(os.path.dirname(code.path))
+    found = find_archives(code.kpack, folder, names_in, effort)
     archives = [(one, read(one.path, effort)) for one in found]
     problems = (f"{archive.path}: {text}" for _, archive in archives for text in archive.problems)
     bundles, doubts = resolve(code.kpack, archives, effort)

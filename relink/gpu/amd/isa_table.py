@@ -28,12 +28,16 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Generic:
-    """One generic target and its members: processor → generic version in which it joined."""
+    """One generic target and its members: processor → generic version in which it joined.
+
+    :ivar unmapped: processors that its code is compiled for, though no released runtime takes it for them.
+    """
 
     name: str
     mach: int
     features: tuple[str, ...]
     members: dict[str, int]
+    unmapped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class IsaTable:
     libraries: tuple[LibraryRole, ...]
     runtimes: tuple[Runtime, ...]
     machines: dict[int, str] = field(default_factory=dict)
+    families: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def features(self, processor: str) -> tuple[str, ...] | None:
         """Return the features that `processor` (or a generic) has, None when it is unknown."""
@@ -97,6 +102,11 @@ class IsaTable:
         """Return the processor whose code a patched HIP runtime also takes for `processor`, or None."""
         rows = (row for row in self.workarounds if row.patched and processor in row.processors)
         return next((row.stands_in for row in rows), None)
+
+    def families_of(self, processor: str) -> tuple[str, ...]:
+        """Return the families that packages with device code of a processor may be named for, the narrowest first."""
+        found = [family for family, starts in self.families.items() if processor.startswith(starts)]
+        return tuple(sorted(found, key=lambda family: (len(self.families[family]), family)))
 
     def library(self, soname: str) -> LibraryRole | None:
         """Return the role of the library with this file name or soname (``librocblas.so.5``)."""
@@ -126,6 +136,7 @@ def load(data: dict[str, Any]) -> IsaTable:
                 row["mach"],
                 tuple(sorted(row.get("features", ()))),
                 {member: row.get("joined", {}).get(member, joined) for member in row["members"]},
+                tuple(row.get("unmapped", ())),
             )
             for row in data["generics"]["table"]
         }
@@ -150,6 +161,9 @@ def load(data: dict[str, Any]) -> IsaTable:
             )
             for row in data["libraries"]
         )
+        rows = dict(data.get("device_families", {}))
+        rows.pop("source", None)
+        families = {family: tuple(starts) for family, starts in rows.items()}
         runtimes = tuple(
             Runtime((int(major), int(minor)), row["code_object"])
             for row in data["runtimes"]
@@ -160,7 +174,7 @@ def load(data: dict[str, Any]) -> IsaTable:
     machines = {p.mach: p.name for p in processors.values()} | {g.mach: g.name for g in generics.values()}
     if len(machines) != len(processors) + len(generics):
         raise RelinkError("isa.toml: a machine number is named twice; reinstall relink")
-    return IsaTable(processors, generics, workarounds, libraries, runtimes, machines)
+    return IsaTable(processors, generics, workarounds, libraries, runtimes, machines, families)
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import sort_key
 from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_definitions
+from relink.system.safe_open import read_start
 from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Capability", "capability_of", "find_runtime"]
@@ -36,7 +37,7 @@ _DEVICE_LIBRARY = re.compile(rb"oclc_isa_version_([0-9]+(?:_[0-9]+)?[0-9a-f]*|[0
 class Capability:
     """What a runtime can do; None (or an empty tuple, for lists) is "unknown".
 
-    :ivar hip: (major, minor); `hip_build` the whole version from the file's real name.
+    :ivar hip: (major, minor); `hip_build` the whole version from the file's real name or HIP's header.
     :ivar comgr_api: newest version definition of comgr, (2, 8) say.
     :ivar ccob: newest version of compressed bundles that can be read, 0 for none.
     :ivar code_object: newest code object version.
@@ -159,7 +160,9 @@ def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
     versions = _versions(version_definitions(source, elf), r"hip_(\d{1,9})\.(\d{1,9})")
     if real:
         facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
-    elif versions:
+    elif header := _hip_header(path):  # a wheel's library has its soname for a name
+        facts["hip"], facts["hip_build"] = header[:2], ".".join(map(str, header))
+    elif versions:  # not each version of HIP has a node
         facts["hip"] = versions[-1]
     found = _literals(source, _constants(source, elf), (b"gfx11-generic", b"amdgcnspirv"))
     facts["hip_generic"] = b"gfx11-generic" in found
@@ -167,6 +170,25 @@ def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -
     # CLR compares the magic HIPK and logs about kpack also where it was built without it, and then fails at the first kernel.
     facts["kpack"] = any(name.startswith("librocm_kpack.so") for name in strings_at(source, elf, 1))
     return facts
+
+
+def _hip_header(library: str) -> tuple[int, int, int] | None:
+    """Return HIP's version by the header of the prefix that a library lies in (``lib``, or ``lib/<multiarch>``), or None."""
+    folder = os.path.dirname(os.path.realpath(library))
+    for above in ("..", "../.."):
+        try:
+            text = read_start(os.path.join(folder, above, "include/hip/hip_version.h"), 65536)
+        except OSError as error:
+            raise_if_machine_fault(error)
+            continue
+        parts = [
+            re.search(rb"define\s+HIP_VERSION_%s\s+(\d{1,9})\b" % part, text)
+            for part in (b"MAJOR", b"MINOR", b"PATCH")
+        ]
+        major, minor, patch = (int(part[1]) if part else None for part in parts)
+        if major is not None and minor is not None and patch is not None:
+            return major, minor, patch
+    return None
 
 
 def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[str, ...]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Kernel files beside ROCm libraries, and what they mean for an architecture. Names are read, contents hardly ever.
 
-rocBLAS and hipBLASLt: Tensile libraries. MIOpen: tuning data, its kernels are compiled on first use. rocFFT: a cache of
-compiled kernels. aotriton: one directory an architecture. rocSOLVER and rocSPARSE have none: their .hip_fatbin is all.
+rocBLAS and hipBLASLt: Tensile libraries. MIOpen: tuning data, and libraries of convolutions for one GPU
+(libMIOpenCKGroupedConv_gfx942.so); its other kernels are compiled on first use. rocFFT: a cache of compiled kernels.
+aotriton: one directory an architecture. rocSOLVER and rocSPARSE have none: their .hip_fatbin is all.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ _MAX_FILES = 200_000
 _TENSILE = re.compile(
     r"[_-](gfx[0-9a-f]+(?:-[0-9]+)*(?:-generic)?)((?:-(?:sramecc|xnack)[+-])*)\.(co|hsaco|dat|dat\.gz|dat\.zlib|yaml)\Z"
 )
+_CONVOLUTIONS = re.compile(r"libMIOpenCK\w+?_(gfx[0-9a-f]+)\.so")
 _OF_ONE_GPU = re.compile(r"gfx[0-9a-f]+(?:-strict)?")
 _AOTRITON = re.compile(r"amd-(gfx[0-9a-fx]+(?:-generic)?)(?:_mod\d+)?\Z", re.IGNORECASE)
 
@@ -106,7 +108,7 @@ def find_side_files(prefix: str | os.PathLike[str]) -> tuple[SideFiles, ...]:
         for kind in ("rocblas", "hipblaslt", "rocfft", "aotriton.images"):
             found += _below(os.path.join(directory, kind), kind.partition(".")[0])
     if os.path.isdir(database := os.path.join(root, "share", "miopen", "db")):
-        found.append(_miopen(database))
+        found.append(_miopen(database, library_directories(root)))
     return tuple(found)
 
 
@@ -124,7 +126,7 @@ def side_files_of(library: str | os.PathLike[str], soname: str | None = None) ->
     if role.side == "miopen":
         above = (os.path.dirname(folder), os.path.dirname(os.path.dirname(folder)))
         places = [os.path.join(top, "share", "miopen", "db") for top in above]
-        return tuple(_miopen(place) for place in places if os.path.isdir(place))[:1]
+        return tuple(_miopen(place, (folder,)) for place in places if os.path.isdir(place))[:1]
     inner = "aotriton.images" if role.side == "aotriton" else role.side
     found = _below(os.path.join(folder, inner), role.side)
     version = name.partition(".so.")[2]
@@ -271,15 +273,20 @@ def miopen_processor(name: str) -> str | None:
     return best
 
 
-def _miopen(directory: str) -> SideFiles:
+def _miopen(directory: str, libraries: Iterable[str]) -> SideFiles:
+    """Read the database, and the names of the libraries with convolutions of one GPU that MIOpen opens where they are there."""
     problems: list[str] = []
     names = _names(directory, problems)
-    counts: dict[str, int] = {}
-    for name in names:
-        if processor := miopen_processor(name):
-            counts[processor] = counts.get(processor, 0) + 1
+    convolutions = [
+        found
+        for folder in libraries
+        for name in _names(folder, problems)
+        if (found := _CONVOLUTIONS.fullmatch(name))
+    ]
+    counts = Counter(filter(None, (*map(miopen_processor, names), *(found[1] for found in convolutions))))
     targets = tuple(SideTarget(TargetId(name), data=counts[name]) for name in sorted(counts, key=sort_key))
-    return SideFiles("miopen", directory, "", targets, len(names), problems=tuple(problems))
+    files = len(names) + len(convolutions)
+    return SideFiles("miopen", directory, "", targets, files, problems=tuple(problems))
 
 
 def _rocfft(directory: str, version: str) -> SideFiles:

@@ -2,8 +2,8 @@
 
 ROCm as pip installs it has a package ``rocm-sdk-device-gfx1100`` for each GPU, which puts them into the directory of
 ``rocm-sdk-libraries`` (TheRock, docs/packaging/python_packaging.md), and AMD's PyTorch has ``amd-torch-device-gfx1100``
-(build_tools/packaging/python/rocm_whl_next_ownership.yaml there). Who splits another wheel chooses the names of the packages
-(rocm-systems, shared/kpack, wheel_splitter.py).
+(build_tools/packaging/python/rocm_whl_next_ownership.yaml there); some are for a family of GPUs (``amd-torch-device-gfx11``). Who
+splits another wheel chooses the names of the packages (rocm-systems, shared/kpack, wheel_splitter.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ import os
 import re
 from collections.abc import Sequence
 
-from relink.gpu import PLACEHOLDER, Coverage, CoverageLevel, FileCoverage, LibraryCoverage, TargetId, Wanted
+from relink.gpu import (
+    PLACEHOLDER,
+    Coverage,
+    CoverageLevel,
+    FileCoverage,
+    LibraryCoverage,
+    TargetId,
+    Wanted,
+    table,
+)
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_with_and
 
@@ -53,12 +62,14 @@ def missing_package(
     sites = {match["site"] for library in libraries if (match := _NEUTRAL.match(library.path))}
     split = {match["package"] for library in libraries if (match := _SPLIT.match(library.path))}
     step = None
+    families = " or ".join(f"…-device-{family}" for family in table().families_of(processor))
+    other = f" Where the index has none for {processor}, that of its family: {families}." if families else ""
     if sites:
         step = f"pip install rocm-sdk-device-{processor}"
-        remedy = f"{step}, in the environment of {min(sites)}."
+        remedy = f"{step}, in the environment of {min(sites)}.{other}"
     elif split:
         step = "pip install " + " ".join(f"amd-{name}-device-{processor}" for name in sorted(split))
-        remedy = f"{step}, in the version of the wheel."
+        remedy = f"{step}, in the version of the wheel.{other}"
     else:
         remedy = f"Install the package that has the code of {shown} for {processor}: its vendor names one for each GPU."
     return finding("RLK427", str(gpu.target), message, remedy, level, step=step)

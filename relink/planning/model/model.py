@@ -21,7 +21,7 @@ from relink.planning.model.files import (
     RpathChange,
     Strategy,
 )
-from relink.planning.model.reliance import Reliance
+from relink.planning.model.reliance import ChangedRequirement, Reliance
 from relink.planning.model.typed import typed
 from relink.system.atomic import atomic_file
 from relink.system.bounded_json import JSON_LIMIT, parse_json
@@ -135,6 +135,7 @@ class Plan:
     :ivar metadata: the fields that are added to METADATA.
     :ivar opened: what the objects of all closures open by dlopen, as far as that is known, each edge once.
     :ivar options: the options that decided it (:func:`relink.planning.options.deciding`).
+    :ivar requirements: the requirements in METADATA that change; `removed`: the members that the output has not.
     """
 
     wheel: WheelFacts
@@ -152,6 +153,8 @@ class Plan:
     metadata: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     opened: tuple[Opened, ...] = ()
+    requirements: tuple[ChangedRequirement, ...] = ()
+    removed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -166,7 +169,7 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Whether nothing changes."""
-        return not (self.changed or self.stubs)
+        return not (self.changed or self.stubs or self.requirements or self.removed)
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.
@@ -208,7 +211,19 @@ def with_digests(plan: Plan) -> Plan:
 _LEFT_OUT: dict[type, frozenset[str]] = {
     FilePlan: frozenset({"versions"}),
     Finding: frozenset({"cause", "brief", "step", "choices", "without"}),
-    Plan: frozenset({"stubs", "opened", "options", "relies_on", "sites", "relocatable", "metadata"}),
+    Plan: frozenset(
+        {
+            "stubs",
+            "opened",
+            "options",
+            "relies_on",
+            "sites",
+            "relocatable",
+            "metadata",
+            "requirements",
+            "removed",
+        }
+    ),
     ProviderFacts: frozenset({"found_by", "digest"}),
     Stub: frozenset({"needed", "search_path", "search_kind"}),
     StubFunction: frozenset({"text"}),

@@ -5,12 +5,23 @@ Source of the words: "Core metadata" and "Dependency specifiers" of the PyPA spe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-__all__ = ["Reliance", "metadata_lines"]
+__all__ = ["ChangedRequirement", "Reliance", "metadata_lines"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRequirement:
+    """A Requires-Dist of METADATA that the output has not, or has another one in the place of.
+
+    :ivar before: as the vendor's wheel spells it; `after`: None where it is taken out.
+    """
+
+    before: str
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +54,18 @@ def requirement(reliance: Reliance) -> str:
     return f"{reliance.name}=={version.major}.{version.minor}.*"
 
 
-def metadata_lines(relies_on: Iterable[Reliance], extra: str | None) -> tuple[str, ...]:
+def metadata_lines(
+    relies_on: Iterable[Reliance], extra: str | None, bundle: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return the fields of METADATA that say what a result relies on: as an extra, or required.
 
     What the vendor's wheel relied on before is the vendor's to say.
 
     :param extra: what brings the packages; None: installing the wheel installs them, too.
+    :param bundle: package → the requirement without a version that brings it, and others with it.
     """
-    wanted = [requirement(item) for item in relies_on if not item.files]
+    names = ((item, (bundle or {}).get(item.name, item.name)) for item in relies_on if not item.files)
+    wanted = list(dict.fromkeys(requirement(replace(item, name=name)) for item, name in names))
     if not wanted:
         return ()
     if extra is None:

@@ -135,6 +135,7 @@ class Profile:
     :ivar optional: members that the package does without; what a prefix cannot serve stays as it is, if others are served.
     :ivar optional_libraries: libraries, without their versions, that the package does without, and why.
     :ivar preload: members that the package loads into the global scope before others.
+    :ivar for_packages: members that are for the vendor's packages in site-packages alone, and leave where a prefix is.
     :ivar brings: globs of members that an import of the package maps, and that members of other packages need by soname.
     :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
     :ivar releases: releases of the package whose GPU code is known, to name one that has what another lacks.
@@ -151,6 +152,7 @@ class Profile:
     optional: tuple[OptionalMembers, ...] = ()
     optional_libraries: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
+    for_packages: tuple[OptionalMembers, ...] = ()
     brings: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
     dlopen: tuple[DlopenEntry, ...] = ()
@@ -211,7 +213,8 @@ class Profile:
         :param entries: the search path entries of its ELF files.
         """
         globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
-        globs["optional.members"] = tuple(glob for row in self.optional for glob in row.members)
+        for key, rows in (("optional.members", self.optional), ("for_packages.members", self.for_packages)):
+            globs[key] = tuple(glob for row in rows for glob in row.members)
         globs["dlopen.member"] = tuple(entry.member for entry in self.dlopen)
         for key, patterns in globs.items():
             yield from (
@@ -296,6 +299,9 @@ def read_profile(path: Path) -> Profile:
         optional=tuple(
             OptionalMembers(tuple(row["members"]), row["why"], row.get("what"))
             for row in data.get("optional", ())
+        ),
+        for_packages=tuple(
+            OptionalMembers(tuple(row["members"]), row["why"]) for row in data.get("for_packages", ())
         ),
         optional_libraries={row["library"]: row["why"] for row in data.get("optional_library", ())},
         preload=tuple(data.get("preload", ())),

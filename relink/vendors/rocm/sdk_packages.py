@@ -25,7 +25,9 @@ from relink.system.text import join_truncated
 
 __all__ = [
     "SitePackages",
+    "bundles",
     "find_site",
+    "is_distribution",
     "is_package",
     "open_site",
     "packages_of",
@@ -38,6 +40,7 @@ _MORE = {"rocm-profiler": "lib", "migraphx-libs": ""}  # and where their librari
 _INFO = re.compile(
     r"(rocm(?:[-_.](?:sdk[-_.][A-Za-z0-9_.]+|profiler))?|migraphx[-_.]libs)-([^-]+)\.dist-info", re.IGNORECASE
 )
+_DISTRIBUTION = re.compile(r"rocm(?:-sdk-.+|-profiler|-bootstrap)?|migraphx-libs")
 _DIRECTORY = re.compile(r"_rocm_(?:sdk|profiler)\w*|migraphx_libs", re.ASCII)
 _LABEL = re.compile(r"rocm(\d+(?:\.\d+)*)")
 _PYTHON = re.compile(r"python3(?:\.\d+t?)?")
@@ -78,6 +81,16 @@ class SitePackages:
 def is_package(name: str) -> bool:
     """Whether a directory in site-packages is called as those of ROCm's packages are."""
     return _DIRECTORY.fullmatch(name) is not None
+
+
+def is_distribution(name: str) -> bool:
+    """Whether a distribution is one of ROCm's, or ``rocm-bootstrap``, which chooses those with device code for a GPU."""
+    return _DISTRIBUTION.fullmatch(canonical(name)) is not None
+
+
+def bundles() -> dict[str, str]:
+    """Return what brings the packages that most wheels need, as AMD's own wheels require it."""
+    return dict.fromkeys((_CORE, _LIBRARIES), "rocm[libraries]")
 
 
 def find_site(path: str, target: Target) -> str | None:

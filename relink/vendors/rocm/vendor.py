@@ -25,7 +25,9 @@ from relink.vendors.rocm.installation import release_of
 from relink.vendors.rocm.names import is_own, is_runtime, whose
 from relink.vendors.rocm.places import choose_place, find_places, prefix_of_libraries
 from relink.vendors.rocm.sdk_packages import (
+    bundles,
     find_site,
+    is_distribution,
     is_package,
     open_site,
     packages_of,
@@ -34,6 +36,7 @@ from relink.vendors.rocm.sdk_packages import (
 )
 
 __all__ = [
+    "bundles",
     "choose_place",
     "components",
     "copy_of",
@@ -44,6 +47,7 @@ __all__ = [
     "find_site",
     "has",
     "install",
+    "is_distribution",
     "is_own",
     "is_package",
     "is_runtime",

@@ -101,3 +101,26 @@ def test_there_may_be_too_many_fields_or_bytes() -> None:
         read_tags(b"a:\n" * 5_000_000)
     with pytest.raises(WheelError, match="WHEEL has 20000000 bytes"):
         read_tags(b"a" * 20_000_000)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_requirements_are_replaced_and_taken_out(end: str) -> None:
+    before = [
+        "Version: 1",
+        "Requires-Dist: a == 1",
+        "Requires-Dist: b",
+        "Requires-Dist: c",
+        "",
+        "Requires-Dist: b",
+        "",
+    ]
+    after = ["Version: 2", "Requires-Dist: a==2", "Requires-Dist: c", "", "Requires-Dist: b", ""]
+    changed = rewrite_metadata(
+        end.join(before).encode(), "2", requires={"a == 1": "a==2", "b": None, "d": None}
+    )
+    assert changed == end.join(after).encode()
+
+
+def test_a_folded_requirement_is_taken_out_whole() -> None:
+    data = b"Version: 1\nRequires-Dist: b\n  >2\nName: x\n\n"
+    assert rewrite_metadata(data, "1", requires={"b": None}) == b"Version: 1\nName: x\n\n"

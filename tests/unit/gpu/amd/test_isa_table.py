@@ -11,7 +11,7 @@ from relink.system.errors import RelinkError
 def test_the_table_holds_together() -> None:
     table = isa_table.table()
     for generic in table.generics.values():
-        assert set(generic.members) <= set(table.processors)
+        assert {*generic.members, *generic.unmapped} <= set(table.processors)
         assert all(
             set(table.features(m) or ()) >= set(generic.features) & {"sramecc"} for m in generic.members
         )
@@ -22,6 +22,20 @@ def test_the_table_holds_together() -> None:
     assert table.machines[0x40] == "gfx940"
     assert table.library("librocblas.so.5").name == "rocBLAS"  # type: ignore[union-attr]
     assert table.library("libc.so.6") is None
+
+
+@pytest.mark.parametrize(
+    ("processor", "families"),
+    [
+        ("gfx1151", ("gfx115x", "gfx11")),
+        ("gfx1201", ("gfx12-0",)),
+        ("gfx1250", ("gfx12-5",)),
+        ("gfx950", ("gfx9-4",)),
+        ("gfx1030", ()),
+    ],
+)
+def test_the_families_that_device_packages_are_named_for(processor: str, families: tuple[str, ...]) -> None:
+    assert isa_table.table().families_of(processor) == families
 
 
 def test_a_damaged_table_is_said_so() -> None:

@@ -68,7 +68,7 @@ def test_msgpack_that_is_hostile_or_cut_off(data: bytes) -> None:
 
 
 def prefix_with(tmp_path: Path, contents: dict[str, dict[str, list[str]]], wrappers: int = 2) -> Path:
-    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib").mkdir(parents=True)
     (tmp_path / ".kpack").mkdir()
     for name, toc in contents.items():
         (tmp_path / ".kpack" / name).write_bytes(build.kpack_archive(toc))
@@ -99,6 +99,14 @@ def test_a_library_is_resolved_over_its_archives(tmp_path: Path) -> None:
     assert str(found.level(TargetId("gfx90a"))) == "partial (1 of 2)"
     assert found.level(TargetId("gfx1030")).state == "none"
     assert library_coverage(path).file.targets == ("gfx1100",)
+
+
+def test_the_archives_of_a_library_behind_a_link_lie_where_the_link_leads(tmp_path: Path) -> None:
+    path = prefix_with(tmp_path / "core-10.1", {"foo_lib_gfx1100.kpack": {"lib/libfoo.so.1#0": ["gfx1100"]}})
+    (tmp_path / "lib").symlink_to("core-10.1/lib")
+    assert path.parent == tmp_path / "core-10.1/lib"
+    code = resolve_kpack(read_file(tmp_path / "lib" / path.name))
+    assert coverage_of(code).partial == (("gfx1100", 1),)
 
 
 def test_a_library_whose_archives_were_not_looked_for_is_unknown(tmp_path: Path) -> None:

@@ -37,6 +37,19 @@ def lib(
     return shared(path, "\n".join(body), soname=soname, flags=flags, needed=needed)
 
 
+@pytest.mark.parametrize("place", ["lib", "lib/x86_64-linux-gnu"])
+def test_a_library_without_a_real_name_has_the_version_of_hips_header(tmp_path: Path, place: str) -> None:
+    hip = lib(tmp_path / place / "libamdhip64.so.7", versions="hip_7.2")
+    assert capability_of(hip=str(hip), comgr=None, hsa=None).hip == (7, 2)
+    header = tmp_path / "include/hip/hip_version.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define HIP_VERSION_MAJOR 7\n#define HIP_VERSION_MINOR 15\n")
+    assert capability_of(hip=str(hip), comgr=None, hsa=None).hip == (7, 2)  # torn
+    header.write_text(header.read_text() + "#define HIP_VERSION_PATCH 26333\n")
+    found = capability_of(hip=str(hip), comgr=None, hsa=None)
+    assert (found.hip, found.hip_build) == ((7, 15), "7.15.26333")
+
+
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     where = tmp_path / "lib"

@@ -166,6 +166,14 @@ def test_miopen_is_tuning_data_and_compiles(tmp_path: Path) -> None:
         assert [s.kind for s in side_files_of(tmp_path / place)] == ["miopen"]
 
 
+def test_miopens_libraries_of_convolutions_count_for_their_gpu(tmp_path: Path) -> None:
+    fill(tmp_path / "share/miopen/db", ["gfx90a68.HIP.fdb.txt"])
+    fill(tmp_path / "lib", ["libMIOpenCKGroupedConv_gfx942.so", "libMIOpen.so.1"])
+    for found in (only(tmp_path, "miopen"), *side_files_of(tmp_path / "lib/libMIOpen.so.1")):
+        assert [str(target.target) for target in found.targets] == ["gfx90a", "gfx942"]
+        assert found.files == 2
+
+
 def test_rocfft_reads_its_cache_and_a_miss_compiles(tmp_path: Path) -> None:
     directory = fill(tmp_path / "lib/rocfft/1.0.36", [])
     path = directory / "rocfft_kernel_cache.db"

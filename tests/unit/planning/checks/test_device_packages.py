@@ -22,6 +22,7 @@ from tests.support.works import TAG
 from tests.unit.gpu.amd import build
 from tests.unit.planning.checks.test_gpu import RUNTIME, codes, only
 
+FAMILIES = " Where the index has none for gfx1100, that of its family: …-device-gfx110x or …-device-gfx11."
 REFERENCE = {"kernel_name": "lib/libhipfft.so.0", "kpack_search_paths": ["../.kpack/fft_lib_@GFXARCH@.kpack"]}
 
 
@@ -50,7 +51,7 @@ def test_a_missing_device_package_is_named(tmp_path: Path, others: tuple[str, ..
     assert found.message.endswith("which is not installed: no fft_lib_gfx1100.kpack is there")
     assert (
         found.remedy
-        == f"pip install rocm-sdk-device-gfx1100, in the environment of {tmp_path}/site-packages."
+        == f"pip install rocm-sdk-device-gfx1100, in the environment of {tmp_path}/site-packages.{FAMILIES}"
     )
     assert only(checked(library, "gfx1100", allow_gap=True), "RLK427").level == "warning"
     assert "RLK401" not in codes(checked(library, "gfx1100"))
@@ -93,7 +94,8 @@ def test_amds_pytorch(tmp_path: Path) -> None:
         RUNTIME,
         wanted_gpus(["gfx1100"]),
     )
-    assert only(plan, "RLK427").remedy == "pip install amd-torch-device-gfx1100, in the version of the wheel."
+    remedy = only(plan, "RLK427").remedy
+    assert remedy == f"pip install amd-torch-device-gfx1100, in the version of the wheel.{FAMILIES}"
 
 
 FOO = {f"lib/libfoo.so#{number}": ["gfx1100"] for number in range(2)}

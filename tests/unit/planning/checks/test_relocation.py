@@ -89,10 +89,7 @@ def test_name_tags_and_metadata_are_true(works: Works, prefix: Path, member: Pat
         metadata = archive.read("demo-1.0+rocm7.2.4.dist-info/METADATA").decode()
         written = archive.read("demo-1.0+rocm7.2.4.dist-info/relink.json").decode()
         bill = archive.read("demo-1.0+rocm7.2.4.dist-info/sboms/relink.cdx.json").decode()
-    assert (
-        'Provides-Extra: rocm\nRequires-Dist: rocm-sdk-core==7.2.*; extra == "rocm"\n'
-        'Requires-Dist: rocm-sdk-libraries==7.2.*; extra == "rocm"\n\n'
-    ) in metadata
+    assert ('Provides-Extra: rocm\nRequires-Dist: rocm[libraries]==7.2.*; extra == "rocm"\n\n') in metadata
     assert str(tmp_path) not in written + bill
     assert "$SITE/_rocm_sdk_libraries/lib/libhipblas.so.3" in bill
     assert diff(wheel, report.path or "", options).verdict == "only what the plan says"
@@ -102,7 +99,7 @@ def test_name_tags_and_metadata_are_true(works: Works, prefix: Path, member: Pat
     assert not diff(wheel, report.path or "", options).ok
     with zipfile.ZipFile(report.path or "") as archive:
         metadata = archive.read("demo-1.0+rocm7.2.4.dist-info/METADATA").decode()
-    assert "Requires-Dist: rocm-sdk-core==7.2.*\n" in metadata
+    assert "Requires-Dist: rocm[libraries]==7.2.*\n" in metadata
     assert "Provides-Extra" not in metadata
 
 

@@ -17,6 +17,9 @@ def test_an_extra_and_a_requirement() -> None:
     )
     assert metadata_lines([CORE], None) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
     assert metadata_lines([], None) == ()
+    several = [CORE, Reliance("rocm-sdk-libraries", "7.2.4", ("x",))]
+    bundle = {"rocm-sdk-core": "rocm[libraries]", "rocm-sdk-libraries": "rocm[libraries]"}
+    assert metadata_lines(several, None, bundle) == ("Requires-Dist: rocm[libraries]==7.2.*",)
 
 
 @pytest.mark.parametrize(
