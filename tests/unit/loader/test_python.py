@@ -56,7 +56,7 @@ def test_a_python_of_uv_on_nixos(tmp_path: Path) -> None:
     )
     python.chmod(0o755)
     with pytest.raises(
-        TargetError, match="its loader is the stub that NixOS has .* take a Python of nixpkgs"
+        TargetError, match=r"its loader is the stub that NixOS has .* take a Python of nixpkgs"
     ):
         ask_python(str(python))
 
