@@ -183,6 +183,7 @@ def test_a_pattern_that_is_about_one_package(run: Run, venv: Path, gpu: Path) ->
     assert "RLK109" not in out
 
 
+@pytest.mark.slow(reason="packs a ROCm; test_no_device_package has the finding")
 def test_pips_rocm_without_the_package_for_the_gpu(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     """A library that loads from it runs nothing on a GPU: the package with the GPU's code is told."""
     prefix = tiny_prefix(tmp_path / "rocm-to-pack")
@@ -203,6 +204,9 @@ def test_pips_rocm_without_the_package_for_the_gpu(run: Run, venv: Path, index: 
     assert code == 0
 
 
+@pytest.mark.slow(
+    reason="four installations; test_what_fails_keeps_no_other_from_being_repaired has several, too"
+)
 def test_a_kill_between_two_packages(venv: Path, rocm: Path, index: Path, tmp_path: Path, run: Run) -> None:
     """Each is the vendor's or the relinked one, and the same command completes it."""
     for name in ("first", "second"):
