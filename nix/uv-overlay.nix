@@ -1,14 +1,16 @@
-# For uv2nix: overrides for each wheel of a uv.lock that has a plan of `relink nix --uv-lock`, found by its hash.
-#   pythonSet.overrideScope (lib.composeManyExtensions [ … overlay (relink.lib.uvOverlay { plans = ./relink; }) ])
-# uv2nix gives every wheel for Linux autoPatchelfHook; relinkHook switches it off, and strip.
+# For uv2nix and pyproject.nix: autoRelinkHook on each wheel that needs ROCm, which is known by its name or version.
+#   pythonSet.overrideScope (lib.composeManyExtensions [ … overlay (relink.lib.uvOverlay { }) ])
+of: # default.nix has it: what belongs to one set of Python packages
 {
-  # A directory with the plans, JSON files.
-  plans,
-  gpuTargets ? null,
-  extraLibraries ? { },
-  rocm ? null,
-  # The ROCm of another package set than that of uv2nix.
+  wheels ? [ ], # names of more wheels
+  except ? [ ], # names of wheels that stay as they are
+  # What they are linked with: rocmPackages: with rocmPackages; [ clr rocblas ]; null for all that relink knows of.
+  libraries ? null,
+  # The ROCm of another package set than that of uv2nix, or a narrower scope.
   rocmPackages ? null,
+  stub ? [ ],
+  allowMissing ? [ ],
+  gpus ? null,
 }:
 
 final: prev:
@@ -16,45 +18,35 @@ final: prev:
 let
   # Of prev: which names there are must not depend on final.
   inherit (prev.pkgs) lib;
-  files = builtins.filter (name: builtins.match ".*\\.json" name != null) (
-    builtins.attrNames (builtins.readDir plans)
+  profiles = map (name: lib.importTOML (../profiles/packages + "/${name}")) (
+    builtins.attrNames (builtins.readDir ../profiles/packages)
   );
-  read = name: builtins.fromJSON (builtins.readFile (plans + "/${name}"));
-  all = builtins.filter (plan: plan.schema or null == "relink.nix/1") (map read files);
-  named = builtins.groupBy (plan: plan.pname) all;
-  hook = final.pkgs.callPackage ./relink-hook.nix (
-    if rocmPackages == null then { } else { inherit rocmPackages; }
+  # Packages that the vendor alone has, or that have a variant for ROCm beside others.
+  vendors = lib.concatMap (profile: profile.distributions) (
+    builtins.filter (profile: profile ? variants || !(profile ? nixpkgs)) profiles
   );
-  hashes = plan: [
-    plan.source.hash
-    plan.source.sha256
-    "sha256:${plan.source.sha256}"
-  ];
-  relinked =
-    name: choices: package:
-    package.overrideAttrs (
-      old:
-      let
-        hash = old.src.outputHash or "";
-        fitting = builtins.filter (plan: builtins.elem hash (hashes plan)) choices;
-      in
-      if fitting == [ ] then
-        throw "relink: uv.lock has another wheel of ${name} than ${
-          builtins.concatStringsSep ", " (map (plan: plan.source.name) choices)
-        }; make the plans anew: `relink nix --uv-lock uv.lock -o DIR`"
-      else
-        {
-          nativeBuildInputs = (old.nativeBuildInputs or [ ]) ++ [ hook ];
-          relinkPlan = hook.plan {
-            plan = builtins.head fitting;
-            inherit gpuTargets extraLibraries rocm;
-            pythonPackages = final;
-            source = "--uv-lock uv.lock";
-            pythonVersion = final.python.pythonVersion or null;
-          };
-        }
-    );
+  isRocm = name: builtins.match "rocm(-sdk(-.*)?)?" name != null;
+  needs =
+    name:
+    builtins.elem name vendors
+    || lib.hasInfix "rocm" name
+    || lib.hasInfix "+rocm" (toString (prev.${name}.version or ""));
+  names = builtins.filter (
+    name:
+    prev ? ${name}.overrideAttrs
+    && (builtins.elem name wheels || (needs name && !(isRocm name) && !(builtins.elem name except)))
+  ) (builtins.attrNames prev);
+  scope = if rocmPackages == null then final.pkgs.rocmPackages else rocmPackages;
+  hook = (of final).autoRelinkHook.override { rocmPackages = scope; };
 in
-lib.mapAttrs (name: choices: relinked name choices prev.${name}) (
-  lib.filterAttrs (name: _: prev ? ${name}) named
+lib.genAttrs names (
+  name:
+  prev.${name}.overrideAttrs (old: {
+    nativeBuildInputs = old.nativeBuildInputs or [ ] ++ [ hook ];
+    buildInputs =
+      old.buildInputs or [ ] ++ (if libraries == null then hook.libraries else libraries) scope;
+    relinkStub = stub;
+    relinkAllowMissing = allowMissing;
+    ${if gpus == null then null else "relinkGpus"} = gpus;
+  })
 )

@@ -1,33 +1,17 @@
-# What `relink nix onnxruntime_rocm-1.22.2.post3-cp312-….whl --gpu gfx1030 -o .` writes.
+# Written by relink 0.1.0 from onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl.
 {
-  lib,
-  callPackage,
-  relinkWheel ? callPackage ./relink/relink-wheel.nix { },
-  extraLibraries ? { },
-  gpuTargets ? [ "gfx1030" ],
-
-  # dependencies
-  coloredlogs,
-  flatbuffers,
-  numpy,
-  packaging,
-  protobuf,
+  lib, fetchPypi, relinkWheel, rocmPackages, coloredlogs, flatbuffers, numpy, packaging, protobuf,
   sympy,
 }:
 
 relinkWheel {
-  plan = ./onnxruntime-rocm.json;
-  inherit extraLibraries gpuTargets;
-
-  dependencies = [
-    coloredlogs
-    flatbuffers
-    numpy
-    packaging
-    protobuf
-    sympy
-  ];
-
+  src = fetchPypi {
+    pname = "onnxruntime_rocm"; version = "1.22.2.post3"; dist = "cp312"; python = "cp312";
+    abi = "cp312"; platform = "manylinux_2_34_x86_64"; format = "wheel";
+    hash = "sha256-zNOy26Jv5zaH86KdEPzBVMc7I9W57Mk4uMBFRxdD/lI=";
+  };
+  buildInputs = with rocmPackages; [ clr hipblas hipfft miopen rocm-smi roctracer ];
+  dependencies = [ coloredlogs flatbuffers numpy packaging protobuf sympy ];
   pythonImportsCheck = [ "onnxruntime" ];
 
   meta = {
@@ -35,6 +19,5 @@ relinkWheel {
     homepage = "https://github.com/microsoft/onnxruntime";
     license = lib.licenses.mit;
     maintainers = [ ];
-    mainProgram = "onnxruntime_test";
   };
 }

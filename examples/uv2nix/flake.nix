@@ -4,8 +4,8 @@
   inputs = {
     nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
 
-    # The checkout of relink.
-    relink.url = "path:../..";
+    # Of the registry: nix registry add relink PATH
+    relink.url = "relink";
     relink.inputs.nixpkgs.follows = "nixpkgs";
 
     pyproject-nix.url = "github:pyproject-nix/pyproject.nix";
@@ -39,12 +39,15 @@
         nixpkgs.lib.composeManyExtensions [
           pyproject-build-systems.overlays.wheel
           (workspace.mkPyprojectOverlay { sourcePreference = "wheel"; })
-          # uv lock && uv run pip download … && relink nix --uv-lock uv.lock WHEEL... -o relink
-          (relink.lib.uvOverlay { plans = ./relink; })
+          (relink.lib.uvOverlay {
+            libraries = rocmPackages: with rocmPackages; [ clr hipblas hipfft miopen rocm-smi roctracer ];
+          })
         ]
       );
+      environment = pythonSet.mkVirtualEnv "rocm-env" workspace.deps.default;
     in
     {
-      packages.${system}.default = pythonSet.mkVirtualEnv "rocm-env" workspace.deps.default;
+      packages.${system}.default = environment;
+      devShells.${system}.default = pkgs.mkShell { packages = [ environment ]; };
     };
 }

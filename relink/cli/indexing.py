@@ -67,41 +67,24 @@ def build(
     from relink.indexes.build.building import build as build_site
     from relink.indexes.build.metrics import summary_json, write_metrics
     from relink.indexes.build.recipe import read_recipe
+    from relink.indexes.build.running import Summary
     from relink.report.lines import Line
 
-    read = read_recipe(recipe)
-    with watched(log, quiet=shown.quiet or shown.as_json) as say:
-        summary = build_site(read, output, options, say)
-    ok = summary.ok(read)
-    if metrics is not None:
-        write_metrics(summary, metrics, ok=ok)
+    summary, ok = Summary(), False
+    try:
+        read = read_recipe(recipe)
+        with watched(log, quiet=shown.quiet or shown.as_json) as say:
+            summary = build_site(read, output, options, say)
+        ok = summary.ok(read)
+    finally:  # on every way out: what watches the figures has to see a run that ended early, too
+        if metrics is not None:
+            write_metrics(summary, metrics, ok=ok)
     if shown.as_json:
         print_json(summary_json(summary, ok=ok))
     else:
         show(Line(summary.sentence(), style="" if ok else "yellow"))
     if not ok:
         raise typer.Exit(1)
-
-
-@index.command()
-def serve(
-    site: Site,
-    address: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Which port; 0 is a free one.")
-    ] = 8000,
-) -> None:
-    """Serve a site for trying it; ends by Ctrl-C. For others to use, any web server of static files does.
-
-    Example: relink index serve /srv/wheels --port 8000
-    """
-    from relink.cli.terminal import show
-    from relink.indexes.build.serving import site_server
-
-    with site_server(site, address, port) as server:
-        shown, number = str(server.server_address[0]), server.server_address[1]
-        show(f"http://{f'[{shown}]' if ':' in shown else shown}:{number}/")
-        server.serve_forever()
 
 
 @index.command()
@@ -118,6 +101,13 @@ def check(
     sample: Annotated[
         int, typer.Option(metavar="N", min=0, help="About how many wheels they are asked.")
     ] = 3,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="First write again what is lost beside wheels, and have the next build make damaged wheels and pages again.",
+        ),
+    ] = False,
     shown: Shown,
 ) -> None:
     """Check a site: every page, link and hash, RECORD and plan of each wheel. Exit code 1: something is wrong.
@@ -127,15 +117,17 @@ def check(
     from dataclasses import asdict
 
     from relink.cli.terminal import print_json, show
-    from relink.indexes.build.checking import check_site
+    from relink.indexes.build.checking import check_site, repair_site
     from relink.indexes.build.recipe import read_recipe
     from relink.report.lines import Line
 
     targets = {target.name: target for target in read_recipe(recipe).targets} if recipe else {}
+    repaired = repair_site(site) if repair else ()
     found = check_site(site, sample, targets)
     if shown.as_json:
-        print_json({"ok": not found.problems, **asdict(found)})
+        print_json({"ok": not found.problems, **asdict(found), "repaired": repaired})
     else:
+        show(*(Line(text) for text in repaired))
         show(*(Line(problem, style="red") for problem in found.problems))
         show(
             f"{found.pages} pages, {found.files} files, {found.verified} asked about; {len(found.problems)} problems"
@@ -191,4 +183,22 @@ def prune(
     from relink.indexes.build.recipe import read_recipe
 
     gone = prune_site(read_recipe(recipe), output, keep)
+    show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")
+
+
+@index.command()
+def remove(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The site's index.toml.")],
+    release: Annotated[str, typer.Argument(metavar="NAME[==VERSION]", help="What goes, with all its files.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="SITE", help="The site.")],
+) -> None:
+    """Take releases out of a site at once. What a source still has comes back with the next build, unless the recipe denies it.
+
+    Example: relink index remove index.toml onnxruntime-rocm==1.20.0 -o /srv/wheels
+    """
+    from relink.cli.terminal import show
+    from relink.indexes.build.pruning import remove as remove_releases
+    from relink.indexes.build.recipe import read_recipe, read_release
+
+    gone = remove_releases(read_recipe(recipe), output, read_release(release))
     show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")

@@ -15,14 +15,15 @@ from functools import cache
 
 from relink.loader.seen_files import resolve_inside
 from relink.system.safe_open import read_text
+from relink.system.sandbox import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["FAMILIES", "Distribution", "read_distribution"]
+__all__ = ["FAMILIES", "PREFIXES", "Distribution", "read_distribution"]
 
 FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S", "nixos": None}
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""
 
-_PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
+PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
 """Where their packages put the vendor's libraries."""
 
 _TIMEOUT = 20  # seconds for apt-cache
@@ -48,7 +49,7 @@ class Distribution:
         :param release: of the vendor's libraries, as exact as it is known; where it is, no other release of the package serves.
         :param prefixes: those that the wheel is relinked for: a package would put nothing into another prefix than the system's.
         """
-        if self.family not in _PREFIXES or (prefixes and _PREFIXES[self.family] not in prefixes):
+        if self.family not in PREFIXES or (prefixes and PREFIXES[self.family] not in prefixes):
             return None
         suite = _apt_suite(package, release) if self.family == "debian" and self.is_here and release else ""
         return (
@@ -86,7 +87,7 @@ def _apt_suite(package: str, release: str) -> str | None:
     try:
         run = subprocess.run(
             [program, "policy", package],
-            env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
+            env=child_environment(),
             capture_output=True,
             text=True,
             errors="replace",

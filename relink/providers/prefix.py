@@ -117,7 +117,9 @@ def serving(providers: Sequence[Provider], soname: str, *, runtime: bool) -> lis
         named first serves it, or nothing does. Of store paths any may: each package of Nix is one.
     """
     having = [provider for provider in providers if provider.find(soname)]
-    in_store = {provider.kind for provider in (*providers[:1], *having[:1])} == {NIX_STORE}
+    # A tree without a runtime is named as the prefix behind it (relink.runs.relink_tree).
+    first = [provider for provider in providers if provider.named == providers[0].named][-1:]
+    in_store = {provider.kind for provider in (*first, *having[:1])} == {NIX_STORE}
     if runtime and having and having[0].named != providers[0].named and not in_store:
         return []
     return [provider for provider in having if provider.named == having[0].named]

@@ -39,11 +39,7 @@ from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
-from relink.report.nix.anew import options_text
-from relink.report.nix.from_plan import package_from_plan
-from relink.report.nix.from_table import package_from_table
-from relink.report.nix.model import Package
-from relink.report.nix.subject import Subject
+from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT
@@ -254,30 +250,18 @@ def unmatched(profile: Profile, path: Path) -> list[str]:
 
 
 def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:
-    """Make a package for Nix of a wheel: proved with the libraries that were named, or from the table where none were.
+    """Make a package for Nix of a wheel. Where libraries were named it is proved with them, too.
 
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
     """
-    gpus = wanted_gpus(options.gpus)
     with ExitStack() as stack:
         target = _nix_target(options)
         wheel = open_wheel(path, stack, target, options.limits)
-        subject = Subject(
-            archive=wheel.archive,
-            context=context_of(wheel, target, (), options),
-            tables=wheel.tables,
-            codes=wheel.codes,
-            url=url,
-            major=major,
-            gpus=tuple(str(gpu.target) for gpu in gpus),
-            again=options_text(options),
-        )
-        if not (options.prefixes or options.nix_closures):
-            package = package_from_table(subject, options.stub)
-            findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
-        else:
+        package = package_of(wheel.archive, context_of(wheel, target, (), options), options, url, major)
+        findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
+        if options.prefixes or options.nix_closures:
+            gpus = wanted_gpus(options.gpus)
             planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)
-            package = package_from_plan(subject, planned.plan)
             findings = (*planned.plan.findings, *package.findings)
     return replace(package, findings=select(findings, options.select, options.ignore))
 

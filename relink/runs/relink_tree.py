@@ -13,6 +13,7 @@ from relink.make.editing import edit_members, new_content
 from relink.planning.checks.mentions import mentions
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
+from relink.planning.model.additions import is_plain
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.planning.reading import Wheel, read_members
@@ -35,7 +36,7 @@ from relink.wheel.limits import NO_LIMITS
 
 __all__ = ["relink_tree"]
 
-_OF_WHEELS = ("stub", "forward", "local_version", "requires", "compress", "verify_record", "sysroot")
+_OF_WHEELS = ("local_version", "requires", "compress", "verify_record", "sysroot")
 
 
 def relink_tree(
@@ -52,8 +53,12 @@ def relink_tree(
     archive = TreeArchive(Path(os.path.realpath(directory)), options.limits)
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
     # A tree has no version and no RECORD of all its files, and the profile of the first distribution in it that has one.
-    names = (path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info")))
+    names = [path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info"))]
     known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
+    if len(names) == 1 and is_plain(
+        names[0]
+    ):  # site-packages of one package: its stubs lie where those of its wheel do
+        archive.name = replace(archive.name, distribution=names[0])
     options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
     with Contents(archive.path, archive=archive, spool=spool_of(options)) as contents:
         own = tree_provider(str(archive.path), (*archive.members, *archive.links))
@@ -140,7 +145,8 @@ def _written(
                 name: new_content(wheel.contents, edited, check=False).content
                 for name, edited in edits.items()
             }
-            findings += TreeCopy(archive, staged, contents, link).write()
+            stubs = {stub.path: stub.content() for stub in plan.stubs}
+            findings += TreeCopy(archive, staged, contents, link, stubs).write()
             findings += mentions(staged, new, (str(archive.path), os.path.abspath(plan.wheel.path)))
             output = OutputFacts(str(new), TreeArchive(staged, NO_LIMITS).sha256())
         with clock.stage("publish"):

@@ -151,12 +151,14 @@ class TreeCopy:
 
     :ivar target: an empty directory; `new`: what some files are to contain.
     :ivar link: a file that stays as it is becomes one more name of the original's, unless that has rights of others.
+    :ivar added: files that the tree has not, and their contents.
     """
 
     archive: TreeArchive
     target: Path
     new: Mapping[str, Content]
     link: bool = False
+    added: Mapping[str, bytes] = field(default_factory=dict)
     _known: dict[str, RecordEntry] = field(default_factory=dict)  # of the new files
     _made: dict[tuple[object, ...], Path] = field(default_factory=dict)  # a file of several names → the first
     _others: list[str] = field(default_factory=list)  # that another user owns
@@ -169,8 +171,14 @@ class TreeCopy:
         """
         entries = self.archive.entries
         records = {name for name in entries if name.endswith(".dist-info/RECORD")}
+        self._known |= {
+            name: hashed(name, hashlib.sha256(content).digest(), len(content))
+            for name, content in self.added.items()
+        }
         for name in sorted(entries, key=lambda name: name in records):  # these list the new files
             yield from self._write(name, self._record(name) if name in records else self.new.get(name))
+        for name, content in self.added.items():
+            self._add(name, content)
         for name in reversed(entries):  # a directory's time is set after all was made in it
             if stat.S_ISDIR(entries[name].st_mode):
                 _finish(self.target / name, entries[name])
@@ -226,12 +234,31 @@ class TreeCopy:
             path.unlink()
             os.link(first, path)
 
+    def _add(self, name: str, content: bytes) -> None:
+        """Write a file that the tree has not: no link of the tree leads it elsewhere."""
+        above = [name[:end] for end, char in enumerate(name) if char == "/"]
+        if name in self.archive.entries or any(
+            path in self.archive.entries and not stat.S_ISDIR(self.archive.entries[path].st_mode)
+            for path in above
+        ):
+            raise UsageError(
+                f"{self.archive.path / name}: relink writes a stub there; move what is there away"
+            )
+        path = self.target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+        path.chmod(0o755)
+
     def _record(self, name: str) -> Content | None:
         """Return a RECORD with the hashes of the new files; None where it lists none of them."""
         status = self.archive.entries[name]
         if not self._known or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_RECORD:
             return None
         site, data = posixpath.dirname(posixpath.dirname(name)) or ".", b"".join(self.archive.chunks(name))
+        if sum(entry.endswith(".dist-info/RECORD") for entry in self.archive.entries) == 1:
+            # The tree is the site-packages of one package, whose stubs these are.
+            data += "".join(f"{posixpath.relpath(path, site)},,\n" for path in self.added).encode()
         new = with_new_hashes(data, {posixpath.relpath(path, site): row for path, row in self._known.items()})
         return None if new == data else new
 

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_directory(name: str) -> Path:
-    """Return a directory of shipped files: ``profiles``, ``nix`` or ``examples/demo``, by its path in a source tree.
+    """Return a directory of shipped files: ``profiles`` or ``examples/demo``, by its path in a source tree.
 
     hatchling puts each into the package under its last name with an underscore before it (pyproject.toml).
     """

@@ -21,8 +21,9 @@ ROWS = 840  # by 12 columns: more than 10,000 cells
 @pytest.fixture(scope="session")
 def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts = record(
-        "warning", {"gfx1031": (True, "full"), "gfx1100": (True, "slow"), "gfx942": (False, "none")}, "RLK401"
+        "warning", {"gfx1031": "full", "gfx1100": "slow", "gfx942": "none", "gfx1030": "jit"}, "RLK401"
     )
+    facts["file"] = {"filename": "demo-1.0+rocm7.2.4.1-x.whl", "sha256": "ab", "beside": [".intoto.json"]}
     refused = record("error", None, "RLK101")
     cells = [
         Cell(
@@ -75,16 +76,52 @@ def test_search_and_details(opened: Open, matrix_file: Path) -> None:
         page.fill("#search", "package-1 1.1")
         page.locator("td button").first.click()
         text = page.locator("dialog").inner_text()
-        for part in (
-            ("RLK401", "pip install --index-url", "fingerprint", "new → written")
-            if "Install" in text
-            else ("RLK401",)
-        ):
+        for part in ("RLK401", "fingerprint", "new → written", "rocm7.2.4 in /opt/rocm"):
             assert part in text
+        index = f"{matrix_file.parent.as_uri()}/full7/simple/"
+        assert f"pip install --extra-index-url '{index}' 'package-1==1.0+rocm7.2.4.1'" in text
+        assert (
+            page.locator("dialog a").get_attribute("href")
+            == "files/ab/ab/demo-1.0+rocm7.2.4.1-x.whl.intoto.json"
+        )
         page.keyboard.press("Escape")
-        page.select_option("#only", "r")
+        page.select_option("#only", "4")
         page.fill("#search", "nothing of this name")
         assert page.locator("#found").inner_text().startswith("0 of")
+
+
+def test_what_is_seen_of_a_cell(opened: Open, matrix_file: Path) -> None:
+    """What is not published looks different from what lacks the card, and the release of the libraries is in the heads."""
+    with opened(matrix_file) as page:
+        assert page.locator("thead th[scope=colgroup]").all_inner_texts() == [
+            f"{name}: rocm7.2.4" for name in TARGETS
+        ]
+        page.fill("#search", "package-1 1.1")
+        cells = page.locator("tbody tr").first.locator("button")
+        assert cells.all_inner_texts()[:4] == ["works", "in part", "lacks card", "compiles"]
+        page.fill("#search", "package-0 1.0")
+        assert page.locator("tbody tr").first.locator("button").first.inner_text() == "not published"
+        colours = {
+            page.locator(f"td button.{name}").first.evaluate("cell => getComputedStyle(cell).backgroundColor")
+            for name in ("refused",)
+        }
+        page.fill("#search", "")
+        colours |= {
+            page.locator(f"td button.{name}").first.evaluate("cell => getComputedStyle(cell).backgroundColor")
+            for name in ("lacks", "works", "part")
+        }
+        assert len(colours) == 4
+
+
+def test_a_card_by_its_product_name(opened: Open, matrix_file: Path) -> None:
+    with opened(matrix_file) as page:
+        page.fill("#search", "7900 xtx")
+        assert page.locator("thead tr:nth-child(2) th").all_inner_texts() == ["gfx1100"] * len(TARGETS)
+        page.fill("#search", "RX 9070 XT")
+        assert (
+            page.locator("#found").inner_text()
+            == "RX 9070 XT is gfx1201, and this index does not report on that."
+        )
 
 
 def test_on_a_phone(opened: Open, matrix_file: Path) -> None:

@@ -38,6 +38,7 @@ WHEELS = 4
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
     return tmp_path
 
 
@@ -93,7 +94,7 @@ def built(
     summary = build(recipe, site, BuildOptions(scheduler=scheduler), say)
     assert (summary.failed, summary.tasks) == (0, (WHEELS + 1) * 2)
     found = check_site(site, 0, {})
-    assert (found.problems, found.files) == ((), WHEELS * 2)
+    assert (found.problems, found.files) == ((), WHEELS)  # both targets have the same
     return results
 
 

@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import installer
 import pytest
 
 from relink.elf.patchelf import find_patchelf
@@ -22,9 +24,8 @@ from tests.support.cc import compiler, shared
 from tests.support.wheels import make_wheel
 from tests.support.works import PYTHON_TAG, TAG
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-STANDIN = HERE / "standin"
+ROOT = Path(__file__).parents[2]
+SET = Path(__file__).parent / "set"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 C_CXX = "int cxx(void){return 1;}"
@@ -71,16 +72,22 @@ class Nix:
         return json.loads(self.eval(expression).stdout)
 
     def with_tools(self, **more: Any) -> Nix:
-        """The same store with other packages in the stand-in."""
+        """The same store with other packages in the set."""
         return replace(self, tools=self.tools | more)
 
-    def packages(self, **more: str) -> str:
-        """The stand-in as an expression; `more` are arguments, as Nix expressions."""
+    def packages(self, more: str = "_: { }") -> str:
+        """The set of Python packages as an expression; `more` are packages, a function of the scope."""
         text = json.dumps(self.tools)
         tools = self.root / f"tools-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
         tools.write_text(text)
-        given = "".join(f"{name} = {value}; " for name, value in more.items())
-        return f"(import {STANDIN} {{ tools = builtins.fromJSON (builtins.readFile {tools}); {given}}})"
+        given = f"tools = builtins.fromJSON (builtins.readFile {tools}); packages = {more};"
+        return f"(import {SET} {{ set = {self.root}/set; {given} }})"
+
+    def log(self, expression: str, *options: str, fails: bool = False) -> str:
+        """What a build says, which has to fail or not."""
+        run = self.run("nix-build", "--no-out-link", *options, "--expr", expression, check=not fails)
+        assert (run.returncode != 0) == fails, run.stderr
+        return run.stderr
 
     def build(self, expression: str, *options: str) -> Path:
         found = self.run("nix-build", "--no-out-link", *options, "--expr", expression).stdout.split()
@@ -90,8 +97,35 @@ class Nix:
         return set(self.run("nix-store", "-q", "--references", path).stdout.split()) - {str(path)}
 
 
-def standin_tools(directory: Path, **more: Any) -> dict[str, Any]:
-    """What the stand-in is made of; `directory` is for the library that stands for libstdc++."""
+def sources(*names: str) -> Path:
+    """RELINK_NIX_SOURCES, the directory with checkouts that are no part of this repository, or a skip that says what is lacking.
+
+    `corepkgs` and `nix-lib` of ekala-project: the set and its lib; `nixpkgs.lib` of nix-community; `uv2nix` and `pyproject.nix`.
+    """
+    given = os.environ.get("RELINK_NIX_SOURCES")
+    if not given:
+        pytest.skip("RELINK_NIX_SOURCES is not set: no nixpkgs-derived set here")
+    if lacking := [name for name in names if not (Path(given) / name).is_dir()]:
+        pytest.skip(f"RELINK_NIX_SOURCES has no {', '.join(lacking)}")
+    return Path(given)
+
+
+def python_home(version: str) -> str:
+    """An installation of Python that can be copied into the store (pyenv's, python-build-standalone's)."""
+    found = os.environ.get(f"RELINK_PYTHON_{version.replace('.', '_')}") or shutil.which(f"python{version}")
+    found = sys.executable if version == PYTHON else found
+    if found is None:
+        pytest.skip(f"RELINK_PYTHON_{version.replace('.', '_')} names no interpreter")
+    ask = [found, "-c", "import sys; print(sys.base_prefix)"]
+    run = subprocess.run(ask, capture_output=True, text=True, check=False)
+    home = run.stdout.strip()
+    if not Path(home, "lib", f"libpython{version}.so").exists():
+        pytest.skip(f"{found}: its installation has no shared libpython, so it cannot be copied")
+    return home
+
+
+def tools_of(directory: Path) -> dict[str, Any]:
+    """What the set is made of; `directory` is for the libraries that stand for those of the compiler."""
     unwind = shared(directory / "libgcc_s.so.1", C_GCC)
     cxx = shared(directory / "libstdc++.so.6", C_CXX)
     target = find_target()
@@ -99,28 +133,34 @@ def standin_tools(directory: Path, **more: Any) -> dict[str, Any]:
         Path(target.interpreter),
         *(Path(target.libc_directory, name) for name in ("libc.so.6", "libm.so.6")),
     ]
+    patchelf = find_patchelf()
     return {
         "cc": " ".join(compiler()),
-        "patchelf": find_patchelf().path,
+        "patchelf": patchelf.path,
+        "patchelfVersion": str(patchelf.version),
         "python": PYTHON,
-        "index": "/nowhere",
+        "home": python_home(PYTHON),
+        "installer": str(Path(installer.__file__).parent),
+        "relink": f"{sys.executable} -P -m relink",
         "libc": {path.name: str(path) for path in libc},
         "gcc": {path.name: str(path) for path in (cxx, unwind)},
         "rocm": ROCM,
+        "rocmVersion": "7.2.4",
         "copied": {},
         "extra": {},
-        **more,
+        "without": [],
+        "link": "",
     }
 
 
-def need_nix() -> None:
-    for program in ("nix-build", "nix-store", "nix-instantiate", "unzip"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed (apt-get install nix-bin unzip)")
-
-
 def make_store(root: Path) -> Nix:
-    need_nix()
+    for program in ("nix-build", "nix-store", "nix-instantiate"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed (apt-get install nix-bin)")
+    given = sources("corepkgs", "nix-lib")
+    # A copy of the set that takes its lib from beside it, instead of fetching it.
+    shutil.copytree(given / "corepkgs", root / "set", symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    (root / "set" / "pins.nix").write_text(f"{{ lib = {given / 'nix-lib'}; }}\n")
     configuration = root / "conf"
     configuration.mkdir(parents=True)
     (configuration / "nix.conf").write_text(
@@ -134,7 +174,13 @@ def make_store(root: Path) -> Nix:
     }
     environment = {name: str(root / place) for name, place in places.items()}
     environment |= {"NIX_CONF_DIR": str(configuration), "HOME": str(root), "NIX_REMOTE": "", "NIX_PATH": ""}
-    return Nix(root, environment, standin_tools(root))
+    return Nix(root, environment, tools_of(root))
+
+
+def remove_store(root: Path) -> None:
+    for directory, _, _ in os.walk(root):
+        os.chmod(directory, 0o700)
+    shutil.rmtree(root)
 
 
 @pytest.fixture(scope="session")
@@ -142,8 +188,7 @@ def nix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nix]:
     root = Path(os.path.realpath(tmp_path_factory.mktemp("nix")))
     made = make_store(root)
     yield made
-    for directory, _, _ in os.walk(root):
-        os.chmod(directory, 0o700)
+    remove_store(root)
 
 
 @pytest.fixture
@@ -174,6 +219,40 @@ def vendor_wheel(vendor_files: Mapping[str, Path], tmp_path: Path) -> Path:
     return make_wheel(
         tmp_path / "wheel", {"demo/__init__.py": b"", **vendor_files}, tag=TAG, requires=("numpy",)
     )
+
+
+@pytest.fixture
+def lost_wheel(tmp_path: Path) -> Path:
+    """It needs a library that nobody has."""
+    lost = shared(tmp_path / "librccl.so.1", "int ncclInit(void){return 1;}")
+    library = shared(
+        tmp_path / "s.so", "extern int ncclInit(void); int s(void){return ncclInit();}", needed=[lost]
+    )
+    return make_wheel(tmp_path / "wheel", {"demo/__init__.py": b"", "demo/s.so": library}, tag=TAG)
+
+
+@contextmanager
+def confined(*more: str) -> Iterator[list[str]]:
+    """The options that have Nix confine its builds, with the machine's programs and `more` inside; a skip where it cannot."""
+    places = {
+        "/usr",
+        "/bin",
+        "/lib",
+        "/lib64",
+        "/etc/alternatives",
+        sys.base_prefix,
+        sys.prefix,
+        str(ROOT),
+        *more,
+    }
+    paths = " ".join(sorted(place for place in places if os.path.exists(place)))
+    settings = {"sandbox": "true", "sandbox-fallback": "false", "sandbox-paths": paths}
+    try:
+        yield [word for name, value in settings.items() for word in ("--option", name, value)]
+    except AssertionError as error:
+        if "sandbox" in str(error) or "namespace" in str(error):
+            pytest.skip(f"Nix cannot confine a build here: {str(error)[-200:]}")
+        raise
 
 
 __all__ = ["PYTHON_TAG", "Nix"]

@@ -13,13 +13,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from relink import __version__
-from tests.nix.conftest import ROOT, Nix
-from tests.nix.test_derived_set import derived, real
-from tests.nix.test_real_builds import python_home
+from tests.nix.conftest import ROOT, Nix, python_home
 from tests.real.conftest import CACHE
 
 pytestmark = [pytest.mark.real, pytest.mark.slow(reason="isal is compiled")]
-__all__ = ["derived"]
 
 WHEELS = [
     *("build", "flit-core<4", "hatchling", "pyelftools", "rich", "setuptools", "setuptools-scm>=8,<10"),
@@ -92,9 +89,9 @@ def scope(directory: Path) -> str:
     )
 
 
-def test_it_is_built_with_newer_releases(in_store: Nix, derived: Path, tmp_path: Path) -> None:
+def test_it_is_built_with_newer_releases(nix: Nix, tmp_path: Path) -> None:
     """Runtime dependencies are checked by the set's hook, and the command runs with the packages of the store."""
-    home = python_home()
+    home = python_home("3.12")
     if not Path("/usr/include/isa-l.h").exists():
         pytest.skip("isa-l's header is not here (apt-get install libisal-dev)")
     directory = fetch_packages()
@@ -106,9 +103,8 @@ def test_it_is_built_with_newer_releases(in_store: Nix, derived: Path, tmp_path:
         if not name.startswith("tests/") and (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
-    nix = in_store.with_tools(python="3.12")
-    expression = real(nix, derived, home, packages=scope(directory))
-    package = f"(let scope = {expression}.built; in scope.callPackage {source}/nix/relink.nix {{ }})"
+    nix = nix.with_tools(python="3.12", home=home)
+    package = f"({nix.packages(scope(directory))}.callPackage {source}/nix/relink.nix {{ }})"
     run = nix.run("nix-build", "--no-out-link", "--expr", package)
     built = Path(run.stdout.split()[-1])
     assert f"Checking runtime dependencies for rocm_relink-{__version__}-py3-none-any.whl" in run.stderr

@@ -27,7 +27,7 @@ from relink.runs.questions import inspect
 from relink.system.errors import ProviderError
 from relink.vendors.rocm.installation import release_of
 from tests.nix.conftest import Nix
-from tests.nix.test_build import stores
+from tests.nix.test_hook import stores
 from tests.support.cc import shared
 
 CHOSEN = [
@@ -110,7 +110,7 @@ def test_a_system_of_nixos_is_seen_through(in_store: Nix) -> None:
 
 
 def test_libstdcxx_of_the_store_is_found_through_what_was_built_with_it(in_store: Nix) -> None:
-    names = ("rocmPackages.clr", "rocmPackages.rocm-smi", "gcc", "stdenv.cc.cc.libgcc")
+    names = ("rocmPackages.clr", "rocmPackages.rocm-smi", "machine.compiler.lib", "machine.compiler.libgcc")
     clr, smi, gcc, libgcc = stores(in_store, *names)
     target = find_target()
     places = open_place(clr, target), open_place(smi, target)
@@ -138,7 +138,7 @@ def test_a_library_that_wants_a_newer_c_library(in_store: Nix, vendor_wheel: Pat
             f"''mkdir -p $out/lib; cp {new} $out/lib/libamdhip64.so.7; :''"
         )
     )
-    smi, gcc = stores(in_store, "rocmPackages.rocm-smi", "gcc")
+    smi, gcc = stores(in_store, "rocmPackages.rocm-smi", "machine.compiler.lib")
     prefixes = [word for path in (clr, smi, gcc) for word in ("--prefix", path)]
     for command in ("run", "nix"):
         out = tmp_path / command
@@ -161,7 +161,7 @@ def test_a_link_keeps_the_name_that_is_asked_for(in_store: Nix) -> None:
 
 
 def test_a_closure_without_its_c_library(in_store: Nix, tmp_path: Path) -> None:
-    (libc,) = stores(in_store, "stdenv.cc.libc")
+    (libc,) = stores(in_store, "machine.libc")
     built = in_store.build(
         f'let pkgs = {in_store.packages()}; in pkgs.runCommand "all" {{ }} '
         "''mkdir $out; echo ${pkgs.rocmPackages.rocblas} ${pkgs.stdenv.cc.libc} > $out/uses; :''"
@@ -183,7 +183,7 @@ def test_a_closure_without_its_c_library(in_store: Nix, tmp_path: Path) -> None:
 
 
 def test_a_relinked_wheel_names_its_store_paths(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
-    clr, smi, gcc = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "gcc")
+    clr, smi, gcc = stores(in_store, "rocmPackages.clr", "rocmPackages.rocm-smi", "machine.compiler.lib")
     wheel, output = relinked(
         vendor_wheel, tmp_path / "out", *CHOSEN, "--prefix", str(join(in_store)), "--select", "RLK7*"
     )
@@ -204,7 +204,7 @@ def test_a_relinked_wheel_names_its_store_paths(in_store: Nix, vendor_wheel: Pat
     for path, kept in ((wheel, {clr, smi, gcc}), (stripped, set())):
         built = in_store.build(
             f'let pkgs = {in_store.packages()}; in pkgs.runCommand "kept" {{ inputs = with pkgs.rocmPackages; '
-            f"[ clr rocm-smi rocblas pkgs.gcc ]; wheel = \"{path}\"; }} ''cp $wheel $out; :''"
+            f"[ clr rocm-smi rocblas pkgs.machine.compiler.lib ]; wheel = \"{path}\"; }} ''cp $wheel $out; :''"
         )
         assert in_store.references(built) == kept
 
@@ -220,7 +220,7 @@ def test_a_prefix_that_is_no_store_path_adds_no_member(
     ordinary.mkdir(parents=True)
     for path in (join(in_store) / "lib").iterdir():
         (ordinary / path.name).write_bytes(path.read_bytes())
-    hsa, gcc = stores(in_store, "rocmPackages.rocm-runtime", "gcc")
+    hsa, gcc = stores(in_store, "rocmPackages.rocm-runtime", "machine.compiler.lib")
     for library in (Path(hsa, "lib", "libhsa-runtime64.so.1"), Path(gcc, "lib", "libstdc++.so.6")):
         (ordinary / library.name).write_bytes(library.read_bytes())
     output_wheel, output = relinked(
@@ -245,7 +245,9 @@ def call_installed(directory: Path) -> subprocess.CompletedProcess[str]:
 
 def test_roots_keep_what_a_wheel_names(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:
     clr, smi, hsa, blas, gcc = stores(
-        in_store, *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime", "rocblas")), "gcc"
+        in_store,
+        *(f"rocmPackages.{name}" for name in ("clr", "rocm-smi", "rocm-runtime", "rocblas")),
+        "machine.compiler.lib",
     )
     roots = tmp_path / "venv" / ".relink" / "gcroots"
     options = [*CHOSEN, "--prefix", clr, "--prefix", smi, "--gc-root", str(roots), "--select", "RLK7*"]

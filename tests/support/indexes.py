@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ import pytest
 
 from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.building import build
-from relink.indexes.build.engine import Job, Judgement
+from relink.indexes.build.engine import Job
 from relink.indexes.build.recipe import Recipe, read_recipe
 from relink.indexes.build.running import Event, Summary
 from tests.support.works import Works
@@ -36,24 +36,22 @@ class InlineEngine:
     def room(self, job: Job, running: Collection[Job]) -> bool:
         return not running and job.memory > 0
 
-    def submit(self, job: Job) -> Future[Any]:
-        self.ran.append(job.task)
-        future: Future[Any] = Future()
-        try:
-            future.set_result(job.function(job.task))
-        except Exception as error:  # noqa: BLE001 (as an executor does)
-            future.set_exception(error)
-        return future
+    def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
+        for job in jobs:
+            self.ran.append(job.task)
+            future: Future[Any] = Future()
+            try:
+                future.set_result(job.function(job.task))
+            except Exception as error:  # noqa: BLE001 (as an executor does)
+                future.set_exception(error)
+            yield future
 
-    def judge(self, error: BaseException) -> Judgement:
-        del error
-        return "result"
+    def returned(self, job: Job, future: Any, error: BaseException) -> BaseException:
+        del job, future
+        return error
 
-    def tend(self) -> None:
-        """Nothing runs beside this process."""
-
-    def restore(self) -> None:
-        raise AssertionError("nothing is lost here")
+    def look(self) -> None:
+        raise AssertionError("every job has ended")
 
 
 def recipe_of(

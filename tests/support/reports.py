@@ -135,6 +135,7 @@ def isa_block(text: Callable[[str], str] = str) -> dict[str, object]:
                 "products": [text("RX 6700")],
                 "local": True,
                 "covered": False,
+                "state": "none",
                 "levels": {},
                 "remedies": [{"kind": "rebuild", "text": text("rebuild it"), "workaround": False}],
             }

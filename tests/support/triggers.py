@@ -121,12 +121,9 @@ TRIGGERS: dict[str, str] = {
     "RLK701": "tests/nix/test_store.py::test_a_prefix_that_is_no_store_path_adds_no_member",
     "RLK702": "tests/nix/test_store.py::test_roots_keep_what_a_wheel_names",
     "RLK703": "tests/nix/test_store.py::test_roots_that_cannot_be_made_are_an_error_of_their_own",
-    "RLK710": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
     "RLK711": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
     "RLK712": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
     "RLK713": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
-    "RLK714": "tests/nix/test_build.py::test_made_from_the_table",
-    "RLK715": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
 }
 """Code → a test that triggers it. tests/conftest.py holds the test to it, tests/unit/test_rules.py that every code is here."""
 

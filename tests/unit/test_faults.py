@@ -6,6 +6,7 @@ Never a partial or wrong wheel under the final name, nothing left behind, exit c
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import resource
@@ -24,6 +25,7 @@ from relink.report.model import Report
 from relink.system.errors import PatchelfError
 from tests.support.forking import run as forked
 from tests.support.forking import start
+from tests.support.indexes import recipe_of
 from tests.support.works import OUTPUT, Works
 
 BETWEEN = pytest.mark.slow(reason="between two sizes of which the smaller and the larger are tried always")
@@ -122,6 +124,26 @@ def test_a_disk_that_is_just_large_enough(works: Works, vendor: Path, right: byt
     assert run(works, vendor, disk).returncode == 0
     assert os.listdir(disk) == [OUTPUT]
     assert (disk / OUTPUT).read_bytes() == right
+
+
+@pytest.mark.slow(reason="three runs with processes")
+@pytest.mark.parametrize("disk", ["size=300k"], indirect=True)
+def test_an_index_on_a_full_disk(
+    works: Works, vendor: Path, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had no room has failed, and is written by the next run that has room; never refused."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "wheels").mkdir()
+    shutil.copy(vendor, tmp_path / "wheels")
+    recipe_of(tmp_path, works)
+    build = ("index", "build", tmp_path / "index.toml", "-o", disk / "site", "--jobs", "1", "--json")
+    full = forked(*map(str, build))
+    summary = json.loads(full.stdout)
+    assert (full.returncode, summary["failed"], summary["refused"]) == (1, 1, 0), full.stderr
+    assert "No space left on device" in full.stderr
+    subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+    again = forked(*map(str, build))
+    assert (again.returncode, json.loads(again.stdout)["written"]) == (0, 1)
 
 
 @pytest.mark.parametrize("disk", ["size=2m"], indirect=True)

@@ -16,7 +16,7 @@ ELSEWHERE = {
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
     "cli/bar": "unit/cli/test_relinking",
-    "cli/packaging": "nix/test_emit",
+    "cli/packaging": "nix/test_real",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",
@@ -66,6 +66,7 @@ ACROSS = {
     "hostile/test_resources": "files made to take all time or memory, through the command line",
     "hostile/test_streams": "hostile deflate streams through a run",
     "hostile/test_wheels": "hostile archives through the command line",
+    "indexes/install/test_printed_commands": "the commands that a message prints, pasted and run",
     "loader/test_elf_builder": "what the tests build ELF files with, against the real loader",
     "make/test_sbom": "the bill of materials of an output",
     "providers/profiles/test_assumed": "what a profile changes in planning and reports",

@@ -19,7 +19,7 @@ from tests.support.built import ROOT, Built, build, own_python_first, skip_witho
 from tests.support.works import Works
 
 pytestmark = pytest.mark.network  # pip and build fetch the build backend and what relink depends on
-DATA = {"profiles": "relink/_profiles", "nix": "relink/_nix", "examples/demo": "relink/_demo"}
+DATA = {"profiles": "relink/_profiles", "examples/demo": "relink/_demo"}
 
 
 def _shipped(directory: str) -> set[str]:
@@ -207,4 +207,4 @@ def test_the_installed_wheel_relinks(installed: Path, works: Works, tmp_path: Pa
     _relink(installed, tmp_path, "report", "report.json", "-o", "page.html")
     assert "<html" in (tmp_path / "page.html").read_text()
     _relink(installed, tmp_path, "nix", str(wheel), "-o", "package")
-    assert (tmp_path / "package/relink/relink-wheel.nix").is_file()
+    assert (tmp_path / "package/package.nix").is_file()

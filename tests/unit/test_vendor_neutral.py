@@ -42,6 +42,10 @@ EXCEPTIONS |= {
         "Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster].",
     ): PRODUCT,
     ("relink/indexes/build/web.py", "rocm-relink/"): PRODUCT,
+    (
+        "relink/indexes/build/web.py",
+        "an index is read by pycurl: pip install 'rocm-relink[index]'",
+    ): PRODUCT,
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink#relink/1"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink@"): PRODUCT,
@@ -70,16 +74,10 @@ OF_ONE_VENDOR = {
     "report/doctor_text.py": "the machine's GPUs",
     "report/html/gpu_code.py": "GPU code",
     "report/isa_text.py": "GPU code",
-    "report/nix/attributes.py": "nixpkgs' rocmPackages",
-    "report/nix/compatibility.py": "nixpkgs' HIP",
-    "report/nix/from_plan.py": "nixpkgs' rocmPackages",
-    "report/nix/from_table.py": "nixpkgs' rocmPackages",
-    "report/nix/model.py": "nixpkgs' rocmPackages",
-    "report/nix/subject.py": "nixpkgs' rocmPackages",
-    "report/nix/uv_lock.py": "wheels for ROCm of a lock file",
+    "report/nix/emit.py": "nixpkgs' rocmPackages",
+    "report/nix/package.py": "nixpkgs' rocmPackages",
     "indexes/build/matrix_page.py": "the matrix of ROCm releases and cards",
     "indexes/build/starting_recipe.py": "an example of a wheel and a card",
-    "indexes/install/locked.py": "wheels for ROCm of a lock file",
 }
 """Modules of these packages that are about AMD's GPUs or packages. The list only becomes shorter."""
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from relink.indexes.build.build_options import BudgetLimits
-from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.tasks import PlannedTask
+from relink.indexes.build.tasks import Todo
 from relink.indexes.install.cache import cached_sha256s
 from relink.system.errors import UsageError
 
@@ -35,22 +32,16 @@ class BuildBudget:
 def budget_of(
     wheels: int,
     planned: int,
-    todo: Sequence[tuple[ListedWheel, Sequence[PlannedTask]]],
-    facts: Mapping[str, Mapping[str, Any]],
+    todo: Todo,
 ) -> BuildBudget:
     """Return what a run is about to do.
 
     :param planned: tasks there are in all.
-    :param todo: the wheels of which something is to be done, with their tasks.
-    :param facts: what is known of wheels, by SHA-256.
     """
-    pending = sum(len(tasks) for _, tasks in todo)
+    pending = sum(map(len, todo.values()))
     cached = cached_sha256s()
-    fetches = [wheel for wheel, _ in todo if not wheel.url.startswith("file:") and wheel.sha256 not in cached]
-    disk = 0
-    for wheel, tasks in todo:
-        size = facts.get(wheel.sha256 or "", {}).get("size") or wheel.size or 0
-        disk += size * len(tasks)
+    fetches = [wheel for wheel in todo if not wheel.url.startswith("file:") and wheel.sha256 not in cached]
+    disk = sum((wheel.size or 0) * len(targets) for wheel, targets in todo.items())
     return BuildBudget(
         wheels,
         planned,

@@ -52,7 +52,6 @@ class BuildOptions:
     :ivar memory: bytes that all of them may take; None: most of what is free.
     :ivar scheduler: the address of a Dask scheduler; None for processes of this machine.
     :ivar since: keep results that this release of relink or a later one has made; None: this release alone.
-    :ivar retry: try again what ended each worker in an earlier run.
     """
 
     workers: int | None = Option(
@@ -88,6 +87,3 @@ class BuildOptions:
         "Keep what this release of relink, or a later one, has made. Default: this one alone.",
         metavar="VERSION",
     ).field(None)
-    retry: bool = Option(
-        _COMMAND, None, "Try again what ended each worker in an earlier run, of memory for example."
-    ).field(False)

@@ -7,33 +7,28 @@ that was killed goes on where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from relink.indexes.build.budget import budget_of, check_budget
 from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.cluster import ClusterEngine
 from relink.indexes.build.digests import Digests
-from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
+from relink.indexes.build.engine import Engine, LocalEngine, drive
 from relink.indexes.build.fingerprint import TargetState, state_of
 from relink.indexes.build.pip_settings import PipSettings, pip_settings
 from relink.indexes.build.publishing import check_place
 from relink.indexes.build.recipe import Recipe
 from relink.indexes.build.running import Event, Run, Summary
-from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.site import publish_site
 from relink.indexes.build.sources import Listing, find_wheels
-from relink.indexes.build.store import Store, StoredResult
-from relink.indexes.build.tasks import PlannedTask, planned_tasks, valid_results
+from relink.indexes.build.store import Store
+from relink.indexes.build.tasks import number_tasks, planned_tasks, valid_results
 from relink.indexes.build.web import Web
-from relink.indexes.build.work import FetchTask
 
 __all__ = ["build"]
-
-Todo = Sequence[tuple[ListedWheel, Sequence[PlannedTask]]]
 
 
 def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Event], None]) -> Summary:
@@ -50,25 +45,36 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
         states = {target.name: state_of(target, digests) for target in recipe.targets}
         asks_pip = any(source.kind != "directory" for source in recipe.sources)
         settings = pip_settings() if asks_pip else PipSettings()
+        addresses = (source.place for source in recipe.sources if source.kind == "index")
+        settings = replace(settings, addresses=(*settings.indexes, *addresses))
         machines = [state.machine for state in states.values()]
-        listing = find_wheels(recipe, Web(settings), digests, settings.indexes, machines)
+        listing = find_wheels(recipe, Web(settings), digests, settings, machines)
         digests.save()
         for kind, texts in (("note", listing.notes), ("source", listing.failures)):
             for text in texts:
                 say(Event(kind, {"text": text}))
-        standing = valid_results(store, recipe, states, digests, options.since, retry=options.retry)
+        standing = valid_results(store, recipe, states, digests, options.since)
         digests.save()
-        summary = Summary(source_failures=len(listing.failures))
-        run = Run(recipe, store, states, settings, summary, dict(standing.results), store.wheels(), say)
+        for target in recipe.targets:
+            store.begin(target.name, states[target.name].product)
+        run = Run(recipe, store, states, settings, dict(standing.results), say)
+        summary = run.summary
+        summary.source_failures = len(listing.failures)
         listing = _with_hashes(listing, store)
+        _note_sources(listing, store)
         planned = list(planned_tasks(listing.wheels, recipe, states))
-        todo = _pending(planned, run.results)
-        budget = budget_of(len(listing.wheels), len(planned), todo, run.facts)
+        numbered = number_tasks(store, planned, run.results)
+        todo = numbered.todo
+        budget = budget_of(len(listing.wheels), len(planned), todo)
         say(Event("budget", asdict(budget)))
         check_budget(budget, options.limits)
+        store.allocate(numbered.releases)
+        store.forget(numbered.again)
+        for key in numbered.again:
+            run.results.pop(key, None)
         if todo:
             with _engine(recipe, store, states, options, say) as engine:
-                _work(run, engine, todo)
+                drive(engine, (run.job(wheel, targets) for wheel, targets in todo.items()), run.on_done)
         red = _refused(run, listing)
         if recipe.refused == "fail" and red:
             summary.red = red
@@ -78,10 +84,8 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
                 )
             )
         else:
-            published = publish_site(store, site, recipe, states, listing, run.results, run.failures)
+            published = publish_site(store, site, recipe, states, run.results, run.failures)
             summary.published, summary.red = published.changed, published.red
-            for text in published.notes:
-                say(Event("note", {"text": text}))
             store.forget([key for key in standing.stale if key not in run.results])
         summary.wheels, summary.tasks, summary.done_before = budget.wheels, budget.tasks, budget.done
         summary.seconds = round(time.monotonic() - start, 3)
@@ -98,13 +102,11 @@ def _with_hashes(listing: Listing, store: Store) -> Listing:
     return replace(listing, wheels=tuple(wheels))
 
 
-def _pending(planned: Iterable[PlannedTask], results: Mapping[tuple[str, str], StoredResult]) -> Todo:
-    """The wheels of which something is to be done, with their tasks."""
-    found: dict[ListedWheel, list[PlannedTask]] = {}
-    for task in planned:
-        if task.wheel.sha256 is None or (task.wheel.sha256, task.target.name) not in results:
-            found.setdefault(task.wheel, []).append(task)
-    return list(found.items())
+def _note_sources(listing: Listing, store: Store) -> None:
+    """Note what the sources say of wheels now, so that it holds where they cannot be reached, too."""
+    known = store.wheels()
+    said = ((wheel.sha256, wheel.yanked, wheel.uploaded) for wheel in listing.wheels if wheel.sha256)
+    store.keep_wheels(row for row in said if known.get(row[0]) != row[1:])
 
 
 def _engine(
@@ -124,24 +126,6 @@ def _engine(
         str(store.files.absolute()),
         lambda text: say(Event("note", {"text": text})),
     )
-
-
-def _work(run: Run, engine: Engine, todo: Todo) -> None:
-    tasks = dict(todo)
-    jobs: list[Job] = []
-    for wheel, own in todo:
-        if wheel.sha256 is not None and wheel.sha256 in run.facts:
-            jobs += [run.relink_job(wheel, wheel.sha256, task) for task in own]
-        else:
-            jobs.append(run.fetch_job(wheel))
-
-    def on_done(job: Job, result: Any) -> Iterable[Job]:
-        if isinstance(job.task, FetchTask):
-            return list(run.on_fetched(job.task.wheel, result, tasks[job.task.wheel]))
-        run.on_relinked(job.task, result)
-        return ()
-
-    drive(engine, jobs, on_done)
 
 
 def _refused(run: Run, listing: Listing) -> int:

@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -19,14 +19,17 @@ from packaging.utils import canonicalize_name
 
 from relink.indexes.build.matrix import MATRIX_LIMIT
 from relink.indexes.build.matrix_page import PROJECTS
-from relink.indexes.build.pages import ALL, FILES
+from relink.indexes.build.pages import FILES
+from relink.indexes.build.publishing import BASIS
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_page
+from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
-from relink.indexes.build.wheel_files import METADATA, METADATA_LIMIT, STATEMENT_FILE
+from relink.indexes.build.wheel_files import METADATA, METADATA_LIMIT, STATEMENT_FILE, read_beside
 from relink.indexes.install.cache import LARGEST
 from relink.make.added_members import read_plan
 from relink.runs.questions import verify_wheel
+from relink.system.atomic import atomic_file
 from relink.system.bounded_json import parse_json
 from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import file_sha256, read_bytes, read_text
@@ -34,7 +37,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
 from relink.wheel.record import check_record, read_record, verify_members
 
-__all__ = ["CheckedSite", "check_site"]
+__all__ = ["CheckedSite", "check_site", "repair_site"]
 
 _READERS = 2
 
@@ -51,7 +54,7 @@ class CheckedSite:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A wheel of a page, the hash of its metadata file there, and the index: not the one of all, if it is in another one."""
+    """A wheel of a page, the hash of its metadata file there, and the first index that has it."""
 
     wheel: ListedWheel
     metadata: Any
@@ -66,7 +69,7 @@ def check_site(site: Path, sample: int, targets: Mapping[str, IndexTarget]) -> C
     :raises UsageError: there is no site.
     """
     if not (site / "index.html").is_file() or not (site / "matrix.json").is_file():
-        raise UsageError(f"{site}: is no site; make one by `relink index build RECIPE -o {site}`")
+        raise _no_site(site)
     site = site.resolve()  # the one that is shown now, also if a new one appears meanwhile
     problems: list[str] = []
     wheels: dict[str, _Found] = {}
@@ -88,6 +91,53 @@ def check_site(site: Path, sample: int, targets: Mapping[str, IndexTarget]) -> C
     for key in chosen:
         problems += [f"{Path(key).name}: {text}" for text in _sampled(site / key, targets[local[key].index])]
     return CheckedSite(pages, len(local), len(chosen), tuple(problems))
+
+
+def repair_site(site: Path) -> tuple[str, ...]:
+    """Make good what a store has lost: what lies beside wheels is written again, and the next build makes the rest again.
+
+    :return: a sentence for each thing that was done.
+    :raises UsageError: another run works on the site, or it cannot be written.
+    """
+    if not site.is_symlink():
+        raise _no_site(site)
+    said = []
+    with Store(site) as store:
+        if removed := store.repair():
+            said.append(f"{removed} damaged records are removed")
+        damaged = set()
+        for target, filename, sha256, name in store.all_files():
+            path = Path(store.path_of(sha256, name))
+            try:
+                whole = file_sha256(path, LARGEST) == sha256
+                if whole:
+                    with WheelArchive(path, limits=NO_LIMITS) as archive:
+                        beside = read_beside(archive)
+            except (OSError, RelinkError):
+                whole = False
+            if not whole:
+                damaged.add((target, filename))
+                said.append(f"{name}: is not what it was; the next build makes it again")
+                continue
+            for ending, content in beside.items():
+                if not _has(Path(f"{path}{ending}"), content):
+                    with atomic_file(Path(f"{path}{ending}")) as file:
+                        file.write(content)
+                    said.append(f"{name}{ending}: is written again")
+        store.drop(damaged)
+        (site / BASIS).unlink(missing_ok=True)  # so that the next build writes all pages
+    return tuple(said)
+
+
+def _no_site(site: Path) -> UsageError:
+    return UsageError(f"{site}: is no site; make one by `relink index build RECIPE -o {site}`")
+
+
+def _has(path: Path, content: bytes) -> bool:
+    try:
+        return read_bytes(path, METADATA_LIMIT) == content
+    except (OSError, RelinkError):
+        return False
 
 
 def _sampled(path: Path, target: IndexTarget) -> Iterator[str]:
@@ -126,8 +176,6 @@ def _read_project(site: Path, place: str, wheels: dict[str, _Found], problems: l
         own = wheel.url.startswith("https://site.invalid/")
         key = unquote(urlsplit(wheel.url).path).lstrip("/") if own else wheel.url
         known = wheels.setdefault(key, _Found(wheel, metadata.get(wheel.filename), place.partition("/")[0]))
-        if known.index == ALL:
-            known = wheels[key] = replace(known, index=place.partition("/")[0])
         if known.wheel.sha256 != wheel.sha256:
             problems.append(f"{place}: {wheel.filename} has another hash than in another index")
 

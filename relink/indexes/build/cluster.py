@@ -1,61 +1,42 @@
 """Tasks on many machines, by Dask distributed: the extra ``rocm-relink[cluster]``.
 
-Every worker has to see the same files: the directory of the site's wheels, and each target's prefix under its path with the same
-content. That is asked of each worker before it gets a task, and what a task finds is checked once more where it runs.
-
-A task is given to one worker by name, and a worker gets no more tasks than it has threads. So what ran on a lost worker is known
-exactly. Left to itself the scheduler would blame every task that a lost worker had received, and keep a task whose workers are
-gone until one of that address comes back.
+The scheduler gets all tasks at once, and what becomes of them is its business: which worker has one, what runs again when a
+worker leaves, how many workers an adaptive cluster has. A worker says itself whether it can be used, by one of Dask's resources:
+a plugin, which Dask runs on each worker that comes, asks for its release of relink, whether it sees the site's files, and for its
+fingerprint of each target. Each task needs the resource that is called by the release and the fingerprints of this machine.
 """
 
 from __future__ import annotations
 
-import math
+import hashlib
+import json
+import pickle
 import time
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from relink.indexes.build.engine import Job, Judgement
+from relink import __version__
+from relink.indexes.build.engine import Job, LostWorkerError
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.work import fingerprints
 from relink.system.errors import RelinkError, UsageError
 
 __all__ = ["ClusterEngine", "ClusterError"]
 
 _CONNECT = "30s"
-_ANSWER = 600  # seconds for a worker to read its prefixes, which it does once
-_RESULT = 30  # seconds for the result of a task, which is a few KiB
-_LOOK = 0.2  # seconds between two looks at the workers
-_MEMORY = "memory"  # the resource that workers declare: dask worker --resources "memory=8e9"
+_TRIES = 2  # of a task that Dask gives up, since its workers died
+_LOOK = 5.0  # seconds between two looks at the workers, while no task ends
+_RETRIES = (
+    2  # of a task that raises: a download that broke, a prefix that has changed since its worker was asked
+)
+_BATCH = 1000  # tasks of one message to the scheduler
+_STEP = 256 << 20  # bytes: tasks are given together with those that need as much memory
+_MEMORY = "relink memory"
+_LEAST = 2 << 30  # bytes that each worker offers at least: what the largest task says that it needs
 
 
 class ClusterError(RelinkError):
     """The scheduler cannot be reached, or no worker can be used."""
-
-
-class _LostWorkerError(Exception):
-    """The worker that had the task is gone."""
-
-
-class _LostResultError(Exception):
-    """The scheduler, or a result that a worker had, is gone; the task is not to blame."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A job that a worker has.
-
-    :ivar remote: Dask's future; the scheduler forgets a task of which nobody has one.
-    """
-
-    job: Job
-    worker: str
-    remote: Any
 
 
 class ClusterEngine:
@@ -65,10 +46,10 @@ class ClusterEngine:
     :param targets: what is relinked for.
     :param expected: the fingerprint of each target on this machine, by name.
     :param files: the directory of the site's wheels.
-    :param say: called with a sentence about each worker that is lost, or not used for a target.
-    :param patience: seconds to wait for a scheduler, or a worker of a target, to come back.
+    :param say: called with a sentence about each worker that cannot be used.
+    :param patience: seconds to wait for a scheduler to come back, and for a worker that can be used where others are there.
     :raises UsageError: Dask is not installed.
-    :raises ClusterError: the scheduler cannot be reached, or no worker can be used.
+    :raises ClusterError: the scheduler cannot be reached.
     """
 
     def __init__(
@@ -85,25 +66,17 @@ class ClusterEngine:
         except ImportError as error:
             raise UsageError("--scheduler needs Dask: pip install 'rocm-relink[cluster]'") from error
         self._dask: Any = distributed  # not typed
-        self._address, self._targets, self._expected = address, targets, dict(expected)
-        self._files, self._say, self._patience = files, say, patience
-        self._present: dict[str, dict[str, Any]] = {}
-        self._seen: dict[str, dict[str, str]] = {}
-        self._asked: dict[str, Any] = {}
-        self._given: dict[Future[Any], _Given] = {}
-        self._looked = 0.0
+        self._address, self._say, self._patience = address, say, patience
+        needed = json.dumps([__version__, files, sorted(expected.items())])
+        self._token = f"relink {hashlib.sha256(needed.encode()).hexdigest()}"
+        self._plugin = _plugin(self._token, targets, files, dict(expected))
+        self._answers: dict[
+            str, Sequence[str]
+        ] = {}  # of workers, by address: what keeps each from being used
+        self._told: set[str] = set()
+        self._count = 1  # workers
+        self._looked = self._useful = time.monotonic()
         self._client = self._connect()
-        began = time.monotonic()
-        self._worked = {target.name: began for target in targets}
-        self._look()
-        while not self._usable() and (self._asked or not self._seen):
-            if time.monotonic() > began + (_ANSWER if self._asked else self._patience):
-                break
-            time.sleep(_LOOK)
-            self._look()
-        if not self._usable():
-            self._client.close()
-            raise ClusterError(f"{address}: no worker can be used; see what is said of each")
 
     def __enter__(self) -> Self:
         return self
@@ -111,175 +84,162 @@ class ClusterEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._tell()
         self._client.close()
 
     def _connect(self) -> Any:
         try:
-            return self._dask.Client(self._address, timeout=_CONNECT, set_as_default=False)
+            client = self._dask.Client(self._address, timeout=_CONNECT, set_as_default=False)
+            client.subscribe_topic(self._token, self._answered)
+            client.register_plugin(self._plugin, name=self._token)
         except (OSError, ValueError) as error:
             raise ClusterError(f"{self._address}: the scheduler cannot be reached ({error})") from error
+        return client
 
-    def _look(self) -> None:
-        """See which workers there are, ask new ones for their fingerprints, and take the answers that have come."""
-        now = time.monotonic()
-        if now < self._looked + _LOOK or self._client.status != "running":
-            return
-        try:
-            # Not Client.scheduler_info, which may give what its heartbeat has asked for: no workers.
-            found = self._client.sync(self._client.scheduler.identity, n_workers=-1)
-        except OSError:  # the client notices by itself, and connects again
-            return
-        self._looked = now
-        present = self._present = found["workers"]
-        self._seen = {address: facts for address, facts in self._seen.items() if address in present}
-        self._asked = {address: future for address, future in self._asked.items() if address in present}
-        for address in present.keys() - self._seen.keys() - self._asked.keys():
-            # A task, and not Client.run, which would keep the worker from answering as long as it reads its prefixes.
-            self._asked[address] = self._client.submit(
-                fingerprints, self._targets, self._files, workers=[address], pure=False, priority=1
-            )
-        for address in [address for address, future in self._asked.items() if future.done()]:
-            self._answered(address, self._asked.pop(address))
-        for target in self._targets:
-            if self._workers(target.name):
-                self._worked[target.name] = now
-
-    def _answered(self, address: str, future: Any) -> None:
-        if future.status == "cancelled":  # with its scheduler
-            return
-        try:
-            answer: Any = future.result(_RESULT)
-        except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
-            answer = f"it does not say what it has ({type(error).__name__}: {error})"
-        facts = self._seen[address] = answer if isinstance(answer, dict) else {}
-        for name, fingerprint in self._expected.items():
-            said = facts.get(name, str(answer))
-            if said != fingerprint:
-                short = f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
-                self._say(f"worker {address} gets no task of {name}: {short}")
-
-    def _workers(self, target: str | None) -> list[str]:
-        """The workers that have the prefix of a target; None: of any target."""
-        return [
-            address
-            for address, facts in self._seen.items()
-            if any(
-                facts.get(name) == fingerprint
-                for name, fingerprint in self._expected.items()
-                if target in (None, name)
-            )
-        ]
-
-    def _usable(self) -> bool:
-        return bool(self._workers(None))
-
-    def _place(self, job: Job) -> str | None:
-        """The worker to give a job to; None where none has room.
-
-        A worker has as many jobs as threads, as far as its memory goes; a job that is larger than that has it for itself.
-        """
-        places = []
-        for address in self._workers(job.target):
-            facts = self._present[address]
-            own = [given.job for given in self._given.values() if given.worker == address]
-            limit: float = facts["resources"].get(_MEMORY) or facts["memory_limit"] or math.inf
-            if facts["status"] != "running" or len(own) >= facts["nthreads"]:
-                continue
-            if own and (job.losses or any(one.losses for one in own)):
-                continue
-            if own and sum(one.memory for one in own) + job.memory > limit:
-                continue
-            places.append((job.memory > limit, len(own), address))
-        return min(places)[2] if places else None
+    def _answered(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        """Take the answer of a worker; on the thread of Dask's client."""
+        self._answers[event[1]["worker"]] = event[1]["wrong"]
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
-        """Whether a worker with the job's prefix can take it; where there has been none for long, that becomes its result."""
-        del running
-        if self._client.status != "running":
-            return False
-        return self._place(job) is not None or self._missing(job.target)
+        """All at once, as the scheduler has room; but of those whose workers died no more than there are workers.
 
-    def _missing(self, target: str | None) -> bool:
-        waited = target is not None and time.monotonic() > self._worked[target] + self._patience
-        return waited and self._usable()
-
-    def submit(self, job: Job) -> Future[Any]:
-        """Give a job to a worker; where workers declare memory, with what it needs."""
-        started: Future[Any] = Future()
-        worker = self._place(job)
-        if worker is None:
-            started.set_exception(ClusterError(f"no worker has the prefix of {job.target}"))
-            return started
-        declared = self._present[worker]["resources"].get(_MEMORY)
-        remote = self._client.submit(
-            job.function,
-            job.task,
-            pure=False,
-            workers=[worker],
-            allow_other_workers=False,
-            resources={_MEMORY: min(job.memory, declared)} if declared else {},
-        )
-        self._given[started] = _Given(job, worker, remote)
-        remote.add_done_callback(partial(_pass_on, started))
-        return started
-
-    def tend(self) -> None:
-        """Take back what lost workers had."""
-        self._look()
-        gone = set()
-        for started, given in list(self._given.items()):
-            # All futures are cancelled where the scheduler is lost, and no task is to blame.
-            lost = given.worker not in self._present and given.remote.status != "cancelled"
-            if lost and not started.done():
-                gone.add(given.worker)
-                _settle(started, error=_LostWorkerError())
-                given.remote.cancel()  # or it would run as soon as a worker of this address came
-            if started.done():
-                del self._given[started]
-        for worker in sorted(gone):
-            self._say(f"worker {worker} is lost; what it had runs again")
-
-    def judge(self, error: BaseException) -> Judgement:
-        """Say what an exception means; Dask raises its own where a worker comes back under its address each time."""
-        if isinstance(error, _LostWorkerError | self._dask.KilledWorker):
-            return "suspect"
-        return "again" if isinstance(error, _LostResultError) else "result"
-
-    def restore(self) -> None:
-        """Wait until there is a worker; the scheduler may have been started anew, and then knows nothing of earlier tasks.
-
-        :raises ClusterError: none comes.
+        The scheduler blames each task that a lost worker had, also those that it had not begun. So the second time each has a
+        worker for itself, and the one to blame is known.
         """
+        return not job.losses or sum(bool(other.losses) for other in running) < self._count
+
+    def submit(self, jobs: Sequence[Job]) -> list[Any]:
+        """Give jobs to the scheduler; those that need the same together."""
+        alike: dict[tuple[Any, int], list[Job]] = {}
+        for job in jobs:
+            memory = min(-(-job.memory // _STEP) * _STEP, _LEAST)
+            alike.setdefault((job.function, memory), []).append(job)
+        futures: dict[Job, Any] = {}
+        for (function, memory), own in alike.items():
+            given = self._client.map(
+                function,
+                [job.task for job in own],
+                pure=False,
+                retries=_RETRIES,
+                resources={self._token: 1} | ({_MEMORY: memory} if memory else {}),
+                batch_size=_BATCH,
+            )
+            futures.update(zip(own, given, strict=True))
+        return [futures[job] for job in jobs]
+
+    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
+        """What Dask has given up, since workers died, runs once more; so does what a scheduler had that was lost.
+
+        :raises ClusterError: no scheduler comes back.
+        """
+        if isinstance(error, self._dask.KilledWorker):
+            job.losses += 1
+            self._count = max(len(self._workers()), 1)
+            return LostWorkerError() if job.losses == _TRIES else job
+        if future.status == "error":
+            return error
+        if future.client is self._client and (future.cancelled() or self._client.status != "running"):
+            self._reconnect()
+        return job
+
+    def _reconnect(self) -> None:
+        """Wait for the scheduler, or for another one at its address, which knows nothing of what this one was told."""
         end = time.monotonic() + self._patience
-        reason = "no worker is left"
-        while True:
-            time.sleep(_LOOK)
+        old = self._client
+        while self._client is old:
+            time.sleep(0.1)
+            if old.status not in ("running", "closed"):  # it tries to connect
+                continue
+            old.close()
             try:
-                if self._client.status == "closed":  # it has tried to connect for a while
-                    self._client = self._connect()
+                self._client = self._connect()
             except ClusterError as error:
-                reason = str(error)
-            self._look()
-            if self._client.status == "running" and self._usable():
-                return
-            if time.monotonic() > end:
-                raise ClusterError(f"{self._address}: {reason}; run the same again to go on")
+                if time.monotonic() > end:
+                    raise ClusterError(f"{error.message}; run the same again to go on") from error
+
+    def _workers(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler knows of each worker, by its address."""
+        try:
+            # Not Client.scheduler_info, which may give what its heartbeat has asked for: no workers.
+            found: dict[str, dict[str, Any]] = self._client.sync(
+                self._client.scheduler.identity, n_workers=-1
+            )["workers"]
+        except (OSError, AttributeError):  # the client notices by itself, and connects again
+            return {}
+        return found
+
+    def look(self) -> None:
+        """Say which workers cannot be used; end where none of those that are there can be, and none comes for a while.
+
+        Where there is no worker it is waited for: it may stand in a queue. ``distributed.scheduler.no-workers-timeout`` is Dask's
+        own limit for that.
+
+        :raises ClusterError: no worker can be used.
+        """
+        now = time.monotonic()
+        self._tell()
+        if now < self._looked + _LOOK and now < self._useful + self._patience:
+            return
+        self._looked = now
+        workers = self._workers()
+        asked = all(address in self._answers for address in workers)
+        if not workers or not asked or any(self._token in worker["resources"] for worker in workers.values()):
+            self._useful = now
+        elif now > self._useful + self._patience:
+            raise ClusterError(f"{self._address}: no worker can be used; see what is said of each")
+
+    def _tell(self) -> None:
+        for address, wrong in list(self._answers.items()):
+            for reason in wrong:
+                if (text := f"worker {address} gets no task: {reason}") not in self._told:
+                    self._told.add(text)
+                    self._say(text)
 
 
-def _pass_on(started: Future[Any], remote: Any) -> None:
-    """Take over a result; on a thread of Dask's client. Where it does not come, its worker was lost after it had ended."""
-    try:
-        result = remote.result(_RESULT)
-    except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
-        _settle(started, error=error if remote.status == "error" else _LostResultError())
-    else:
-        _settle(started, result)
+def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: Mapping[str, str]) -> Any:
+    """What Dask runs on each worker. It goes there by value, so that a worker without relink, or with another one, can say so."""
+    from distributed import WorkerPlugin
 
+    release, pickled = __version__, pickle.dumps(targets)
 
-def _settle(started: Future[Any], result: Any = None, error: BaseException | None = None) -> None:
-    """Give a future its end, unless it has one."""
-    with suppress(InvalidStateError):
-        if error is None:
-            started.set_result(result)
-        else:
-            started.set_exception(error)
+    class Offer(WorkerPlugin):
+        name = token
+
+        def setup(self, worker: Any) -> None:
+            import asyncio
+
+            self.task = asyncio.get_running_loop().create_task(self.offer(worker))
+
+        async def offer(self, worker: Any) -> None:
+            import asyncio
+            import pickle
+
+            from distributed.core import Status
+
+            wrong = []
+            try:
+                import relink
+                from relink.indexes.build.work import fingerprints
+
+                if relink.__version__ == release:
+                    targets = pickle.loads(pickled)  # noqa: S301 (the coordinator's)
+                    own = await asyncio.to_thread(fingerprints, targets, files)
+                    for name, said in own.items():
+                        if said != expected[name]:
+                            short = (
+                                f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
+                            )
+                            wrong.append(f"{name}: {short}")
+                else:
+                    wrong.append(f"it has relink {relink.__version__}, and {release} is needed")
+            except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
+                wrong.append(f"{type(error).__name__}: {error}")
+            if not wrong:
+                limit = worker.state.total_resources.get("memory", worker.memory_manager.memory_limit)
+                await worker.set_resources(**{token: 1e9, _MEMORY: max(limit or 1e15, _LEAST)})
+                if worker.status == Status.running:  # or tasks that wait for this would not be told of it
+                    worker.status = Status.paused
+                    worker.status = Status.running
+            worker.log_event(token, {"worker": worker.contact_address, "wrong": wrong})
+
+    return Offer()

@@ -13,17 +13,17 @@ from relink.system.text import escaped
 __all__ = ["atom_feed"]
 
 _NAMESPACE = "http://www.w3.org/2005/Atom"
-_OWN = uuid.UUID("6a0c7d58-2f4c-5d0f-9f2e-0d7f5e6b1a37")  # relink's own, for ids that depend on content alone
 _EPOCH = 0.0
 
 
-def atom_feed(title: str, changes: Sequence[tuple[float, Mapping[str, Any]]]) -> bytes:
+def atom_feed(title: str, site: str, changes: Sequence[tuple[float, Mapping[str, Any]]]) -> bytes:
     """Return the feed.
 
+    :param site: a UUID of the site.
     :param changes: (seconds since 1970, change), the newest first; a change has project, version, target, before and after.
     """
     feed = Element("feed", xmlns=_NAMESPACE)
-    SubElement(feed, "id").text = uuid.uuid5(_OWN, title).urn
+    SubElement(feed, "id").text = uuid.UUID(site).urn
     SubElement(feed, "title").text = escaped(title)
     SubElement(feed, "updated").text = _time(changes[0][0] if changes else _EPOCH)
     SubElement(SubElement(feed, "author"), "name").text = "relink"
@@ -31,7 +31,9 @@ def atom_feed(title: str, changes: Sequence[tuple[float, Mapping[str, Any]]]) ->
     for seconds, change in changes:
         entry = SubElement(feed, "entry")
         what = f"{change['project']} {change['version']} for {change['target']}"
-        SubElement(entry, "id").text = uuid.uuid5(_OWN, f"{seconds} {change['wheel']} {change['target']}").urn
+        SubElement(entry, "id").text = uuid.uuid5(
+            uuid.UUID(site), f"{seconds} {change['wheel']} {change['target']}"
+        ).urn
         SubElement(entry, "title").text = escaped(f"{what}: {change['after']}")
         SubElement(entry, "updated").text = _time(seconds)
         SubElement(entry, "link", href="index.html")

@@ -23,7 +23,6 @@ from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["fetch_wheel"]
 
-_READ = 1 << 20  # bytes
 _TRIES = 4  # connections that may break; each goes on where the one before ended
 
 
@@ -97,20 +96,24 @@ def _alone(wheel: ListedWheel) -> Iterator[Path]:
 def _download(wheel: ListedWheel, web: Web, partial: Path) -> None:
     most = min(LARGEST, wheel.size) if wheel.size is not None else LARGEST
     start = partial.stat().st_size if partial.exists() else 0
-    with web.opened(wheel.url, start) as answer:
-        mode = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (0 if answer.start else os.O_TRUNC)
-        size = answer.start
-        with os.fdopen(os.open(partial, mode, 0o666), "wb") as file:
-            file.seek(size)
-            while data := answer.stream.read(_READ):
-                size += len(data)
-                if size > most:
-                    partial.unlink()
-                    raise FetchError(
-                        f"{without_secrets(wheel.url)}: larger than the {most} bytes that the source says"
-                    )
-                file.write(data)
-            file.truncate()
-        cut = bool(getattr(answer.stream, "length", None))  # bytes that the server has promised and not sent
-    if cut or (wheel.size is not None and size < wheel.size):
+    mode = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(partial, mode, 0o666), "wb") as file:
+        begun = False
+
+        def take(first: int, data: bytes) -> None:
+            nonlocal begun
+            if not begun:
+                file.seek(first)
+                file.truncate()
+                begun = True
+            if file.tell() + len(data) > most:
+                partial.unlink()
+                raise FetchError(
+                    f"{without_secrets(wheel.url)}: larger than the {most} bytes that the source says"
+                )
+            file.write(data)
+
+        web.file(wheel.url, start, take)
+        size = file.seek(0, os.SEEK_END)
+    if wheel.size is not None and size < wheel.size:
         raise FetchError(f"{without_secrets(wheel.url)}: ended after {size} bytes, which is not all of it")

@@ -23,6 +23,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.planning.wheel_plan import open_providers, target_of
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
+from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.vendors.registry import VENDORS, products, release_of
 
@@ -60,6 +61,12 @@ class TargetState:
         for path in self.libraries:
             found.setdefault(soname_stem(posixpath.basename(path)), []).append(path)
         return {stem: tuple(sorted(paths)) for stem, paths in found.items()}
+
+    @property
+    def product(self) -> str:
+        """The release that an index is for, as versions have it: ``rocm7.2.4``."""
+        releases = (found[0] for found in parse_json(self.release or "[]") if found)
+        return f"{VENDORS[0].table}{next(releases, '')}"
 
     @cached_property
     def fingerprint(self) -> str:

@@ -8,8 +8,9 @@
   const only = document.getElementById("only");
   const found = document.getElementById("found");
   const dialog = document.querySelector("dialog");
-  const WORDS = { g: "works", a: "in part", r: "no" };
+  const WORDS = ["works", "compiles", "in part", "lacks card", "not published", "not tried"];
   const BATCH = 60;
+  const up = data.up;
 
   const element = (name, text, more) => Object.assign(document.createElement(name), { textContent: text }, more);
 
@@ -45,10 +46,10 @@
         }
       }
     }
-    const colour = only.value;
-    const kept = rows.filter((one) => words.every((word) => one.text.includes(word)) && (!colour || own.some((column) => {
+    const state = only.value;
+    const kept = rows.filter((one) => words.every((word) => one.text.includes(word)) && (!state || own.some((column) => {
       const cell = one.row.cells[column.target.target];
-      return cell && cell.colours[column.at] === colour;
+      return cell && cell.states[column.at] === Number(state);
     })));
     shown = { rows: kept, columns: own };
   };
@@ -62,7 +63,7 @@
       if (last && last.target === column.target) {
         last.cell.colSpan += 1;
       } else {
-        last = { target: column.target, cell: element("th", column.target.target, { scope: "colgroup", colSpan: 1 }) };
+        last = { target: column.target, cell: element("th", `${column.target.target}: ${column.target.release}`, { scope: "colgroup", colSpan: 1 }) };
         first.append(last.cell);
       }
       const gpu = column.gpu;
@@ -83,10 +84,8 @@
       const cell = row.cells[column.target.target];
       const box = document.createElement("td");
       if (cell) {
-        const colour = cell.colours[column.at];
-        const level = cell.levels[column.at];
-        const text = colour === "a" && level && level !== "full" ? `in part: ${level}` : WORDS[colour];
-        const button = element("button", text, { className: colour, type: "button" });
+        const state = cell.states[column.at];
+        const button = element("button", WORDS[state], { className: data.states[state], type: "button" });
         button.row = row;
         button.column = column;
         box.append(button);
@@ -106,6 +105,14 @@
     while (drawn < shown.rows.length && frame.scrollHeight < frame.scrollTop + 2 * frame.clientHeight + 200) drawMore();
   };
 
+  // The name of a card that the index does not report on.
+  const unknownCard = () => {
+    const text = search.value.trim().toLowerCase();
+    if (text.length < 4 || shown.rows.length) return "";
+    const known = Object.entries(data.products).find(([, names]) => names.some((name) => name.toLowerCase().includes(text)));
+    return known ? `${search.value.trim()} is ${known[0]}, and this index does not report on that.` : "";
+  };
+
   const draw = () => {
     choose();
     drawHead();
@@ -114,29 +121,35 @@
     frame.scrollTop = 0;
     drawMore();
     fill();
-    found.textContent = `${shown.rows.length} of ${rows.length} wheels, ${shown.columns.length} of ${columns.length} columns`;
+    found.textContent = unknownCard() || `${shown.rows.length} of ${rows.length} wheels, ${shown.columns.length} of ${columns.length} columns`;
   };
 
   const explain = (row, column) => {
     const cell = row.cells[column.target.target];
     const gpu = column.gpu;
     document.getElementById("what").textContent =
-      `${row.project} ${row.version} for ${column.target.target}${gpu ? `, ${gpu.name}` : ""}: ${WORDS[cell.colours[column.at]]}`;
+      `${row.project} ${row.version} for ${column.target.target}${gpu ? `, ${gpu.name}` : ""}: ${WORDS[cell.states[column.at]]}`;
     const more = document.getElementById("more");
     const parts = [element("p", data.texts[cell.text])];
-    if (gpu && cell.levels[column.at]) parts.push(element("p", `Code for ${gpu.id}: ${cell.levels[column.at]}.`));
     if (cell.causes.length) {
       const list = document.createElement("ul");
       list.append(...cell.causes.map((number) => element("li", data.texts[number])));
       parts.push(element("h3", "Causes"), list);
     }
     if (cell.file) {
+      // The label is in no other index, so the second one cannot take its place; what it depends on comes from pip's own.
       const version = cell.file.split("-")[1];
-      parts.push(element("h3", "Install"), element("pre", `pip install --index-url ADDRESS/${column.target.target}/simple/ ${row.project}==${version}`));
+      const index = new URL(`${up}${column.target.target}/simple/`, document.baseURI).href;
+      const from = version.includes("+") ? `--extra-index-url '${index}'` : `--no-deps --index-url '${index}'`;
+      parts.push(element("h3", "Install"), element("pre", `pip install ${from} '${row.project}==${version}'`));
+    }
+    if (cell.place) {
+      const line = element("p", "What it was made of: ");
+      line.append(element("a", "statement", { href: up + cell.place }));
+      parts.push(line);
     }
     if (data.texts[cell.command]) parts.push(element("h3", "The same by hand"), element("pre", data.texts[cell.command]));
-    const rocm = data.texts[cell.rocm];
-    parts.push(element("p", `ROCm ${rocm || "?"} in ${column.target.prefixes.join(", ")}, fingerprint ${column.target.fingerprint.slice(0, 16)}.`));
+    parts.push(element("p", `${column.target.release} in ${column.target.prefixes.join(", ")}, fingerprint ${column.target.fingerprint.slice(0, 16)}.`));
     const history = data.changes.filter((one) => one.wheel === row.wheel && one.target === column.target.target);
     if (history.length) {
       const list = document.createElement("ul");

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from relink import __version__
-from relink.gpu import wanted_gpus
+from relink.gpu import table, wanted_gpus
 from relink.indexes.build.fingerprint import TargetState
+from relink.indexes.build.pages import FILES
 from relink.indexes.build.recipe import IndexTarget
+from relink.indexes.build.wheel_files import STATEMENT_FILE
 
-__all__ = ["MATRIX_LIMIT", "MATRIX_SCHEMA", "Cell", "Colour", "colour_of", "matrix_data"]
+__all__ = ["CELL_STATES", "MATRIX_LIMIT", "MATRIX_SCHEMA", "Cell", "matrix_data", "state_of"]
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
 """Bytes of the data of one page, which has at most some ten thousand wheels."""
-Colour: TypeAlias = Literal["green", "amber", "red"]
-_GOOD = frozenset({"full"})
+CELL_STATES = ("works", "compiles", "part", "lacks", "refused", "failed")
+"""Of a wheel on a GPU, from best to worst: it loads and has kernels; they are compiled on first use; it has only some of them, or
+slow ones, or it is not known; it loads and lacks them: `relink WHEEL --gpu` refuses it, and the index has it; it does not load,
+and the index does not have it; it could not be tried."""
+_OF_GPU = {"none": "lacks", "jit": "compiles", "full": "works"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +42,15 @@ class Cell:
     record: Mapping[str, Any]
 
 
-def colour_of(status: str, record: Mapping[str, Any], gpu: str | None) -> Colour:
-    """Return green for what works, amber for what works in part or with a warning, red for what does not.
+def state_of(status: str, record: Mapping[str, Any], gpu: str | None) -> str:
+    """Return one of :data:`CELL_STATES`: what relink itself says of the wheel, and of that GPU.
 
     :param gpu: a target id; None where the target names no GPU.
     """
     if status in ("refused", "failed"):
-        return "red"
-    warned = record.get("verdict", {}).get("level") != "info"
-    if gpu is None:
-        return "amber" if warned else "green"
-    facts = record.get("gpus", {}).get(gpu)
-    if facts is None:  # there is no GPU code in it
-        return "amber" if warned else "green"
-    if not facts["covered"]:
-        return "red"
-    return "green" if facts["level"] in _GOOD and not _other_warning(record) else "amber"
-
-
-def _other_warning(record: Mapping[str, Any]) -> bool:
-    """A warning that is not about GPUs: those are in the levels."""
-    return any(
-        cause["level"] == "warning" and not cause["code"].startswith("RLK4") for cause in record["causes"]
-    )
+        return status
+    found = record.get("gpus", {}).get(gpu, "full")  # where no GPU code was looked at there is none
+    return _OF_GPU.get(found, "part")
 
 
 def matrix_data(
@@ -85,6 +76,7 @@ def matrix_data(
                 for gpu in wanted_gpus(target.gpus)
             ],
             "prefixes": list(states[target.name].paths),
+            "release": states[target.name].product,
             "fingerprint": states[target.name].fingerprint,
             "machine": states[target.name].machine,
         }
@@ -106,13 +98,12 @@ def matrix_data(
         record = cell.record
         row["cells"][cell.target] = {
             "status": cell.status,
-            "colours": [colour_of(cell.status, record, gpu)[0] for gpu in ids[cell.target]],
-            "levels": [record.get("gpus", {}).get(gpu, {}).get("level") for gpu in ids[cell.target]],
+            "states": [CELL_STATES.index(state_of(cell.status, record, gpu)) for gpu in ids[cell.target]],
             "text": number(record.get("verdict", {}).get("text") or record.get("error", "")),
             "causes": [number(_cause_text(cause)) for cause in record.get("causes", ())],
             "command": number(record.get("command", "")),
             "file": (record.get("file") or {}).get("filename"),
-            "rocm": number(", ".join(version or "?" for _, version in record.get("rocm", ()))),
+            "place": _place(record.get("file")),
         }
     return {
         "schema": MATRIX_SCHEMA,
@@ -120,8 +111,17 @@ def matrix_data(
         "targets": columns,
         "rows": list(rows.values()),
         "texts": list(texts),
+        "states": list(CELL_STATES),
+        "products": {processor: list(facts.products) for processor, facts in table().processors.items()},
         "changes": [{"time": time, **change} for time, change in changes],
     }
+
+
+def _place(file: Mapping[str, Any] | None) -> str | None:
+    """Where the statement of a relinked wheel lies, below the site."""
+    if file is None or STATEMENT_FILE not in file["beside"]:
+        return None
+    return f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
 
 
 def _cause_text(cause: Mapping[str, Any]) -> str:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from relink.indexes.build.matrix import CELL_STATES
 from relink.report.html.markup import Html, tag
 
-__all__ = ["PROJECTS", "matrix_page"]
+__all__ = ["CELL_WORDS", "PROJECTS", "matrix_page"]
 
+CELL_WORDS = {"works": "works", "compiles": "works, compiled on first use", "part": "works in part", "lacks": "lacks this card",
+         "refused": "not published", "failed": "not tried yet"}  # fmt: skip
+"""The states in words; those of the page are in matrix.js."""
 PROJECTS = "projects"
 """Where a site has a page for each project, which only a large one has; so is the list of them called in ``matrix.json``."""
 
@@ -38,7 +43,7 @@ def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     # Nothing of it can end the element or begin a comment (HTML, "Restrictions for contents of script elements").
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps({**data, "up": up}, separators=(",", ":")).replace("<", "\\u003c")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -83,11 +88,13 @@ def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
 
 
 def _counts(data: Mapping[str, Any]) -> str:
-    colours = [colour for row in data["rows"] for cell in row["cells"].values() for colour in cell["colours"]]
-    return (
-        f"{len(data['rows'])} wheels, {len(data['targets'])} targets: {colours.count('g')} work, "
-        f"{colours.count('a')} in part or with a warning, {colours.count('r')} do not."
+    cells = Counter(
+        state for row in data["rows"] for cell in row["cells"].values() for state in cell["states"]
     )
+    counts = "; ".join(
+        f"{cells[number]} {CELL_WORDS[name]}" for number, name in enumerate(CELL_STATES) if cells[number]
+    )
+    return f"{len(data['rows'])} wheels, {len(data['targets'])} targets. Cells: {counts}."
 
 
 def _about(data: Mapping[str, Any], up: str) -> list[Html]:
@@ -112,12 +119,14 @@ def _foot(project: str | None, up: str) -> Html:
 
 
 def _search() -> Html:
+    options = "".join(
+        f'<option value="{number}">{CELL_WORDS[name]}</option>' for number, name in enumerate(CELL_STATES)
+    )
     return Html(
         '<div id="tools"><label for="search">Package, version or card</label>'
         '<input id="search" type="search" autocomplete="off" placeholder="RX 6750 XT">'
         '<span><label for="only">Show</label> <select id="only"><option value="">everything</option>'
-        '<option value="g">what works</option><option value="a">what works in part</option>'
-        '<option value="r">what does not work</option></select></span></div>'
+        f"{options}</select></span></div>"
     )
 
 
@@ -129,7 +138,7 @@ def _targets(data: Mapping[str, Any], up: str) -> list[Html]:
         rows = [
             ("Index", tag("a", address, href=f"{up}{address}index.html")),
             ("Find-links page", tag("a", f"{name}/find-links.html", href=f"{up}{name}/find-links.html")),
-            ("ROCm", tag("span", ", ".join(target["prefixes"]))),
+            ("Release", tag("span", f"{target['release']} in {', '.join(target['prefixes'])}")),
             ("Fingerprint", tag("code", target["fingerprint"][:16])),
             ("GPUs", tag("span", ", ".join(gpu["name"] for gpu in target["gpus"]) or "none named")),
         ]

@@ -1,4 +1,4 @@
-"""Pages of the indexes that a site has: one for each target, and one of all.
+"""Pages of the indexes that a site has: one for each target.
 
 Source: "Simple repository API" of the PyPA specifications: PEP 503 (HTML), PEP 691 (JSON), PEP 592 (yanks), PEP 658 and PEP 714
 (metadata files), PEP 700 (sizes and versions).
@@ -17,10 +17,8 @@ from packaging.utils import NormalizedName
 
 from relink.wheel.naming import WheelName
 
-__all__ = ["ALL", "FILES", "IndexPages", "SiteFile", "Write"]
+__all__ = ["FILES", "IndexPages", "SiteFile", "Write"]
 
-ALL = "all"
-"""The index that has the files of every target; what is for which says the local version."""
 FILES = "files"
 _UP = "../../../"  # from the page of a project to the top of the site
 
@@ -37,6 +35,7 @@ class SiteFile:
     :ivar url: its address at the source, where it is not in the site; None for a file of the site.
     :ivar metadata: SHA-256 of its metadata file; None where there is none beside it.
     :ivar beside: endings of the files that lie beside it.
+    :ivar uploaded: when, in the form of PEP 700.
     """
 
     name: WheelName
@@ -47,6 +46,7 @@ class SiteFile:
     url: str | None = None
     metadata: str | None = None
     beside: tuple[str, ...] = ()
+    uploaded: str | None = None
 
     @property
     def path(self) -> str:
@@ -89,9 +89,8 @@ class IndexPages:
                 place, listed = f"{index}/simple/{project}", list(named.values())
                 self._write(f"{place}/index.html", _project_html(project, listed))
                 self._write(f"{place}/index.json", _project_json(project, listed))
-                self._write(
-                    _find_links(index), "".join(f"{line}\n" for line in _anchors(listed, "../")).encode()
-                )
+                lines = _anchors(listed, "../", more=True)
+                self._write(_find_links(index), "".join(f"{line}\n" for line in lines).encode())
 
     def finish(self) -> None:
         """Write the pages that list the projects."""
@@ -113,7 +112,8 @@ def _project_html(project: str, files: Sequence[SiteFile]) -> bytes:
     return _document(f"Links for {project}", _anchors(files, _UP))
 
 
-def _anchors(files: Iterable[SiteFile], up: str) -> list[str]:
+def _anchors(files: Iterable[SiteFile], up: str, *, more: bool = False) -> list[str]:
+    """:param more: with links to what lies beside each file."""
     lines = []
     for file in files:
         attributes = {"href": f"{file.address(up)}#sha256={file.sha256}"}
@@ -126,7 +126,11 @@ def _anchors(files: Iterable[SiteFile], up: str) -> list[str]:
                 f"sha256={file.metadata}"
             )
         shown = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items())
-        lines.append(f"<a {shown}>{html.escape(file.name.filename)}</a><br>")
+        lines.append(f"<a {shown}>{html.escape(file.name.filename)}</a>")
+        if more:
+            links = (f'<a href="{file.address(up)}{ending}">{ending}</a>' for ending in file.beside)
+            lines[-1] = " ".join((lines[-1], *links))
+        lines[-1] += "<br>"
     return lines
 
 
@@ -141,6 +145,8 @@ def _project_json(project: str, files: Sequence[SiteFile]) -> bytes:
         }
         if file.size is not None:
             row["size"] = file.size
+        if file.uploaded is not None:
+            row["upload-time"] = file.uploaded
         if file.requires_python is not None:
             row["requires-python"] = file.requires_python
         if file.metadata is not None:

@@ -33,12 +33,16 @@ class PipSettings:
     :ivar cert: a file of certificates to trust; None for the system's.
     :ivar client_cert: a file with a certificate and its key for servers that ask for one.
     :ivar proxy: an address; None for what the environment says.
+    :ivar find_links: directories, and addresses of pages, that list wheels of several projects.
+    :ivar addresses: of all indexes that are asked, those of a recipe, too: their credentials are for all of their hosts.
     """
 
     indexes: tuple[str, ...] = ()
     cert: str | None = None
     client_cert: str | None = None
     proxy: str | None = None
+    find_links: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
 
 
 def pip_settings() -> PipSettings:
@@ -58,6 +62,7 @@ def pip_settings() -> PipSettings:
         values.get("cert"),
         values.get("client-cert"),
         values.get("proxy"),
+        tuple(values.get("find-links", "").split()),
     )
 
 

@@ -20,9 +20,10 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["check_place", "publish", "shows"]
+__all__ = ["BASIS", "check_place", "publish", "shows"]
 
-_BASIS = "site.sha256"
+BASIS = "site.sha256"
+"""The file of a site that says what it was made of."""
 _KEPT = 2  # sites: the one that is shown, and the one before, of which a web server may still read
 
 
@@ -42,7 +43,7 @@ def check_place(site: Path) -> None:
 def shows(site: Path, basis: str) -> bool:
     """Whether the site that is shown was made of this."""
     try:
-        return read_text(site / _BASIS, 100) == basis
+        return read_text(site / BASIS, 100) == basis
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -67,7 +68,7 @@ def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write],
                     file.write(content)
 
             write_pages(write)
-            (made / _BASIS).write_text(basis)
+            (made / BASIS).write_text(basis)
             final = store.sites / f"{time.time_ns()}"
             _sync(made)
             (made / FILES).symlink_to(f"../../{FILES}")  # from where it will be

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from relink.gpu import wanted_gpus
 from relink.indexes.install.cache import SIZE
@@ -21,8 +22,9 @@ from relink.providers.profiles.document import DOCUMENT_LIMIT, check_document, p
 from relink.providers.profiles.schema import Problem, problems
 from relink.system.errors import UsageError
 from relink.system.shipped_files import load_schema
+from relink.wheel.naming import WheelName
 
-__all__ = ["IndexTarget", "Recipe", "WheelSource", "read_recipe"]
+__all__ = ["IndexTarget", "Recipe", "WheelSource", "covers", "read_recipe", "read_release"]
 
 SourceKind: TypeAlias = Literal["index", "directory", "lock"]
 
@@ -30,7 +32,8 @@ _KINDS: tuple[SourceKind, ...] = ("index", "directory", "lock")
 _TARGET_NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
 _UNITS = {"M": 20, "G": 30, "T": 40}
 _TARGETS = 64
-_RESERVED = frozenset({"all", "files", "projects", "simple"})  # directories of a site
+_SUPERSEDED = 90  # days
+_RESERVED = frozenset({"files", "projects", "simple"})  # directories of a site
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class WheelSource:
 class IndexTarget:
     """What wheels are relinked for: the fields of :class:`~relink.planning.options.Options` that a recipe sets.
 
-    :ivar name: of letters and digits; it stands in versions and addresses.
+    :ivar name: of letters and digits; it stands in addresses.
     """
 
     name: str
@@ -86,6 +89,8 @@ class Recipe:
     :ivar refused: ``report`` or ``fail``.
     :ivar originals: ``mirror``, ``link`` or ``omit``.
     :ivar cache_size: bytes.
+    :ivar deny: releases that the index must not have.
+    :ivar superseded: seconds that a file stays listed when a newer one of the same wheel is there.
     """
 
     path: Path
@@ -95,6 +100,18 @@ class Recipe:
     refused: str = "report"
     originals: str = "mirror"
     cache_size: int = SIZE
+    deny: tuple[Requirement, ...] = ()
+    superseded: float = _SUPERSEDED * 86400.0
+
+    def denies(self, name: WheelName) -> bool:
+        """Whether the index must not have a wheel."""
+        return any(covers(requirement, name) for requirement in self.deny)
+
+
+def covers(requirement: Requirement, name: WheelName) -> bool:
+    """Whether a requirement names the release of a wheel."""
+    same = canonicalize_name(requirement.name) == name.canonical
+    return same and requirement.specifier.contains(name.version, prereleases=True)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -115,7 +132,19 @@ def read_recipe(path: Path) -> Recipe:
         refused=data.get("refused", "report"),
         originals=data.get("originals", "mirror"),
         cache_size=int(size[:-1]) << _UNITS[size[-1]] if size else SIZE,
+        deny=tuple(Requirement(text) for text in data.get("deny", ())),
+        superseded=int(data.get("superseded", f"{_SUPERSEDED}d")[:-1]) * 86400.0,
     )
+
+
+def read_release(text: str) -> Requirement:
+    """Read ``NAME`` or ``NAME==VERSION``.
+
+    :raises UsageError: it is neither.
+    """
+    if why := _wrong_requirement(text):
+        raise UsageError(f"{text!r}: {why}")
+    return Requirement(text)
 
 
 def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -132,6 +161,9 @@ def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         for place, text in enumerate(source.get("requirements", ())):
             if why := _wrong_requirement(text):
                 yield Problem((*at, "requirements", place), why)
+    for place, text in enumerate(data.get("deny", ())):
+        if why := _wrong_requirement(text):
+            yield Problem(("deny", place), why)
     if len(data["targets"]) > _TARGETS:
         yield Problem(("targets",), f"more than {_TARGETS} targets")
     for name, target in data["targets"].items():
@@ -139,7 +171,7 @@ def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 ("targets", name),
                 "a target's name has small letters and digits, begins with a letter, and is none of "
-                f"{', '.join(sorted(_RESERVED))}: it stands in versions",
+                f"{', '.join(sorted(_RESERVED))}: it stands in addresses",
             )
         for place, gpu in enumerate(target.get("gpus", ())):
             if why := _wrong_gpu(gpu):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from relink.gpu.coverage import STATES
 from relink.indexes.build.recipe import IndexTarget
 from relink.planning.options import words_of
 from relink.report.model import Report
@@ -47,19 +45,11 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
             for cause in causes(report.findings)
             if cause.level != "info"
         ],
-        "gpus": {
-            gpu["target"]: {"covered": gpu["covered"], "level": _worst(gpu["levels"])}
-            for gpu in isa.get("gpus", ())
-        },
+        "gpus": {gpu["target"]: gpu["state"] for gpu in isa.get("gpus", ())},
         "rocm": [[provider.path, provider.rocm_version] for provider in report.providers],
         "command": _command(name, target),
         "verified": report.verified,
     }
-
-
-def _worst(levels: Mapping[str, str]) -> str:
-    states = (level.partition(" ")[0] for level in levels.values())
-    return min(states, key=lambda state: STATES.index(state) if state in STATES else 0, default="full")
 
 
 def _command(name: WheelName, target: IndexTarget) -> str:

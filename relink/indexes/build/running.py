@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from relink import __version__
-from relink.indexes.build.engine import Job, LostWorkerError
+from relink.indexes.build.engine import Job
 from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget, Recipe
-from relink.indexes.build.records import record_of_error
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.store import Store, StoredResult
-from relink.indexes.build.tasks import PlannedTask, task_key
-from relink.indexes.build.work import FetchTask, RelinkTask, TaskOutcome, fetch, relink_wheel
-from relink.system.errors import RelinkError, WheelError
+from relink.indexes.build.tasks import task_key
+from relink.indexes.build.work import TargetTask, TaskOutcome, WheelOutcome, WheelTask, relink_wheel
 
 __all__ = ["Event", "Run", "Summary"]
 
-_FETCH_MEMORY = 200 << 20  # bytes of a process that fetches and reads a directory of members
-_BASE_MEMORY = 500 << 20  # bytes of one that relinks a wheel of small libraries
+_BASE_MEMORY = 500 << 20  # bytes of a process that relinks a wheel of small libraries
 _SLOWEST = 5  # tasks that are told
 _MOST_MEMORY = 2 << 30  # bytes: larger libraries are worked on in a file (docs/large-wheels.md)
-_PER_BYTE = 3  # bytes of memory for each byte of the largest library: its content, its edited copy, what patchelf holds
+_PER_BYTE = 12  # bytes of memory for each of a wheel: a library of it, four times as large, its edited copy, what patchelf holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,80 +80,66 @@ class Run:
     store: Store
     states: Mapping[str, TargetState]
     settings: PipSettings
-    summary: Summary
     results: dict[tuple[str, str], StoredResult]
-    facts: dict[str, dict[str, Any]]
     say: Callable[[Event], None]
+    summary: Summary = field(default_factory=Summary)
     failures: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
-    def fetch_job(self, wheel: ListedWheel) -> Job:
-        """Return the job that fetches a wheel."""
-        return Job(fetch, FetchTask(wheel, self.settings, self.recipe.cache_size), _FETCH_MEMORY)
-
-    def relink_job(self, wheel: ListedWheel, sha256: str, task: PlannedTask) -> Job:
-        """Return the job that relinks a wheel that was fetched, with the memory that its largest library makes it need."""
-        largest = int(self.facts[sha256]["largest"])
-        work = RelinkTask(
+    def job(self, wheel: ListedWheel, targets: Sequence[tuple[IndexTarget, int]]) -> Job:
+        """Return the job that relinks a wheel for targets, with the memory that its size makes it need."""
+        work = WheelTask(
             wheel,
-            sha256,
-            task.target,
-            self.states[task.target.name].fingerprint,
+            tuple(
+                TargetTask(target, self.states[target.name].fingerprint, number) for target, number in targets
+            ),
             str(self.store.files.absolute()),
             self.recipe.originals == "mirror",
             self.settings,
             self.recipe.cache_size,
         )
-        memory = min(_BASE_MEMORY + _PER_BYTE * largest, _MOST_MEMORY)
-        return Job(relink_wheel, work, memory, task.target.name)
+        memory = _BASE_MEMORY + _PER_BYTE * wheel.size if wheel.size is not None else _MOST_MEMORY
+        return Job(relink_wheel, work, min(memory, _MOST_MEMORY))
 
-    def on_fetched(self, wheel: ListedWheel, found: Any, tasks: Sequence[PlannedTask]) -> Iterator[Job]:
-        """Note what a wheel contains; give the tasks that wait for it, less those that are done."""
-        if (
-            isinstance(found, WheelError | LostWorkerError) and wheel.sha256
-        ):  # the same content will be the same again
-            for task in tasks:
-                self._keep(wheel, wheel.sha256, task.target, _refusal(found))
+    def on_done(self, job: Job, result: Any) -> None:
+        """Note what came of a job: an outcome, or the exception that it ended with."""
+        task: WheelTask = job.task
+        if isinstance(result, BaseException):
+            for own in task.targets:
+                self.fail(task.wheel, own.target.name, result)
             return
-        if isinstance(found, BaseException):
-            for task in tasks:
-                self.fail(wheel, task.target.name, found)
-            return
-        sha256 = found["sha256"]
-        self.store.keep_wheel(sha256, found, None if wheel.sha256 else wheel.url)
-        self.facts[sha256] = found
-        self.summary.fetched += 1
-        self.summary.bytes_fetched += found["size"]
-        self.say(Event("fetched", {"wheel": wheel.filename, **found}))
-        for task in tasks:
-            if (sha256, task.target.name) not in self.results:
-                yield self.relink_job(wheel, sha256, task)
+        if task.wheel.sha256 is None:
+            self.store.keep_hash(task.wheel.url, result.sha256)
+            self.store.keep_wheels([(result.sha256, task.wheel.yanked, task.wheel.uploaded)])
+        if not task.wheel.url.startswith("file:"):
+            self.summary.fetched += 1
+            self.summary.bytes_fetched += result.size
+        facts = {"wheel": task.wheel.filename, "sha256": result.sha256, "size": result.size}
+        self.say(Event("fetched", facts))
+        for own in task.targets:
+            outcome = result.outcomes[own.target.name]
+            if outcome.status == "failed":
+                self.fail(task.wheel, own.target.name, outcome)
+            else:
+                self._keep(task.wheel, result, own, outcome)
 
-    def on_relinked(self, work: RelinkTask, outcome: Any) -> None:
-        """Note what came of a task: an outcome, or the exception that it ended with."""
-        if isinstance(outcome, LostWorkerError):
-            outcome = _refusal(outcome)
-        if isinstance(outcome, BaseException) or outcome.status == "failed":
-            self.fail(work.wheel, work.target.name, outcome)
-        else:
-            self._keep(work.wheel, work.sha256, work.target, outcome)
-
-    def _keep(self, wheel: ListedWheel, sha256: str, target: IndexTarget, outcome: TaskOutcome) -> None:
+    def _keep(self, wheel: ListedWheel, result: WheelOutcome, own: TargetTask, outcome: TaskOutcome) -> None:
+        name, sha256 = wheel.name, result.sha256
         about = {
             "filename": wheel.filename,
             "url": wheel.url,
             "requires_python": wheel.requires_python,
-            "yanked": wheel.yanked,
-            "size": self.facts.get(sha256, {}).get("size", wheel.size),
+            "size": result.size,
         }
         record = {"status": outcome.status, **outcome.record, "wheel": about}
-        self.results[sha256, target.name] = self.store.keep(
-            task_key(sha256, target), sha256, target.name, __version__, record, outcome.rests
+        release = (name.canonical, str(name.version), own.number)
+        self.results[sha256, own.target.name] = self.store.keep(
+            task_key(sha256, own.target), sha256, own.target.name, __version__, record, outcome.rests, release
         )
         setattr(self.summary, outcome.status, getattr(self.summary, outcome.status) + 1)
         self.summary.bytes_written += (outcome.record.get("file") or {}).get("size", 0)
-        spent = (outcome.record.get("seconds", 0.0), wheel.filename, target.name)
+        spent = (outcome.record.get("seconds", 0.0), wheel.filename, own.target.name)
         self.summary.slowest = sorted([*self.summary.slowest, spent], reverse=True)[:_SLOWEST]
-        self.say(Event("result", {"wheel": wheel.filename, "target": target.name, **_short(outcome)}))
+        self.say(Event("result", {"wheel": wheel.filename, "target": own.target.name, **_short(outcome)}))
 
     def fail(self, wheel: ListedWheel, target: str, reason: Any) -> None:
         """Tell what could not be done; the next run tries it again."""
@@ -166,14 +149,8 @@ class Run:
             else str(reason) or type(reason).__name__
         )
         self.summary.failed += 1
-        self.failures[wheel.sha256 or wheel.url, target] = {"error": text}
+        self.failures[wheel.sha256 or wheel.url, target] = {"error": text, "filename": wheel.filename}
         self.say(Event("failure", {"wheel": wheel.filename, "target": target, "error": text}))
-
-
-def _refusal(error: RelinkError) -> TaskOutcome:
-    """A wheel that cannot be read, or that ends each worker: it is not tried again, unless the user says so."""
-    lost = {"lost": True} if isinstance(error, LostWorkerError) else {}
-    return TaskOutcome("refused", record_of_error(error) | lost)
 
 
 def _short(outcome: TaskOutcome) -> dict[str, Any]:

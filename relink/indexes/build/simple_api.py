@@ -30,6 +30,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _ANCHOR = re.compile(r"(?=<a\s)", re.IGNORECASE)
 _PIECE = 8192  # characters of one anchor that are looked at
 _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{64})(?:&|$)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)  # PEP 700
 _TEXT = 2000  # characters of what a page says about a file
 
 
@@ -42,6 +43,7 @@ class ListedWheel:
     :ivar size: bytes; None where the source does not say it.
     :ivar requires_python: a specifier; None where there is none, or one that cannot be read.
     :ivar yanked: the reason, perhaps empty; None where it is not yanked (PEP 592).
+    :ivar uploaded: when, as the source writes it (PEP 700); None where it does not say it.
     """
 
     name: WheelName
@@ -50,6 +52,7 @@ class ListedWheel:
     size: int | None = None
     requires_python: str | None = None
     yanked: str | None = None
+    uploaded: str | None = None
 
     @property
     def filename(self) -> str:
@@ -67,10 +70,13 @@ class _Row:
     size: Any = None
     requires_python: Any = None
     yanked: Any = None
+    uploaded: Any = None
 
 
-def read_page(page: Page, project: NormalizedName) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
-    """Return the wheels of a project's page, and a sentence for each file that is passed over for what its entry says.
+def read_page(page: Page, project: NormalizedName | None) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
+    """Return the wheels of a page, and a sentence for each file that is passed over for what its entry says.
+
+    :param project: whose page it is; None for a page of several.
 
     Source distributions and other files that are no wheels are left out without a word.
 
@@ -94,13 +100,13 @@ def read_page(page: Page, project: NormalizedName) -> tuple[tuple[ListedWheel, .
     return tuple(wheels.values()), tuple(refused)
 
 
-def _checked(row: _Row, base: str, project: NormalizedName) -> ListedWheel:
+def _checked(row: _Row, base: str, project: NormalizedName | None) -> ListedWheel:
     """Take what an entry says where it is what it should be.
 
     :raises WheelError: its name, address or hash is not.
     """
     name = parse_wheel_name(row.filename)
-    if name.canonical != project:
+    if project is not None and name.canonical != project:
         raise WheelError(f"it is no wheel of {project}")
     if not isinstance(row.url, str):
         raise WheelError("it has no address")
@@ -126,6 +132,7 @@ def _checked(row: _Row, base: str, project: NormalizedName) -> ListedWheel:
         row.size if type(row.size) is int and 0 <= row.size < 1 << 50 else None,
         _specifier(row.requires_python),
         row.yanked[:_TEXT] if isinstance(row.yanked, str) else "" if row.yanked is True else None,
+        row.uploaded if isinstance(row.uploaded, str) and _TIME.fullmatch(row.uploaded) else None,
     )
 
 
@@ -162,6 +169,7 @@ def _json_rows(page: Page) -> Iterator[_Row]:
                 file.get("size"),
                 file.get("requires-python"),
                 file.get("yanked"),
+                file.get("upload-time"),
             )
 
 

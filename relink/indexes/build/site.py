@@ -9,25 +9,23 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import NormalizedName
+from packaging.utils import NormalizedName, canonicalize_name
 
 from relink import __version__
 from relink.indexes.build.feed import atom_feed
 from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.matrix import Cell, matrix_data
 from relink.indexes.build.matrix_page import PROJECTS, matrix_page
-from relink.indexes.build.pages import ALL, IndexPages, SiteFile, Write
+from relink.indexes.build.pages import IndexPages, SiteFile, Write
 from relink.indexes.build.publishing import publish, shows
 from relink.indexes.build.recipe import Recipe
-from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.sources import Listing
-from relink.indexes.build.store import Store, StoredResult
+from relink.indexes.build.store import Store, StoredFile, StoredResult, now
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 __all__ = ["ONE_PAGE", "Published", "publish_site"]
@@ -44,7 +42,6 @@ class Published:
 
     changed: bool
     red: int
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +67,31 @@ def publish_site(
     site: Path,
     recipe: Recipe,
     states: Mapping[str, TargetState],
-    listing: Listing,
     results: Mapping[tuple[str, str], StoredResult],
     failures: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> Published:
-    """Publish what holds. A wheel that its source has no more stays, until it is pruned.
+    """Publish what holds. A wheel that its source has no more stays, until it is pruned or denied.
 
     :param results: by (SHA-256 of the wheel, name of the target).
     :param failures: what could not be done in this run, by (SHA-256 or address of the wheel, name of the target).
     """
-    red = sum(result.status == "refused" for result in results.values())
-    red += sum(key not in results for key in failures)
-    basis = _basis(store, recipe, states, listing, results, failures)
+    failures = {key: failure for key, failure in failures.items() if key not in results}
+    projects = _projects(recipe, results, failures)
+    counted = [entry.status for entries in projects.values() for entry in entries]
+    red = counted.count("refused") + counted.count("failed")
+    superseded, wheels = now() - recipe.superseded, store.wheels()
+    basis = _basis(store, recipe, states, results, failures, wheels, superseded)
     if shows(site, basis):
-        return Published(False, red, ())
-    projects = _projects(listing, results, failures)
+        return Published(False, red)
     changes = _note_changes(store, itertools.chain.from_iterable(projects.values()))
-    listed = {wheel.sha256: wheel for wheel in listing.wheels if wheel.sha256}
-    many = len(results) + len(failures) > ONE_PAGE
-    notes: list[str] = []
+    many = len(counted) > ONE_PAGE
 
     def write_pages(write: Write) -> None:
-        pages = IndexPages([*(target.name for target in recipe.targets), ALL], write)
+        pages = IndexPages([target.name for target in recipe.targets], write)
 
         def cells() -> Iterator[Cell]:
             for project, entries in projects.items():
                 own = [_cell(store, entry) for entry in entries]
-                pages.add(project, _files(zip(entries, own, strict=True), recipe, listed))
                 if many:
                     about = [change for change in changes if change[1]["project"] == project]
                     data = matrix_data(recipe.targets, states, own, about)
@@ -109,12 +104,19 @@ def publish_site(
             data[PROJECTS] = list(projects)
         write("matrix.json", _json(data))
         write("index.html", matrix_page(data).encode())
-        write("changes.atom", atom_feed("Changes of the index", changes[:_FEED]))
+        write("changes.atom", atom_feed("Changes of the index", store.site_id, changes[:_FEED]))
+        for project, own_files in itertools.groupby(store.listed(superseded), lambda file: file.project):
+            files: dict[str, list[SiteFile]] = {target.name: [] for target in recipe.targets}
+            for stored in own_files:
+                said = wheels.get(stored.input, (None, None))
+                facts = store.parsed(stored.facts)
+                if stored.target in files and (file := _site_file(stored, facts, recipe, *said)):
+                    files[stored.target].append(file)
+            pages.add(canonicalize_name(project), files)
         pages.finish()
-        notes.extend(pages.notes)
 
     publish(store, site, basis, write_pages)
-    return Published(True, red, tuple(notes))
+    return Published(True, red)
 
 
 def _json(data: Mapping[str, Any]) -> bytes:
@@ -125,46 +127,46 @@ def _basis(
     store: Store,
     recipe: Recipe,
     states: Mapping[str, TargetState],
-    listing: Listing,
     results: Mapping[tuple[str, str], StoredResult],
     failures: Mapping[tuple[str, str], Mapping[str, Any]],
+    wheels: Mapping[str, tuple[str | None, str | None]],
+    superseded: float,
 ) -> str:
     """A digest of all that a site is made of."""
     targets = [
         [asdict(target), states[target.name].fingerprint, states[target.name].paths]
         for target in recipe.targets
     ]
-    facts = [__version__, recipe.originals, targets, sorted(map(str, failures.items()))]
+    deny = [str(requirement) for requirement in recipe.deny]
+    facts = [__version__, recipe.originals, deny, targets, sorted(map(str, failures.items()))]
     digest = hashlib.sha256(json.dumps(facts).encode())
-    for wheel in listing.wheels:
-        digest.update(json.dumps([wheel.sha256, wheel.yanked]).encode())
     for sha256, target, record in store.digests():
         if (sha256, target) in results:
             digest.update(f"{sha256} {target} {record}\n".encode())
+    for file in store.listed(superseded):
+        digest.update(json.dumps([astuple(file), wheels.get(file.input)]).encode())
     return digest.hexdigest()
 
 
 def _projects(
-    listing: Listing,
+    recipe: Recipe,
     results: Mapping[tuple[str, str], StoredResult],
     failures: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> dict[NormalizedName, list[_Entry]]:
     """What there is of each project, in the order of releases."""
     names: dict[str, WheelName] = {}
-    wheels = {wheel.sha256 or wheel.url: wheel for wheel in listing.wheels}
     found: dict[NormalizedName, list[_Entry]] = {}
 
     def add(filename: str, target: str, result: StoredResult | None, failure: Mapping[str, Any]) -> None:
         if filename not in names:
             names[filename] = parse_wheel_name(filename)
-        name = names[filename]
-        found.setdefault(name.canonical, []).append(_Entry(name, target, result, failure))
+        if not recipe.denies(name := names[filename]):
+            found.setdefault(name.canonical, []).append(_Entry(name, target, result, failure))
 
     for result in results.values():
         add(result.filename, result.target, result, {})
-    for (key, target), failure in failures.items():
-        if (key, target) not in results:
-            add(wheels[key].filename, target, None, failure)
+    for (_, target), failure in failures.items():
+        add(failure["filename"], target, None, failure)
     for entries in found.values():
         entries.sort(key=lambda entry: (entry.name.version, entry.name.filename, entry.target))
     return dict(sorted(found.items()))
@@ -183,32 +185,30 @@ def _cell(store: Store, entry: _Entry) -> Cell:
     )
 
 
-def _files(
-    found: Iterable[tuple[_Entry, Cell]], recipe: Recipe, listed: Mapping[str, ListedWheel]
-) -> dict[str, list[SiteFile]]:
-    """What each index has of a project."""
-    indexes: dict[str, list[SiteFile]] = {target.name: [] for target in recipe.targets}
-    together: dict[tuple[str, str], SiteFile] = {}
-    for entry, cell in found:
-        result = entry.result
-        if result and (file := _site_file(result, cell.record, recipe, listed.get(result.input))):
-            indexes[entry.target].append(file)
-            together[file.name.filename, file.sha256] = file
-    return {**indexes, ALL: list(together.values())}
-
-
 def _site_file(
-    result: StoredResult, record: Mapping[str, Any], recipe: Recipe, listed: ListedWheel | None
+    stored: StoredFile, facts: Mapping[str, Any], recipe: Recipe, yanked: str | None, uploaded: str | None
 ) -> SiteFile | None:
-    """What an index has of a result; None where that is nothing."""
-    wheel, file = record["wheel"], record.get("file")
-    # What the source says now counts: a release may have been yanked since.
-    yanked = listed.yanked if listed else wheel["yanked"]
-    if result.status == "refused" or (result.status == "original" and recipe.originals == "omit"):
+    """What an index has of a file; None where that is nothing.
+
+    :param yanked: what the source says of the wheel that it was made of, as `uploaded`.
+    """
+    status, wheel, file = facts["status"], facts["wheel"], facts["file"]
+    original = status == "original"
+    if recipe.denies(parse_wheel_name(stored.filename)) or (original and recipe.originals == "omit"):
         return None
-    if result.status == "original" and recipe.originals == "link" and not wheel["url"].startswith("file:"):
-        name = parse_wheel_name(wheel["filename"])
-        return SiteFile(name, result.input, wheel["size"], wheel["requires_python"], yanked, wheel["url"])
+    if not (original and uploaded) and (seconds := facts["time"]) is not None:
+        uploaded = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if original and recipe.originals == "link" and not wheel["url"].startswith("file:"):
+        name = parse_wheel_name(stored.filename)
+        return SiteFile(
+            name,
+            stored.input,
+            wheel["size"],
+            wheel["requires_python"],
+            yanked,
+            wheel["url"],
+            uploaded=uploaded,
+        )
     if file is None:
         return None
     return SiteFile(
@@ -220,6 +220,7 @@ def _site_file(
         None,
         file["metadata"],
         tuple(file["beside"]),
+        uploaded,
     )
 
 
@@ -248,5 +249,5 @@ def _note_changes(store: Store, entries: Iterable[_Entry]) -> Sequence[tuple[flo
             )
 
     if changed or before:
-        store.note_changes(time.time(), told(), before)
+        store.note_changes(now(), told(), before)
     return store.changes(_CHANGES)

@@ -9,16 +9,16 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from relink.indexes.build.matrix import MATRIX_LIMIT, MATRIX_SCHEMA
-from relink.indexes.build.matrix_page import PROJECTS
+from relink.indexes.build.matrix import CELL_STATES, MATRIX_LIMIT, MATRIX_SCHEMA
+from relink.indexes.build.matrix_page import CELL_WORDS, PROJECTS
 from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 
 __all__ = ["SiteChange", "site_diff"]
 
-_WORDS = {"g": "works", "a": "in part", "r": "does not work"}
-_ORDER = "gar"
+
+_REFUSED = CELL_STATES.index("refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,18 @@ def site_diff(old: Path, new: Path) -> tuple[SiteChange, ...]:
     for key in sorted({**before, **after}, key=lambda one: (one[0], one[1], one[2] or "")):
         was, now = before.get(key), after.get(key)
         if was != now:
-            worse = was is not None and was != "r" and (now is None or _ORDER.index(now) > _ORDER.index(was))
-            found.append(SiteChange(*key, was and _WORDS[was], now and _WORDS[now], worse))
+            worse = was is not None and (now if now is not None else _REFUSED) > was
+            found.append(SiteChange(*key, _word(was), _word(now), worse))
     return tuple(found)
 
 
-def _cells(site: Path) -> dict[tuple[str, str, str | None], str]:
+def _word(state: int | None) -> str | None:
+    return None if state is None else CELL_WORDS[CELL_STATES[state]]
+
+
+def _cells(site: Path) -> dict[tuple[str, str, str | None], int]:
     try:
-        return {key: colour for data in _matrices(site) for key, colour in _flat(data)}
+        return {key: state for data in _matrices(site) for key, state in _flat(data)}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(f"{site}: is no site that this relink reads ({error})") from error
 
@@ -76,13 +80,13 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _flat(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str | None], str]]:
+def _flat(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str | None], int]]:
     gpus: dict[str, list[str | None]] = {
         target["target"]: [str(gpu["id"]) for gpu in target["gpus"]] or [None] for target in data["targets"]
     }
     for row in data["rows"]:
         for target, cell in row["cells"].items():
-            for gpu, colour in zip(gpus[target], cell["colours"], strict=True):
-                if colour not in _WORDS:
-                    raise ValueError(f"there is no colour {str(colour)[:20]!r}")
-                yield (str(row["wheel"]), str(target), gpu), colour
+            for gpu, state in zip(gpus[target], cell["states"], strict=True):
+                if type(state) is not int or not 0 <= state < len(CELL_STATES):
+                    raise ValueError(f"there is no state {str(state)[:20]!r}")
+                yield (str(row["wheel"]), str(target), gpu), state

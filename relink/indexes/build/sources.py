@@ -6,11 +6,12 @@ WheelSources of the rules: "Dependency specifiers" and "Version specifiers" of t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
@@ -19,13 +20,15 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 from relink.indexes.build.digests import Digests
+from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import Recipe, WheelSource
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_page
-from relink.indexes.build.web import FetchError, Web, without_secrets
+from relink.indexes.build.uv_lock import read_lock
+from relink.indexes.build.web import FetchError, Page, Web, without_secrets
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for
-from relink.report.nix.uv_lock import read_lock
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError, WheelError
+from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name
 
@@ -99,11 +102,11 @@ def _fits(
 
 
 def find_wheels(
-    recipe: Recipe, web: Web, digests: Digests, indexes: Sequence[str], machines: Iterable[str]
+    recipe: Recipe, web: Web, digests: Digests, settings: PipSettings, machines: Iterable[str]
 ) -> Listing:
     """Ask every source of a recipe, and choose.
 
-    :param indexes: what ``index = "pip"`` stands for.
+    :param settings: what ``index = "pip"`` stands for.
     :param machines: the targets' words for their machines in tags.
     :raises UsageError: a directory or a lock file cannot be read.
     """
@@ -113,14 +116,19 @@ def find_wheels(
     machines = tuple(dict.fromkeys(machines))
     for source in recipe.sources:
         if source.kind == "directory":
-            found = list(_in_directory(Path(source.place), digests))
+            found = list(_in_directory(Path(source.place), digests, notes))
         elif source.kind == "lock":
             found = list(_in_lock(Path(source.place)))
         else:
-            asked = indexes if source.place == "pip" else (source.place,)
-            found = _in_indexes(asked, source, web, notes, failures)
+            own = source.place == "pip"
+            asked = settings.indexes if own else (source.place,)
+            places = settings.find_links if own else ()
+            found = list(_in_links(places, web, digests, notes, failures))
+            known = {wheel.name.canonical for wheel in found}
+            found += _in_indexes(asked, source, web, notes, failures, known)
         for wheel in _choice(found, source, recipe.pythons, machines):
-            chosen.setdefault((wheel.filename, wheel.sha256 or wheel.url), wheel)
+            if not recipe.denies(wheel.name):
+                chosen.setdefault((wheel.filename, wheel.sha256 or wheel.url), wheel)
     wheels = sorted(
         chosen.values(), key=lambda one: (one.name.canonical, one.name.version, one.filename, one.url)
     )
@@ -174,7 +182,34 @@ def _newest(wheels: Sequence[ListedWheel], latest: int | None) -> Iterator[Liste
         yield from (wheel for wheel in own if wheel.name.version in kept)
 
 
-def _in_directory(directory: Path, digests: Digests) -> Iterator[ListedWheel]:
+def _in_links(
+    places: Iterable[str], web: Web, digests: Digests, notes: list[str], failures: list[str]
+) -> Iterator[ListedWheel]:
+    """The wheels of what pip's find-links names: directories, and pages of several projects."""
+    for place in places:
+        parts = urlsplit(place)
+        try:
+            path = Path(unquote(parts.path))
+            here = parts.scheme in ("", "file")
+            if here and not path.is_file():
+                yield from _in_directory(path, digests, notes)
+                continue
+            page = _page_of(path) if here else web.page(place, PAGE_LIMIT)
+            wheels, refused = read_page(page, None)
+            notes += refused
+            yield from wheels
+        except RelinkError as error:
+            failures.append(str(error))
+
+
+def _page_of(path: Path) -> Page:
+    try:
+        return Page(Path(os.path.abspath(path)).as_uri(), "text/html", read_bytes(path, PAGE_LIMIT))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _in_directory(directory: Path, digests: Digests, notes: list[str]) -> Iterator[ListedWheel]:
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
     except OSError as error:
@@ -184,9 +219,12 @@ def _in_directory(directory: Path, digests: Digests) -> Iterator[ListedWheel]:
         raise UsageError(f"{directory}: more than {_FILES_HERE} wheels; name a smaller directory")
     for name in names:
         path = Path(os.path.abspath(directory / name))
-        yield ListedWheel(
-            parse_wheel_name(name), path.as_uri(), digests.sha256(str(path)), os.stat(path).st_size
-        )
+        try:
+            parsed = parse_wheel_name(name)
+        except WheelError as error:
+            notes.append(f"{path}: is passed over: {error.message}")
+            continue
+        yield ListedWheel(parsed, path.as_uri(), digests.sha256(str(path)), os.stat(path).st_size)
 
 
 def _in_lock(lock: Path) -> Iterator[ListedWheel]:
@@ -196,9 +234,17 @@ def _in_lock(lock: Path) -> Iterator[ListedWheel]:
 
 
 def _in_indexes(
-    indexes: Sequence[str], source: WheelSource, web: Web, notes: list[str], failures: list[str]
+    indexes: Sequence[str],
+    source: WheelSource,
+    web: Web,
+    notes: list[str],
+    failures: list[str],
+    known: Collection[str],
 ) -> list[ListedWheel]:
-    """The wheels of the projects that are asked for; a project that the first index lacks may be in the next one."""
+    """The wheels of the projects that are asked for; a project that the first index lacks may be in the next one.
+
+    :param known: projects that no index need have.
+    """
     projects = tuple(
         dict.fromkeys(canonicalize_name(requirement.name) for requirement in source.requirements)
     )
@@ -219,7 +265,7 @@ def _in_indexes(
                 continue
             wheels += listed
             said += refused
-        if missing == len(indexes):
+        if missing == len(indexes) and project not in known:
             failed.append(
                 f"{project}: no index has it ({', '.join(map(without_secrets, indexes)) or 'none is configured'})"
             )

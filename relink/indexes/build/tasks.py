@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
 from packaging.version import Version
 
@@ -21,7 +23,19 @@ from relink.indexes.build.store import Store, StoredResult
 from relink.planning.model.typed import typed
 from relink.system.errors import UsageError
 
-__all__ = ["PlannedTask", "Standing", "planned_tasks", "task_key", "valid_results"]
+__all__ = [
+    "Numbered",
+    "PlannedTask",
+    "Standing",
+    "Todo",
+    "number_tasks",
+    "planned_tasks",
+    "task_key",
+    "valid_results",
+]
+
+Todo: TypeAlias = dict[ListedWheel, list[tuple[IndexTarget, int]]]
+"""What is to be done: each wheel with its targets, and the number that the version ends in there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,19 @@ class PlannedTask:
 
     wheel: ListedWheel
     target: IndexTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """What is to be done.
+
+    :ivar releases: project, version, target and number, where the number is new.
+    :ivar again: results that do not count any more, by input and target.
+    """
+
+    todo: Todo
+    releases: tuple[tuple[str, str, str, int], ...]
+    again: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +87,11 @@ def valid_results(
     states: Mapping[str, TargetState],
     digests: Digests,
     since: str | None,
-    *,
-    retry: bool = False,
 ) -> Standing:
     """Return the results that hold: made by this relink, or since the named one, of what has not changed.
 
     :param states: of the recipe's targets, by name.
     :param since: the oldest release of relink whose results are kept; None for this one alone.
-    :param retry: drop those of wheels that ended each worker.
     :raises UsageError: `since` is no version.
     """
     targets = {target.name: target for target in recipe.targets}
@@ -77,8 +101,6 @@ def valid_results(
     def still(key: str, result: StoredResult) -> bool:
         target = targets.get(result.target)
         if target is None or key != task_key(result.input, target) or not _made_since(result.relink, since):
-            return False
-        if retry and result.lost:
             return False
         if result.file is None and result.status == "original" and recipe.originals == "mirror":
             return False
@@ -127,3 +149,51 @@ def planned_tasks(
             machine = states[target.name].machine
             if any(fits(wheel.name, wheel.requires_python, python, machine) for python in recipe.pythons):
                 yield PlannedTask(wheel, target)
+
+
+def number_tasks(
+    store: Store, planned: Sequence[PlannedTask], results: Mapping[tuple[str, str], StoredResult]
+) -> Numbered:
+    """Return what is to be done, with the numbers that :meth:`Store.allocate` has to note first.
+
+    All wheels of one release have one number in an index. Where one of them would get a name that the index has had already,
+    the release gets the next number, and its other relinked wheels are done again with it.
+
+    :param planned: in the order of releases.
+    :param results: those that hold.
+    """
+    todo: Todo = {}
+    numbers: list[tuple[str, str, str, int]] = []
+    again: list[tuple[str, str]] = []
+    for (project, version), own in itertools.groupby(
+        planned, lambda task: (task.wheel.name.canonical, str(task.wheel.name.version))
+    ):
+        for target, tasks in _by_target(own):
+            pending = [task for task in tasks if _result_of(task, results) is None]
+            if not pending:
+                continue
+            filenames = (task.wheel.filename for task in pending)
+            number, new = store.number(project, version, target.name, filenames)
+            if new and number > 1:
+                pending = [
+                    task
+                    for task in tasks
+                    if (result := _result_of(task, results)) is None or result.status == "written"
+                ]
+                again += [(task.wheel.sha256 or "", target.name) for task in pending]
+            if new:
+                numbers.append((project, version, target.name, number))
+            for task in pending:
+                todo.setdefault(task.wheel, []).append((target, number))
+    return Numbered(todo, tuple(numbers), tuple(again))
+
+
+def _by_target(tasks: Iterable[PlannedTask]) -> Iterable[tuple[IndexTarget, list[PlannedTask]]]:
+    found: dict[str, list[PlannedTask]] = {}
+    for task in tasks:
+        found.setdefault(task.target.name, []).append(task)
+    return [(own[0].target, own) for own in found.values()]
+
+
+def _result_of(task: PlannedTask, results: Mapping[tuple[str, str], StoredResult]) -> StoredResult | None:
+    return results.get((task.wheel.sha256 or "", task.target.name))

@@ -1,43 +1,47 @@
-"""Reading addresses that a recipe or an index names: http and https, and files of an index that is a directory.
+"""Reading addresses that a recipe or an index names, by curl: http and https, and files of an index that is a directory.
 
 Redirects lead to http and https only, and never from https back to http; a page has a largest size and a longest time, and a file
-a least rate, so one without an end is refused. Source of the rules: RFC 9110 (ranges, redirects).
+a least rate, so one without an end is refused. What a page was stays in ``$XDG_CACHE_HOME/relink/pages``, and is asked for on the
+condition that it has changed. Source of the rules: RFC 9110 (ranges, redirects, conditional requests).
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import netrc
+import hashlib
+import json
 import os
+import re
 import ssl
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
-from email.message import Message
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NoReturn
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from typing import Any, NoReturn
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from relink import __version__
-from relink.indexes.build.pace import Pace, paced
 from relink.indexes.build.pip_settings import PipSettings
-from relink.system.errors import RelinkError
+from relink.indexes.install.cache import cache_directory
+from relink.system.atomic import atomic_file
+from relink.system.bounded_json import parse_json
+from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["FILE_PACE", "PAGE_PACE", "FetchError", "Page", "RemoteFile", "Web", "without_secrets"]
+__all__ = ["FILE_PACE", "PAGE_PACE", "FetchError", "Page", "Web", "without_secrets"]
 
 _TIMEOUT = 60  # seconds until there is a connection
-# Seconds and bytes that have to come in them: all of a page, and 10 kB a second of a file.
-PAGE_PACE = (120.0, float("inf"))
-FILE_PACE = (60.0, 600_000)
-_READ = 1 << 18  # bytes
+PAGE_PACE = 120.0
+"""Seconds in which all of a page has to come."""
+FILE_PACE = (60, 10_000)
+"""Seconds, and the bytes in each of them that a file has to come with."""
+_REDIRECTS = 10
+_HEADERS = 200
+_STATUS = re.compile(r"HTTP/\S+ (\d{3})\b", re.ASCII)
 _JSON = "application/vnd.pypi.simple.v1+json"
-_ACCEPT = f"{_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
+_ACCEPT = f"Accept: {_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
 _INDEX_FILES = (("index.json", _JSON), ("index.html", "text/html"))
+_CONDITIONS = (("etag", "If-None-Match"), ("last-modified", "If-Modified-Since"))
 
 
 class FetchError(RelinkError):
@@ -61,77 +65,35 @@ class Page:
 
 
 @dataclass(slots=True)
-class RemoteFile:
-    """A file that is being read.
+class _Answer:
+    """:ivar headers: of the last answer, in small letters; `error` is what taking the content has raised."""
 
-    :ivar start: the byte that `stream` begins at: what was asked for, or 0 where the server sends all of it.
-    """
-
-    stream: IO[bytes]
-    start: int
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """urllib follows to http, https and ftp; here it is the first two, and https stays https."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        old, new = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
-        if new not in ("http", "https") or (old, new) == ("https", "http"):
-            raise FetchError(
-                f"{without_secrets(req.full_url)}: redirects to {without_secrets(newurl)}, which is not followed"
-            )
-        fp.close()  # urllib would read it to an end that it need not have
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-class _Http(urllib.request.HTTPHandler):
-    """Opens addresses of http and https with a pace."""
-
-    def __init__(self, pace: Pace) -> None:
-        super().__init__()
-        self._pace = pace
-
-    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(paced(HTTPConnection, self._pace), req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, pace: Pace, context: ssl.SSLContext) -> None:
-        super().__init__()
-        self._pace, self._own = pace, context
-
-    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(paced(HTTPSConnection, self._pace), req, context=self._own)
+    url: str
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    error: BaseException | None = None
 
 
 class Web:
-    """Reads addresses, with pip's certificates and proxy. One for each process: it holds no connection.
+    """Reads addresses, with pip's certificates and proxy. One for each process.
 
     :param settings: what pip is configured for; the system's certificates and the environment's proxies without it.
+    :raises UsageError: there is no pycurl.
     """
 
     def __init__(self, settings: PipSettings | None = None) -> None:
-        settings = settings or PipSettings()
-        self._context = ssl.create_default_context(cafile=settings.cert)
-        if settings.client_cert:
-            self._context.load_cert_chain(settings.client_cert)
-        self._proxies = {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None
-
-    def _opener(self, pace: Pace) -> urllib.request.OpenerDirector:
-        opener = urllib.request.OpenerDirector()
-        for handler in (
-            urllib.request.ProxyHandler(self._proxies),
-            _Http(pace),
-            _Https(pace, self._context),
-            urllib.request.HTTPDefaultErrorHandler(),
-            urllib.request.HTTPErrorProcessor(),
-            urllib.request.UnknownHandler(),
-            _Redirects(),
-        ):
-            opener.add_handler(handler)
-        return opener
+        self._settings = settings or PipSettings()
+        addresses = map(urlsplit, self._settings.addresses)
+        # Of an index, whose files may be elsewhere on its host.
+        self._credentials = {
+            (
+                parts.scheme,
+                parts.hostname,
+                parts.port,
+            ): f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            for parts in addresses
+            if parts.username is not None
+        }
 
     def page(self, url: str, limit: int) -> Page:
         """Read a page of an index.
@@ -139,54 +101,160 @@ class Web:
         :param limit: bytes.
         :raises FetchError: it cannot be read, is larger, or takes longer than two minutes.
         """
-        shown = without_secrets(url)
         if urlsplit(url).scheme == "file":
             return _local_page(url, limit)
-        with _told(shown), self._open(url, {"Accept": _ACCEPT}, Pace(*PAGE_PACE)) as answer:
-            parts: list[bytes] = []
-            size = 0
-            while data := answer.read(_READ):
-                size += len(data)
-                parts.append(data)
-                if size > limit:
-                    raise FetchError(f"{shown}: the page is larger than {limit >> 20} MiB")
-            return Page(answer.geturl(), _media_type(answer.headers), b"".join(parts))
+        place = cache_directory().parent / "pages" / hashlib.sha256(url.encode()).hexdigest()
+        known, old = _cached(place, limit)
+        body = bytearray()
 
-    @contextlib.contextmanager
-    def opened(self, url: str, start: int = 0) -> Iterator[RemoteFile]:
-        """Open a file from byte `start` on, or from its beginning where the server does not send parts.
+        def take(_: int, data: bytes) -> None:
+            body.extend(data)
+            if len(body) > limit:
+                raise FetchError(f"{without_secrets(url)}: the page is larger than {limit >> 20} MiB")
 
-        :raises FetchError: it cannot be read.
+        conditions = [f"{header}: {known[name]}" for name, header in _CONDITIONS if name in known]
+        answer = self._read(url, take, [_ACCEPT, *conditions], seconds=PAGE_PACE)
+        if answer.status == 304:
+            return Page(known["url"], known["kind"], old)
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if any(name in answer.headers for name, _ in _CONDITIONS):
+            facts = {name: answer.headers[name] for name, _ in _CONDITIONS if name in answer.headers}
+            _keep(place, facts | {"url": answer.url, "kind": kind}, body)
+        return Page(answer.url, kind, bytes(body))
+
+    def file(self, url: str, start: int, take: Callable[[int, bytes], None]) -> None:
+        """Read a file from byte `start` on, or from its beginning where the server does not send parts.
+
+        :param take: gets each piece, after the byte that the first of them begins at: `start` or 0.
+        :raises FetchError: it cannot be read, or ends too early.
         """
-        shown = without_secrets(url)
-        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
-        with _told(shown):
-            try:
-                answer = self._open(url, headers, Pace(*FILE_PACE))
-            except urllib.error.HTTPError as error:
-                if error.code != 416 or not start:  # the part that is there is as long as the file
-                    raise
-                answer = self._open(url, {"Accept-Encoding": "identity"}, Pace(*FILE_PACE))
-            with answer:
-                partial = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
-                    f"bytes {start}-"
-                )
-                yield RemoteFile(answer, start if partial else 0)
+        part = [f"Range: bytes={start}-"] if start else []
+        answer = self._read(url, take, part, start=start)
+        if answer.status == 416 and start:  # the part that is there is as long as the file
+            self._read(url, take, [])
 
-    def _open(self, url: str, headers: dict[str, str], pace: Pace) -> Any:
-        parts = urlsplit(url)
+    def _read(
+        self,
+        url: str,
+        take: Callable[[int, bytes], None],
+        headers: list[str],
+        *,
+        seconds: float | None = None,
+        start: int = 0,
+    ) -> _Answer:
+        """Follow redirects; a host gets the credentials of its own address, or those of an index there."""
+        answer = _Answer(url)
+        for _ in range(_REDIRECTS):
+            following = self._one(answer, take, headers, seconds, start)
+            if following is None:
+                return answer
+            old, new = urlsplit(answer.url).scheme, urlsplit(following).scheme
+            if new not in ("http", "https") or (old, new) == ("https", "http"):
+                raise FetchError(
+                    f"{without_secrets(answer.url)}: redirects to {without_secrets(following)}, which is not followed"
+                )
+            answer = _Answer(following)
+        raise FetchError(f"{without_secrets(url)}: redirects more than {_REDIRECTS} times")
+
+    def _one(
+        self,
+        answer: _Answer,
+        take: Callable[[int, bytes], None],
+        headers: list[str],
+        seconds: float | None,
+        start: int,
+    ) -> str | None:
+        """Ask one address; returns the one that it redirects to."""
+        try:
+            import pycurl
+        except ImportError as error:
+            raise UsageError("an index is read by pycurl: pip install 'rocm-relink[index]'") from error
+        parts, shown = urlsplit(answer.url), without_secrets(answer.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise FetchError(f"{without_secrets(url)}: not an address that is read: http and https are")
-        host = parts.netloc.rpartition("@")[2]
+            raise FetchError(f"{shown}: not an address that is read: http and https are")
+        handle = pycurl.Curl()
+
+        def on_header(line: bytes) -> None:
+            text = line.decode("latin-1")
+            name, _, value = text.partition(":")
+            if text.startswith("HTTP/"):  # that of a proxy may come before
+                answer.headers.clear()
+                answer.status = int(match[1]) if (match := _STATUS.match(text)) else 0
+            elif len(answer.headers) < _HEADERS:
+                answer.headers[name.strip().lower()] = value.strip()
+
+        def on_data(data: bytes) -> int:
+            if answer.status not in (200, 206):
+                return 0  # which ends the transfer
+            whole = not answer.headers.get("content-range", "").startswith(f"bytes {start}-")
+            try:
+                take(0 if whole else start, data)
+            except BaseException as error:  # noqa: BLE001 (raised again outside of curl)
+                answer.error = error
+                return 0
+            return len(data)
+
         path = quote(parts.path, safe="/%:@!$&'()*+,;=~")
-        request = urllib.request.Request(  # noqa: S310 (the scheme is known)
-            urlunsplit((parts.scheme, host, path, parts.query, "")),
-            headers={"User-Agent": f"rocm-relink/{__version__}", **headers},
-        )
-        if secret := _credentials(parts.username, parts.password, parts.hostname):
-            request.add_unredirected_header("Authorization", f"Basic {secret}")  # another host never gets it
-        opener = self._opener(pace)
-        return opener.open(request, timeout=_TIMEOUT)
+        host = parts.netloc.rpartition("@")[2]
+        options: dict[int, Any] = {
+            pycurl.URL: urlunsplit((parts.scheme, host, path or "/", parts.query, "")),
+            pycurl.USERAGENT: f"rocm-relink/{__version__}",
+            pycurl.HTTPHEADER: headers,
+            pycurl.HEADERFUNCTION: on_header,
+            pycurl.WRITEFUNCTION: on_data,
+            pycurl.NETRC: pycurl.NETRC_OPTIONAL,
+            pycurl.CONNECTTIMEOUT: _TIMEOUT,
+            pycurl.NOSIGNAL: 1,
+        }
+        if netrc := os.environ.get("NETRC"):
+            options[pycurl.NETRC_FILE] = netrc
+        if (secret := self._secret(parts)) is not None:
+            options[pycurl.USERPWD] = secret
+        if seconds is not None:
+            options |= {pycurl.TIMEOUT_MS: int(seconds * 1000), pycurl.ACCEPT_ENCODING: ""}
+        else:
+            options |= {pycurl.LOW_SPEED_TIME: FILE_PACE[0], pycurl.LOW_SPEED_LIMIT: FILE_PACE[1]}
+        options |= self._tls(pycurl)
+        try:
+            for option, value in options.items():
+                handle.setopt(option, value)
+            handle.perform()
+        except pycurl.error as error:
+            if answer.error is not None:
+                raise answer.error from None
+            code, text = error.args
+            if code == pycurl.E_OPERATION_TIMEDOUT:
+                raise FetchError(f"{shown}: too slow ({text})") from error
+            if code != pycurl.E_WRITE_ERROR:  # else the content of an error or a redirect was not wanted
+                raise FetchError(f"{shown}: cannot be read ({text})") from error
+        finally:
+            answer.status = handle.getinfo(pycurl.RESPONSE_CODE)
+            handle.close()
+        if answer.status in (301, 302, 303, 307, 308) and "location" in answer.headers:
+            return _joined(answer.url, answer.headers["location"])
+        if answer.status not in (200, 206, 304) and not (answer.status == 416 and start):
+            missing = answer.status in (404, 410)
+            raise FetchError(f"{shown}: the server answers {answer.status}", missing=missing)
+        return None
+
+    def _secret(self, parts: Any) -> str | None:
+        if parts.username is not None:
+            return f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return self._credentials.get((parts.scheme, parts.hostname, parts.port))
+
+    def _tls(self, pycurl: Any) -> dict[int, Any]:
+        """Certificates and a proxy; a libcurl that came in a wheel does not know where this system has its certificates."""
+        settings, paths = self._settings, ssl.get_default_verify_paths()
+        options: dict[int, Any] = {}
+        if authorities := settings.cert or paths.cafile:
+            options[pycurl.CAINFO] = authorities
+        elif paths.capath:
+            options[pycurl.CAPATH] = paths.capath
+        if settings.client_cert:
+            options[pycurl.SSLCERT] = settings.client_cert
+        if settings.proxy:
+            options[pycurl.PROXY] = settings.proxy
+        return options
 
 
 def without_secrets(url: str) -> str:
@@ -198,47 +266,37 @@ def without_secrets(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def _credentials(user: str | None, password: str | None, host: str) -> str | None:
-    """Basic credentials of an address or, as pip has it, of the user's netrc file."""
-    if user is None:
-        try:
-            found = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
-        except (OSError, netrc.NetrcParseError):
-            found = None
-        if found is None:
-            return None
-        user, _, password = found
-    text = f"{unquote(user)}:{unquote(password or '')}"
-    return base64.b64encode(text.encode()).decode()
-
-
-@contextlib.contextmanager
-def _told(shown: str) -> Iterator[None]:
+def _joined(base: str, url: str) -> str:
     try:
-        yield
-    except urllib.error.HTTPError as error:
-        error.close()
-        missing = error.code in (404, 410)
-        raise FetchError(
-            f"{shown}: the server answers {error.code} ({error.reason})", missing=missing
-        ) from error
-    except (HTTPException, ValueError) as error:
-        raise FetchError(f"{shown}: the server's answer cannot be read ({error})") from error
-    except OSError as error:
-        _unreadable(shown, error)
+        return urljoin(base, url)
+    except ValueError as error:
+        raise FetchError(f"{without_secrets(base)}: the server's answer cannot be read ({error})") from error
+
+
+def _cached(place: Path, limit: int) -> tuple[dict[str, str], bytes]:
+    """What was kept of a page, and its content; nothing where that cannot be read."""
+    with contextlib.suppress(OSError, RelinkError, ValueError, LookupError, AttributeError):
+        head, _, body = read_bytes(place, limit + (1 << 16)).partition(b"\n")
+        known: dict[str, str] = parse_json(head.decode())
+        if known["sha256"] == hashlib.sha256(body).hexdigest() and known["url"] and known["kind"]:
+            return known, body
+    return {}, b""
+
+
+def _keep(place: Path, facts: dict[str, str], body: bytes | bytearray) -> None:
+    """Keep a page; a place that cannot be written costs time later and nothing else."""
+    head = json.dumps(facts | {"sha256": hashlib.sha256(body).hexdigest()})
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(place) as file:
+            file.write(head.encode() + b"\n" + body)
 
 
 def _unreadable(shown: str, error: OSError) -> NoReturn:
-    reason = getattr(error, "reason", error)
-    if isinstance(reason, OSError) and not isinstance(reason, TimeoutError):
-        raise_if_machine_fault(reason, shown)
+    raise_if_machine_fault(error, shown)
     raise FetchError(
-        f"{shown}: cannot be read ({reason})", missing=isinstance(reason, FileNotFoundError)
+        f"{shown}: cannot be read ({error})", missing=isinstance(error, FileNotFoundError)
     ) from error
-
-
-def _media_type(headers: Message) -> str:
-    return headers.get_content_type()
 
 
 def _local_page(url: str, limit: int) -> Page:

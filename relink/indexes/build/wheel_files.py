@@ -19,7 +19,7 @@ from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 
-__all__ = ["METADATA", "METADATA_LIMIT", "SBOM_FILE", "STATEMENT_FILE", "place_wheel"]
+__all__ = ["METADATA", "METADATA_LIMIT", "SBOM_FILE", "STATEMENT_FILE", "place_wheel", "read_beside"]
 
 METADATA, STATEMENT_FILE, SBOM_FILE = ".metadata", ".intoto.json", ".cdx.json"
 METADATA_LIMIT = 16 << 20
@@ -35,12 +35,9 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
     made = place / "made"
     made.mkdir()
     with WheelArchive(wheel) as archive:
-        metadata = archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)
-        sbom = f"{archive.dist_info}/{SBOM_MEMBER}"
-        content = archive.read(sbom) if sbom in archive.members else None
-    (made / f"{wheel.name}{METADATA}").write_bytes(metadata)
-    if content is not None:
-        (made / f"{wheel.name}{SBOM_FILE}").write_bytes(content)
+        beside = read_beside(archive)
+    for ending, content in beside.items():
+        (made / f"{wheel.name}{ending}").write_bytes(content)
     if statement is not None:
         (made / f"{wheel.name}{STATEMENT_FILE}").write_bytes(json_bytes(dict(statement)))
     if wheel.is_relative_to(place):
@@ -48,24 +45,46 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
     else:
         _copy(wheel, made / wheel.name)
     final = files / sha256[:2] / sha256
-    if not (final / wheel.name).exists():
+    if not _is_there(made, final):
         final.parent.mkdir(exist_ok=True)
         for path in made.iterdir():
             _sync(path)
         made.chmod(0o755)
+        with contextlib.suppress(FileNotFoundError):
+            final.rename(place / "damaged")
         try:
             made.replace(final)
         except OSError:  # another worker has just done the same
-            if not (final / wheel.name).exists():
+            if not _is_there(made, final):
                 raise
     return {
         "filename": wheel.name,
         "sha256": sha256,
         "size": (final / wheel.name).stat().st_size,
-        "metadata": hashlib.sha256(metadata).hexdigest(),
-        "requires_python": read_metadata(metadata).requires_python,
+        "metadata": hashlib.sha256(beside[METADATA]).hexdigest(),
+        "requires_python": read_metadata(beside[METADATA]).requires_python,
         "beside": sorted(path.name[len(wheel.name) :] for path in final.iterdir() if path.name != wheel.name),
     }
+
+
+def read_beside(archive: WheelArchive) -> dict[str, bytes]:
+    """Return what lies beside a wheel and is in it, too, by the ending of its name."""
+    found = {METADATA: archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)}
+    if (sbom := f"{archive.dist_info}/{SBOM_MEMBER}") in archive.members:
+        found[SBOM_FILE] = archive.read(sbom)
+    return found
+
+
+def _is_there(made: Path, final: Path) -> bool:
+    """Whether a directory has all that is to be in it, with its content."""
+    try:
+        return all(
+            path.name.endswith(STATEMENT_FILE)
+            or file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
+            for path in made.iterdir()
+        ) and all((final / path.name).is_file() for path in made.iterdir())
+    except OSError:
+        return False
 
 
 def _copy(source: Path, destination: Path) -> None:

@@ -22,6 +22,7 @@ from relink.gpu import (
     remedies,
     table,
 )
+from relink.gpu.coverage import STATES
 from relink.planning.checks.device_packages import lies_in_a_package, missing_package
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_with_and
@@ -34,6 +35,7 @@ __all__ = [
     "display_name",
     "gpu_findings",
     "gpu_json",
+    "gpu_state",
 ]
 
 _MAX_SHOWN = 6
@@ -334,6 +336,21 @@ def changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
         )
 
 
+def gpu_state(facts: GpuFacts, gpu: Wanted) -> str:
+    """Return what becomes of the wheel on one GPU, of the words of :data:`relink.gpu.coverage.STATES`.
+
+    ``none`` is what ``--gpu`` refuses the wheel for, and ``jit`` also where nothing in it is compiled before. What no code
+    reaches does not count.
+    """
+    asked = (replace(gpu, asked=True, local=False),)
+    if any(reported.level == "error" for reported in gpu_findings(replace(facts, allow_gap=False), asked)):
+        return "none"
+    states = {coverage.level(gpu.target).state for coverage in facts.restricting}
+    if not facts.restricting and facts.uses_hip:
+        return "jit"
+    return min(states - {"none"}, key=STATES.index, default="full")
+
+
 def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
     """Return the report's ``isa.gpus[]``: how far each file and library covers the GPU, and the ways out of a gap."""
     every: tuple[Coverage, ...] = (*facts.files, *facts.libraries, *facts.beside)
@@ -345,6 +362,7 @@ def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
         "products": list(gpu.products),
         "local": gpu.local,
         "covered": facts.runs(gpu.target),
+        "state": gpu_state(facts, gpu),
         "levels": {coverage.path: str(coverage.level(gpu.target)) for coverage in every},
         "remedies": [way.to_json() for way in ways],
     }

@@ -1,31 +1,19 @@
-"""Writing a package for Nix: package.nix in the style of RFC 166, the plan as JSON, and what the two need beside them."""
+"""Writing a package for Nix: a file with the wheel, what it is linked with, and what it depends on; the rest is relinkWheel's."""
 
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from relink import __version__
-from relink.report.nix.attributes import EXTRA
-from relink.report.nix.model import About, Package, plan_json
+from relink.report.nix.metadata import About, Source
+from relink.report.nix.package import Package
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
-from relink.system.shipped_files import shipped_directory
-from relink.system.text import join_truncated
 
-__all__ = [
-    "SHIPPED",
-    "nix_attribute",
-    "nix_comment",
-    "nix_list",
-    "nix_string",
-    "package_nix",
-    "plan_name",
-    "write_package",
-    "write_plans",
-]
+__all__ = ["nix_attribute", "nix_comment", "nix_string", "package_nix", "write_package"]
 
 _LICENSES = {
     "Apache-2.0": "lib.licenses.asl20",
@@ -35,73 +23,84 @@ _LICENSES = {
     "MPL-2.0": "lib.licenses.mpl20",
 }
 
-SHIPPED = ("relink-wheel.nix", "resolve.nix", "isa.nix", "isa.json", "relink.sh", "shadows.sh")
-"""The files of nix/ that a package needs."""
+_WIDTH = 100  # columns
+_RESERVED = frozenset({"lib", "pkgs", "python", "stdenv"})  # of nixpkgs, and names on the package index, too
 
 
-def package_nix(packages: Sequence[Package], *, vendor: bool = True) -> str:
-    """Return package.nix: what a user may want to change; the rest is in the plans, of which there is one for each Python.
+def package_nix(packages: Sequence[Package]) -> str:
+    """Return package.nix, for `python3Packages.callPackage` with relink's overlay.
 
-    :param vendor: relink's functions lie beside it; else the package set has `relinkWheel` by relink's overlay.
+    :param packages: one wheel, or those of one release for several Pythons.
+    :raises UsageError: they are not of one release, or Nix cannot say a text of theirs.
     """
+    _check_release(packages)
     package = packages[0]
-    stubs = dict.fromkeys(stub.soname for item in packages for stub in item.stubs)
-    lines = [
-        f"# Written by relink {__version__} from {nix_comment(', '.join(item.source.name for item in packages))}.",
-        f"# {'The plan beside it is' if len(packages) == 1 else 'The plans beside it are'} data; `relink nix` makes all anew.",
-        *(
-            []
-            if package.proved
-            else ["# No library of a store was at hand when it was made: the build's dry run is the proof."]
-        ),
-        *(
-            [f"# {nix_comment(', '.join(stubs))}: where nobody has it, a stub whose functions refuse."]
-            if stubs
-            else []
-        ),
-        "{",
-        *(["  lib,"] if package.about.license else []),
-        *(
-            ["  callPackage,", "  relinkWheel ? callPackage ./relink/relink-wheel.nix { },"]
-            if vendor
-            else ["  relinkWheel,"]
-        ),
+    inputs = dict.fromkeys(name for item in packages for name, _ in item.inputs)
+    rocm = [name.partition(".")[2] for name in inputs if name.startswith("rocmPackages.")]
+    others = [name for name in inputs if not name.startswith("rocmPackages.")]
+    formals = [*(["lib"] if package.about.license else []), _fetcher(package.source), "relinkWheel"]
+    formals += [
+        *(["rocmPackages"] if rocm else []),
+        *dict.fromkeys(name.partition(".")[0] for name in others),
     ]
-    lacking: dict[str, tuple[str, ...]] = {}
-    for item in packages:
-        lacking |= {
-            name.partition(".")[2]: sonames for name, sonames in item.libraries if name.startswith(EXTRA)
-        }
-    for name, sonames in lacking.items():
-        known = f"{nix_comment(name)}, with lib/{nix_comment(', lib/'.join(sonames))}"
-        lines.append(f"  # nixpkgs has none that relink knows: {known}")
-    lines.append("  extraLibraries ? { },")
-    if package.gpus:
-        lines.append(f"  gpuTargets ? {nix_list([nix_string(gpu) for gpu in package.gpus], '  ')},")
     dependencies = dict.fromkeys(name for item in packages for name in item.dependencies)
     siblings = dict.fromkeys(name for item in packages for name in item.siblings)
-    quoted = any(nix_attribute(name).startswith('"') for name in dependencies)
-    named = [name for name in dependencies if not nix_attribute(name).startswith('"')]
-    versions = [name for name in package.same_version if name not in dependencies]
-    arguments = [*named, *versions, *(["python"] if quoted else [])]
-    if arguments:
-        lines += ["", "  # dependencies", *(f"  {name}," for name in arguments)]
+    # A name that Nix does not take for an argument, or that is one already, is looked up in the set of Python packages.
+    plain = {
+        name: nix_attribute(name) == name and name not in {*formals, *_RESERVED} for name in dependencies
+    }
+    asked = {name: name if plain[name] else f"python.pkgs.{nix_attribute(name)}" for name in dependencies}
+    formals += [*(["python"] if not all(plain.values()) else []), *filter(plain.get, plain), *siblings]
+    formals += [name for name in package.same_version if name not in formals]
+    lines = [
+        f"# Written by relink {__version__} from {nix_comment(', '.join(item.source.name for item in packages))}."
+    ]
     if siblings:
-        lines += ["", "  # of the vendor alone: `relink nix` makes a package of it in the same way"]
-        lines += [f"  {name}," for name in siblings]
-    lines += ["}:", "", "relinkWheel {", *_plans(packages)]
-    lines.append(f"  inherit extraLibraries{' gpuTargets' if package.gpus else ''};")
-    items = [name if name in named else f"python.pkgs.{nix_attribute(name)}" for name in dependencies]
-    if items or siblings:
-        lines += ["", f"  dependencies = {nix_list([*items, *siblings], '  ')};"]
-    if package.same_version:
-        lines += ["", f"  sameVersion = {nix_list([*package.same_version, *siblings], '  ')};"]
-    if package.imports:
-        lines += [
-            "",
-            f"  pythonImportsCheck = {nix_list([nix_string(name) for name in package.imports], '  ')};",
-        ]
+        lines.append(f"# Of the vendor alone, `relink nix` writes it in the same way: {', '.join(siblings)}.")
+    if unknown := dict.fromkeys(name for item in packages for name in item.unknown):
+        lines.append(
+            f"# nixpkgs has none that relink knows, so add what has it: {nix_comment(', '.join(unknown))}."
+        )
+    lines += [
+        "{",
+        *_filled([f"{name}," for name in formals], "  "),
+        "}:",
+        "",
+        "relinkWheel {",
+        *_sources(packages),
+    ]
+    scope = [f"with rocmPackages; {_list(rocm)}" if rocm else "", _list(others) if others else ""]
+    if any(scope):
+        lines.append(f"  buildInputs = {' ++ '.join(filter(None, scope))};")
+    rows = {
+        "dependencies": [*asked.values(), *siblings],
+        "sameVersion": [*package.same_version, *siblings] if package.same_version else [],
+        "stub": map(nix_string, package.stub),
+        "allowMissing": map(nix_string, package.missing),
+        "gpus": map(nix_string, package.gpus),
+        "pythonImportsCheck": map(nix_string, package.imports),
+    }
+    lines += [f"  {name} = {_list(values)};" for name, row in rows.items() if (values := list(row))]
     return "\n".join([*lines, "", *_meta(package.about), "}", ""])
+
+
+def _fetcher(source: Source) -> str:
+    return "fetchPypi" if source.index else "fetchurl"
+
+
+def _sources(packages: Sequence[Package]) -> list[str]:
+    if len(packages) == 1:
+        return [f"  src = {_fetched(packages[0].source, '  ')};"]
+    rows = (f"    {nix_string(item.python or '')} = {_fetched(item.source, '    ')};" for item in packages)
+    return ["  srcs = {", *rows, "  };"]
+
+
+def _fetched(source: Source, indent: str) -> str:
+    facts = asdict(source.index) | {"format": "wheel"} if source.index else {"url": source.url}
+    if source.url is not None and not source.url.endswith(f"/{source.name}"):
+        facts["name"] = source.name
+    rows = [f"{name} = {nix_string(text)};" for name, text in {**facts, "hash": source.hash}.items()]
+    return "\n".join([f"{_fetcher(source)} {{", *_filled(rows, f"{indent}  "), f"{indent}}}"])
 
 
 def _meta(about: About) -> list[str]:
@@ -125,87 +124,28 @@ def _license(expression: str) -> str:
     ]
     if len(names) == 1:
         return names[0]
-    return nix_list([f"({name})" if " " in name else name for name in names], "    ")
+    return _list([f"({name})" if " " in name else name for name in names], "    ")
 
 
-def _plans(packages: Sequence[Package]) -> list[str]:
-    if len(packages) == 1:
-        return [f"  plan = ./{plan_name(packages)[0]};"]
-    rows = zip(packages, plan_name(packages), strict=True)
-    return [
-        "  plans = {",
-        *(f"    {nix_string(item.python or '')} = ./{name};" for item, name in rows),
-        "  };",
-    ]
+def write_package(packages: Sequence[Package], directory: Path) -> Path:
+    """Write package.nix into a directory; returns its path.
 
-
-def plan_name(packages: Sequence[Package]) -> list[str]:
-    """Return the file name of each plan: with the Python where there are several."""
-    if len(packages) == 1:
-        return [f"{packages[0].pname}.json"]
-    return [_plan_file(item, item.pname) for item in packages]
-
-
-def write_package(packages: Sequence[Package], directory: Path, *, vendor: bool = True) -> tuple[Path, ...]:
-    """Write package.nix, the plans, and relink's Nix files below ``relink/``; returns all but the last.
-
-    :param packages: one wheel, or those of one release for several Pythons.
-    :param vendor: False leaves relink's files out: the flake has them.
     :raises UsageError: the wheels are not of one release, or the directory cannot be written to.
     """
-    _check_release(packages)
-    written = directory / "package.nix", *(directory / name for name in plan_name(packages))
-    contents = package_nix(packages, vendor=vendor), *(plan_json(item) for item in packages)
-    try:
-        (directory / "relink" if vendor else directory).mkdir(parents=True, exist_ok=True)
-        for path, content in zip(written, contents, strict=True):
-            with atomic_file(
-                path
-            ) as file:  # replaces what has the name, a FIFO for example, without opening it
-                file.write(content.encode())
-        for name in SHIPPED if vendor else ():
-            shutil.copyfile(shipped_directory("nix") / name, directory / "relink" / name)
-    except OSError as error:
-        raise UsageError(
-            f"{directory}: cannot be written to ({error.strerror}); name another by --output"
-        ) from error
-    return written
-
-
-def write_plans(packages: Sequence[Package], directory: Path) -> tuple[Path, ...]:
-    """Write the plans alone, one file for each wheel, for `relink.lib.uvOverlay` to find by their hashes.
-
-    :raises UsageError: two are of one release for one Python, or the directory cannot be written to.
-    """
-    names = [_plan_file(package, package.pname) for package in packages]
-    names = [
-        name if names.count(name) == 1 else _plan_file(package, f"{package.pname}-{package.version}")
-        for name, package in zip(names, packages, strict=True)
-    ]
-    if len(set(names)) < len(names):
-        raise UsageError(f"{join_truncated(names)}: two wheels of one release for one Python; leave one out")
-    written = []
+    content, path = package_nix(packages), directory / "package.nix"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, package in zip(names, packages, strict=True):
-            path = directory / name
-            with atomic_file(path) as file:
-                file.write(plan_json(package).encode())
-            written.append(path)
+        with atomic_file(path) as file:  # replaces what has the name, a FIFO for example, without opening it
+            file.write(content.encode())
     except OSError as error:
         raise UsageError(
             f"{directory}: cannot be written to ({error.strerror}); name another by --output"
         ) from error
-    return tuple(written)
-
-
-def _plan_file(package: Package, name: str) -> str:
-    python = f"-cp{package.python.replace('.', '')}" if package.python else ""
-    return f"{name}{python}.json"
+    return path
 
 
 def _check_release(packages: Sequence[Package]) -> None:
-    releases = {(item.pname, item.version) for item in packages}
+    releases = {item.release for item in packages}
     pythons = [item.python for item in packages]
     if len(releases) > 1 or (len(packages) > 1 and (None in pythons or len(set(pythons)) < len(pythons))):
         names = ", ".join(item.source.name for item in packages)
@@ -257,10 +197,18 @@ def nix_comment(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def nix_list(items: list[str], indent: str) -> str:
-    """Return a list of expressions in the style of RFC 166: one item on the line of the brackets, several below each other."""
-    if not items:
-        return "[ ]"
-    if len(items) == 1:
-        return f"[ {items[0]} ]"
-    return "[\n" + "".join(f"{indent}  {item}\n" for item in items) + f"{indent}]"
+def _list(items: Sequence[str], indent: str = "  ") -> str:
+    """A list of expressions: on the line of its brackets where it is short, else filled below it."""
+    line = f"[ {' '.join(items)} ]"
+    if len(line) <= _WIDTH - 40:
+        return line
+    return "\n".join(["[", *_filled(items, f"{indent}  "), f"{indent}]"])
+
+
+def _filled(words: Iterable[str], indent: str) -> list[str]:
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(indent) + len(lines[-1]) + len(word) >= _WIDTH:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return [f"{indent}{line}" for line in lines]

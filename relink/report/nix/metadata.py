@@ -6,6 +6,7 @@ import base64
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -14,12 +15,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from relink.providers.profiles import profile_for
-from relink.report.nix.model import About, Index, Source
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["about", "dependencies", "imports", "programs", "read", "source"]
+__all__ = ["About", "Index", "Source", "about", "dependencies", "imports", "programs", "read", "source"]
 
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
@@ -34,6 +34,39 @@ _PROGRAM = re.compile(r"([\w.+-]+)\s*=")
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
 
 
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The parts of a wheel's name that nixpkgs' fetchPypi makes PyPI's address of; its arguments are called so."""
+
+    pname: str
+    version: str
+    dist: str
+    python: str
+    abi: str
+    platform: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The vendor's wheel: a name that a store can have, the SRI hash, and either its address or what fetchPypi takes."""
+
+    name: str
+    hash: str
+    url: str | None = None
+    index: Index | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the wheel says of itself; `license` is an SPDX expression, `program` the command that it is called for."""
+
+    description: str = ""
+    homepage: str | None = None
+    license: str | None = None
+    changelog: str | None = None
+    program: str | None = None
+
+
 def read(archive: WheelArchive) -> RawMetadata:
     """Return the fields of METADATA, as spelled there."""
     return parse_email(archive.read(f"{archive.dist_info}/METADATA"))[0]
@@ -45,21 +78,20 @@ def source(archive: WheelArchive, url: str | None) -> Source:
     :raises UsageError: there is no `url`, and fetchPypi would give the file a name that no store path can have.
     """
     wheel = archive.name
-    sha256 = archive.sha256()
-    digest = f"sha256-{base64.b64encode(bytes.fromhex(sha256)).decode()}"
+    digest = f"sha256-{base64.b64encode(bytes.fromhex(archive.sha256())).decode()}"
     # The store takes no % of an escaped address and no ! of an epoch.
     name = re.sub(r"[^0-9A-Za-z+\-._?=]", "_", wheel.filename)[-_NAME_LIMIT:].lstrip(".")
     if url is not None:
         last = unquote(posixpath.basename(urlsplit(url).path))
         fits = last.endswith(".whl") and len(last) <= _NAME_LIMIT and _STORE_NAME.fullmatch(last)
-        return Source(last if fits else name, digest, url=url, sha256=sha256)
+        return Source(last if fits else name, digest, url=url)
     if name != wheel.filename:
         raise UsageError(
             f"{wheel.filename}: no file in a Nix store can have this name, and fetchPypi would give it; say --url URL"
         )
     python = f"{wheel.build}-{wheel.python}" if wheel.build else wheel.python
     index = Index(wheel.distribution, wheel.version_text, wheel.python, python, wheel.abi, wheel.platform)
-    return Source(name, digest, index=index, sha256=sha256)
+    return Source(name, digest, index=index)
 
 
 def dependencies(
@@ -107,7 +139,7 @@ def dependencies(
 def about(metadata: RawMetadata, commands: Sequence[str] = ()) -> About:
     """Return what the package says of itself, as nixpkgs' `meta` wants it.
 
-    :param commands: its programs (:func:`programs`). The main one has the distribution's name, or is the only one.
+    :param commands: its programs (:func:`programs`). The main one has the distribution's name.
     """
     urls = {label.strip().lower(): url for label, url in metadata.get("project_urls", {}).items()}
     homes = [metadata.get("home_page", ""), urls.get("homepage", "")]
@@ -123,7 +155,7 @@ def about(metadata: RawMetadata, commands: Sequence[str] = ()) -> About:
         homepage=next((home for home in homes if home.startswith("http")), None),
         changelog=next((urls[name] for name in _CHANGES if urls.get(name, "").startswith("http")), None),
         license=next((found for text in stated if (found := _spdx(text))), None),
-        program=next(iter(named), commands[0] if len(commands) == 1 else None),
+        program=next(iter(named), None),
     )
 
 

@@ -64,7 +64,6 @@ def test_what_cannot_be_asked_for(tree: Path, tmp_path: Path) -> None:
         (tree, "-o", tmp_path): "is there already",
         (tree, wheel, "-o", new): "a directory is relinked alone",
         (tree, "-o", new, "--statement", tmp_path / "s"): "the copy of a directory has none",
-        (tree, "-o", new, "--stub", "librccl.so.1"): "--stub: for wheels",
         (
             tree,
             "-o",

@@ -24,9 +24,12 @@ def test_a_recipe_that_is_wrong(run: Run, tmp_path: Path) -> None:
     code, _, err = run("index", "build", "index.toml", "-o", "site")
     assert code == 2
     assert "index.toml:1: pythons: a list of Python versions was expected, not 3" in err
+    code, _, err = run("index", "build", "index.toml", "-o", "site", "--metrics", "m.prom")
+    assert code == 2
+    assert "relink_index_ok 0" in (tmp_path / "m.prom").read_text()
     code, _, err = run("index", "build", "index.toml", "-o", "site", "--limit", "x")
     assert code == 2
-    for words in (("check", "site"), ("serve", "site"), ("diff", "site", "site")):
+    for words in (("check", "site"), ("diff", "site", "site")):
         code, _, err = run("index", *words)
         assert code == 2
         assert "is no site" in err
@@ -63,14 +66,14 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
     assert out.endswith("the site is as it was.\n")
     assert "2 wheels, 2 tasks, 2 of them done" in err
     code, out, _ = run("index", "check", "site", "--recipe", "index.toml")
-    assert (code, out) == (0, "2 pages, 2 files, 2 asked about; 0 problems\n")
+    assert (code, out) == (0, "1 pages, 2 files, 2 asked about; 0 problems\n")
     shutil.copytree((tmp_path / "site").resolve(), tmp_path / "before", symlinks=True)
     (tmp_path / "wheels" / f"demo-1.0-{TAG}.whl").unlink()
     make_wheel(tmp_path / "wheels", {"demo/a.so": works.lost}, version="1.2", tag=TAG)
     code, out, err = run(*build)
     assert (code, "refused: " in err) == (0, True)
     code, out, _ = run("index", "diff", "before", "site")
-    assert (code, out) == (0, f"demo-1.2-{TAG}.whl for one: not there → does not work\n")
+    assert (code, out) == (0, f"demo-1.2-{TAG}.whl for one: not there → not published\n")
     assert run("index", "diff", "site", "before", "--json")[0] == 0
     code, out, _ = run("index", "prune", "index.toml", "-o", "site", "--keep", "1")
     assert (code, out) == (0, "1 results and 0 files removed, 0 MiB\n")

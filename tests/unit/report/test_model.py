@@ -58,7 +58,7 @@ def test_what_a_report_must_have(key: str) -> None:
 
 
 def test_an_error_decides() -> None:
-    report = replanned(sample_report(), findings=(finding("RLK710", "x", "y"),))
+    report = replanned(sample_report(), findings=(finding("RLK712", "x", "y"),))
     assert report.ok
     assert not replanned(report, findings=(*report.findings, finding("RLK101", "x", "y"))).ok
     assert sample_report().path is None

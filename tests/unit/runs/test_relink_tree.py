@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -237,7 +239,6 @@ def test_wrong_usage(tree: Path, new: Path) -> None:
     with pytest.raises(UsageError, match="no such directory"):
         relink.relink_tree(tree / "README", Options(output_directory=new))
     wheels_only = {
-        "stub": ["librccl.so.1"],
         "local_version": "x",
         "requires": True,
         "compress": "fast",
@@ -269,6 +270,37 @@ def test_a_directory_that_cannot_be_written_to(
         relink.relink_tree(tree, Options(output_directory=new))
     assert os.listdir(tree.parent) == ["tree"]
     assert snapshot(tree) == before
+
+
+def with_stub(tree: Path, new: Path) -> relink.Report:
+    """A member of a package that needs a library which nobody has."""
+    lost = shared(tree.parent / "made/librccl.so.1", "int ncclInit(void){return 1;}")
+    shared(tree / "mod/s.so", "extern int ncclInit(void); int s(void){return ncclInit();}", needed=[lost])
+    options = Options(output_directory=new, stub=("librccl.so.1",))
+    return relink.relink_tree(tree, options)
+
+
+def test_a_stub_lies_where_that_of_the_wheel_does_and_is_in_record(tree: Path, new: Path) -> None:
+    add_rarities(tree)
+    report = with_stub(tree, new)
+    assert report.ok, report.findings
+    stub = new / "d.libs/relink-stubs/librccl.so.1"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(stub.read_bytes()).digest()).decode().rstrip("=")
+    row = f"d.libs/relink-stubs/librccl.so.1,sha256={digest},{stub.stat().st_size}"
+    assert row in (new / "d-1.dist-info/RECORD").read_text().splitlines()
+    assert ran(new)
+
+
+def test_no_link_of_the_tree_leads_a_stub_elsewhere(tree: Path, new: Path) -> None:
+    """A tarball that has a link where the directory of stubs would be."""
+    add_rarities(tree)
+    outside = tree.parent / "outside"
+    outside.mkdir()
+    (tree / "d.libs").symlink_to(outside)
+    with pytest.raises(UsageError, match="relink writes a stub there"):
+        with_stub(tree, new)
+    assert not list(outside.iterdir())
+    assert not new.exists()
 
 
 # The attacks on trees in place

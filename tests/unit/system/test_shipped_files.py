@@ -11,7 +11,7 @@ from relink.system.shipped_files import load_schema, shipped_directory
 from tests.support.built import ROOT
 
 
-@pytest.mark.parametrize("name", ["profiles", "nix", "examples/demo"])
+@pytest.mark.parametrize("name", ["profiles", "examples/demo"])
 def test_a_source_tree_has_them_beside_the_package(name: str) -> None:
     assert shipped_directory(name) == ROOT / name
     assert shipped_directory(name).is_dir()
@@ -28,4 +28,4 @@ def test_an_installed_package_has_them_inside(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "relink" / "_demo").mkdir(parents=True)
     monkeypatch.setattr(shipped_files, "PACKAGE", tmp_path / "relink")
     assert shipped_directory("examples/demo") == tmp_path / "relink" / "_demo"
-    assert shipped_directory("nix") == tmp_path / "nix"
+    assert shipped_directory("profiles") == tmp_path / "profiles"

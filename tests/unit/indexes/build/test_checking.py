@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.checking import check_site
+from relink.indexes.build.checking import check_site, repair_site
 from relink.indexes.build.recipe import Recipe
 from relink.system.errors import UsageError
 from tests.support.indexes import built, recipe_of
@@ -42,7 +45,7 @@ def wheel_of(site: Path, name: str) -> Path:
 
 def test_a_good_site(site: Path, made: tuple[Path, Recipe]) -> None:
     found = check_site(site, 5, {target.name: target for target in made[1].targets})
-    assert (found.pages, found.files, found.verified, found.problems) == (4, 2, 1, ())
+    assert (found.pages, found.files, found.verified, found.problems) == (2, 2, 1, ())
     assert check_site(site, 5, {}).verified == 0
 
 
@@ -137,6 +140,67 @@ def test_json_recursion(site: Path, harm: Callable[[Path], object], said: str | 
     assert any(said in problem for problem in problems) if said else problems == ()
 
 
+def lost_metadata(site: Path) -> None:
+    wheel = wheel_of(site, "plain")
+    wheel.with_name(f"{wheel.name}.metadata").unlink()
+
+
+def broken_record(site: Path) -> None:
+    with closing(sqlite3.connect(site.with_name("site.relink") / "state.sqlite")) as database:
+        database.execute("update results set record = '{' where filename like 'demo%'")
+        database.commit()
+
+
+def broken_file(site: Path) -> None:
+    with closing(sqlite3.connect(site.with_name("site.relink") / "state.sqlite")) as database:
+        database.execute("update files set facts = '{' where filename like 'demo%'")
+        database.commit()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said", "version"),
+    [
+        (cut, "is not what it was; the next build makes it again", 2),
+        (gone, "is not what it was; the next build makes it again", 1),
+        (other_metadata, ".metadata: is written again", 1),
+        (lost_metadata, ".metadata: is written again", 1),
+        (no_page, None, 1),
+        (no_index, None, 1),
+        (broken_record, "1 damaged records are removed", 2),
+        (broken_file, "1 damaged records are removed", 2),
+    ],
+)
+def test_a_damaged_site_is_repaired(
+    site: Path,
+    made: tuple[Path, Recipe],
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[Path], None],
+    said: str | None,
+    version: int,
+) -> None:
+    """By repair and the next build. What was lost itself comes with the next number, as no name ever has two contents."""
+    harm(site)
+    repaired = repair_site(site)
+    assert any(said in text for text in repaired) if said else repaired == ()
+    built(made[1], site, monkeypatch)
+    found = check_site(site, 5, {target.name: target for target in made[1].targets})
+    assert found.problems == ()
+    newest = json.loads((site / "one/simple/demo/index.json").read_text())["files"][-1]
+    assert f"+rocm7.2.4.{version}-" in newest["filename"]
+    assert repair_site(site) == ()
+
+
+def test_a_broken_record_is_no_fault_of_relink(
+    site: Path, made: tuple[Path, Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_record(site)
+    with pytest.raises(UsageError, match=r"`relink index check .*site --repair` takes out what is damaged"):
+        built(replace(made[1], refused="fail", originals="omit"), site, monkeypatch)
+
+
 def test_what_is_no_site(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no site"):
         check_site(tmp_path, 0, {})
+    with pytest.raises(UsageError, match="is no site"):
+        repair_site(tmp_path / "site")
+    assert not (tmp_path / "site.relink").exists()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relink.indexes.build.engine import Job, Judgement, LocalEngine, LostWorkerError, drive
+from relink.indexes.build.engine import Job, LocalEngine, LostWorkerError, drive
+from relink.system.errors import RelinkError
 
 MIB = 1 << 20
 
@@ -46,10 +47,9 @@ def take_long(seconds: float) -> int:
 def results(engine: Any, jobs: list[Job]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
 
-    def on_done(job: Job, result: Any) -> tuple[Job, ...]:
+    def on_done(job: Job, result: Any) -> None:
         assert job.task not in found, "a job is done once"
         found[job.task] = result
-        return ()
 
     drive(engine, jobs, on_done)
     return found
@@ -74,7 +74,7 @@ def test_workers_end_with_a_killed_coordinator() -> None:
     if child == 0:  # pragma: no cover (another process)
         os.setpgid(0, 0)
         engine = LocalEngine(1)
-        engine.submit(Job(take_long, 60.0))
+        list(engine.submit([Job(take_long, 60.0)]))
         while True:
             time.sleep(1)
     end = time.monotonic() + 60
@@ -103,12 +103,10 @@ def alive(pid: int) -> bool:
 
 
 class Manual:
-    """Gives futures that the test ends."""
+    """Gives futures that have ended; those of "lost" are lost so many times."""
 
-    def __init__(self, memory: int) -> None:
-        self.memory = memory
-        self.most = 0
-        self.lost = 1
+    def __init__(self, memory: int, losses: int = 0) -> None:
+        self.memory, self.losses = memory, losses
         self.together: list[int] = []
 
     def room(self, job: Job, running: Collection[Job]) -> bool:
@@ -117,22 +115,22 @@ class Manual:
             self.together.append(sum(one.memory for one in running) + job.memory)
         return fits
 
-    def submit(self, job: Job) -> Future[Any]:
-        future: Future[Any] = Future()
-        if job.returns < self.lost and job.task == "lost":
-            future.set_exception(ConnectionError("the scheduler is gone"))
-        else:
-            future.set_result(job.task)
-        return future
+    def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
+        for job in jobs:
+            future: Future[Any] = Future()
+            if job.task == "lost" and self.losses:
+                self.losses -= 1
+                future.set_exception(ConnectionError("the scheduler is gone"))
+            elif job.task != "never":
+                future.set_result(job.task)
+            yield future
 
-    def judge(self, error: BaseException) -> Judgement:
-        return "again" if isinstance(error, ConnectionError) else "result"
+    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
+        assert future.done()
+        return job if isinstance(error, ConnectionError) else error
 
-    def tend(self) -> None:
-        """All have ended."""
-
-    def restore(self) -> None:
-        self.most += 1
+    def look(self) -> None:
+        raise RelinkError("nobody can be used")
 
 
 def test_memory_is_not_exceeded_and_a_large_job_runs_alone() -> None:
@@ -145,32 +143,19 @@ def test_memory_is_not_exceeded_and_a_large_job_runs_alone() -> None:
 
 
 def test_what_a_scheduler_has_lost_runs_again() -> None:
-    engine = Manual(MIB)
+    engine = Manual(MIB, losses=3)
     assert results(engine, [Job(add, "lost"), Job(add, "other")]) == {"lost": "lost", "other": "other"}
-    assert engine.most == 1
+    assert engine.losses == 0
 
 
-def test_a_scheduler_that_loses_everything() -> None:
-    engine = Manual(MIB)
-    engine.lost = 1 << 30
-    found = results(engine, [Job(add, "lost"), Job(add, "other")])
-    assert isinstance(found["lost"], ConnectionError)
-    assert found["other"] == "other"
-
-
-def test_jobs_follow_from_jobs() -> None:
-    seen = []
-
-    def on_done(job: Job, result: Any) -> list[Job]:
-        seen.append(result)
-        return [Job(add, job.task - 1)] if job.task else []
-
-    drive(Manual(MIB), [Job(add, 3)], on_done)
-    assert seen == [3, 2, 1, 0]
+def test_an_engine_that_cannot_be_used_ends_a_run() -> None:
+    with pytest.raises(RelinkError, match="nobody can be used"):
+        results(Manual(MIB), [Job(add, "never"), Job(add, "other")])
 
 
 def test_memory_of_this_machine() -> None:
     engine = LocalEngine(2)
+    list(engine.submit([]))
     large = Job(add, 1, memory=engine.memory * 2)
     small = Job(add, 2, memory=1)
     assert engine.room(large, [])

@@ -18,8 +18,11 @@ CHANGE = {
 }
 
 
-def parsed(*changes: tuple[float, dict[str, str | None]]) -> ET.Element:
-    return ET.fromstring(atom_feed("Changes", changes))  # noqa: S314 (relink's own)
+SITE = "6a0c7d58-2f4c-5d0f-9f2e-0d7f5e6b1a37"
+
+
+def parsed(*changes: tuple[float, dict[str, str | None]], site: str = SITE) -> ET.Element:
+    return ET.fromstring(atom_feed("Changes", site, changes))  # noqa: S314 (relink's own)
 
 
 def test_entries() -> None:
@@ -31,3 +34,9 @@ def test_entries() -> None:
     ids = {entry.findtext(f"{ATOM}id") for entry in (feed, first, second)}
     assert len(ids) == 3
     assert parsed().findall(f"{ATOM}entry") == []
+
+
+def test_sites_have_their_own_ids() -> None:
+    one, other = parsed((0.0, CHANGE)), parsed((0.0, CHANGE), site=SITE.replace("6", "7"))
+    for path in (f"{ATOM}id", f"{ATOM}entry/{ATOM}id"):
+        assert one.findtext(path) != other.findtext(path)

@@ -75,7 +75,7 @@ def test_more_than_was_promised(server: WebServer) -> None:
 def test_a_server_that_never_sends_all(server: WebServer) -> None:
     wheel = listed(server)
     server.answers[f"/{NAME}"].cut = [10] * 100
-    with pytest.raises(FetchError, match="ended after 40 bytes"):
+    with pytest.raises(FetchError, match="cannot be read"):
         fetch_wheel(wheel, Web(), SIZE)
 
 

@@ -7,48 +7,42 @@ from typing import Any
 import pytest
 
 from relink.indexes.build.fingerprint import TargetState
-from relink.indexes.build.matrix import Cell, colour_of, matrix_data
+from relink.indexes.build.matrix import CELL_STATES, Cell, matrix_data, state_of
 from relink.indexes.build.recipe import IndexTarget
 
-STATE = TargetState({}, "", "", "", "x86_64", "/", ("/opt/rocm",))
+STATE = TargetState({}, "", "", '[["7.2.4", "x"]]', "x86_64", "/", ("/opt/rocm",))
 
 
-def record(
-    level: str = "info", gpus: dict[str, tuple[bool, str]] | None = None, *codes: str
-) -> dict[str, Any]:
+def record(level: str = "info", gpus: dict[str, str] | None = None, *codes: str) -> dict[str, Any]:
     causes = [
         {"code": code, "level": "warning", "subjects": ["x"], "more": 2, "message": "m", "remedy": "r."}
         for code in codes
     ]
-    covered = {name: {"covered": facts[0], "level": facts[1]} for name, facts in (gpus or {}).items()}
-    return {
-        "verdict": {"level": level, "text": "t"},
-        "causes": causes,
-        "gpus": covered,
-        "command": "c",
-        "rocm": [["/x", "7.2"]],
-    }
+    return {"verdict": {"level": level, "text": "t"}, "causes": causes, "gpus": gpus or {}, "command": "c"}
 
 
-GPUS = {"gfx1": (True, "full"), "gfx2": (True, "slow"), "gfx3": (False, "none")}
+GPUS = {"gfx1": "full", "gfx2": "slow", "gfx3": "none", "gfx4": "jit", "gfx5": "conditional"}
 
 
 @pytest.mark.parametrize(
     ("status", "facts", "gpu", "expected"),
     [
-        ("written", record(), None, "green"),
-        ("original", record("warning"), None, "amber"),
-        ("refused", record("error"), None, "red"),
-        ("failed", {"error": "x"}, "gfx1", "red"),
-        ("written", record("warning", GPUS, "RLK401"), "gfx1", "green"),  # the warning is about another GPU
-        ("written", record("warning", GPUS, "RLK401", "RLK130"), "gfx1", "amber"),
-        ("written", record("warning", GPUS), "gfx2", "amber"),
-        ("written", record("warning", GPUS), "gfx3", "red"),
-        ("written", record(), "gfx9", "green"),
+        ("written", record(), None, "works"),
+        ("original", record("warning"), None, "works"),
+        ("refused", record("error"), None, "refused"),
+        ("refused", record("error", GPUS), "gfx1", "refused"),
+        ("failed", {"error": "x"}, "gfx1", "failed"),
+        ("written", record("warning", GPUS, "RLK401"), "gfx1", "works"),  # the warning is about another GPU
+        ("written", record("warning", GPUS), "gfx2", "part"),
+        ("written", record("warning", GPUS), "gfx3", "lacks"),
+        ("written", record("warning", GPUS), "gfx4", "compiles"),
+        ("written", record("warning", GPUS), "gfx5", "part"),
+        ("written", record(), "gfx9", "works"),
     ],
 )
-def test_colours(status: str, facts: dict[str, Any], gpu: str | None, expected: str) -> None:
-    assert colour_of(status, facts, gpu) == expected
+def test_states(status: str, facts: dict[str, Any], gpu: str | None, expected: str) -> None:
+    assert state_of(status, facts, gpu) == expected
+    assert expected in CELL_STATES
 
 
 def test_data() -> None:
@@ -69,9 +63,10 @@ def test_data() -> None:
     one, two = data["targets"]
     assert [gpu["id"] for gpu in one["gpus"]] == ["gfx1031", "gfx1100"]
     assert one["gpus"][0]["name"] == "RX 6750 XT"
-    assert (two["gpus"], two["prefixes"]) == ([], ["/opt/rocm"])
+    assert (two["gpus"], two["prefixes"], two["release"]) == ([], ["/opt/rocm"], "rocm7.2.4")
+    assert "RX 7900 XTX" in data["products"]["gfx1100"]
     (row,) = data["rows"]
-    assert [len(row["cells"][name]["colours"]) for name in ("one", "two")] == [2, 1]
+    assert [len(row["cells"][name]["states"]) for name in ("one", "two")] == [2, 1]
     assert row["cells"]["one"]["causes"] == row["cells"]["two"]["causes"]
     assert data["texts"][row["cells"]["one"]["causes"][0]] == "RLK130 warning: m (x and 2 more). r."
     assert data["changes"] == [{"time": 1.0, "after": "written"}]

@@ -17,6 +17,7 @@ extra-index-url =
     https://two.test/simple
     file:///srv/simple
 cert = /etc/ca.pem
+find-links = /srv/a https://links.test/
 [download]
 cert = /etc/other.pem
 [install]
@@ -26,7 +27,7 @@ index-url = https://never.test/simple
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "CERT", "PROXY", "NO_INDEX"):
+    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "CERT", "PROXY", "NO_INDEX", "FIND_LINKS"):
         monkeypatch.delenv(f"PIP_{name}", raising=False)
     path = tmp_path / "pip.conf"
     path.write_text(CONFIG)
@@ -38,7 +39,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_files_sections_and_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("https://two.test/simple", "file:///srv/simple")
     assert config.exists()
-    assert pip_settings() == PipSettings(("https://one.test/simple", *more), "/etc/other.pem")
+    assert pip_settings() == PipSettings(
+        ("https://one.test/simple", *more), "/etc/other.pem", find_links=("/srv/a", "https://links.test/")
+    )
     monkeypatch.setenv("PIP_INDEX_URL", "https://me:x@three.test/simple")
     monkeypatch.setenv("PIP_PROXY", "http://proxy.test:1")
     settings = pip_settings()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from relink.indexes.build.pruning import prune
+from relink.indexes.build.checking import check_site
+from relink.indexes.build.pruning import prune, remove
 from relink.system.errors import UsageError
 from tests.support.indexes import built, recipe_of
 from tests.support.wheels import make_wheel
@@ -43,3 +46,48 @@ def test_old_releases(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert built(recipe, site, monkeypatch).ran == []
     with pytest.raises(UsageError, match="is no site"):
         prune(recipe, tmp_path / "other", 1)
+
+
+def test_a_release_is_taken_out(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files at once, those that were superseded, too; and it stays out where the recipe denies it."""
+    for version in ("1.0", "1.1"):
+        make_wheel(tmp_path / "wheels", {"demo/a.so": works.library}, version=version, tag=TAG)
+    recipe, site = recipe_of(tmp_path, works), tmp_path / "site"
+    built(recipe, site, monkeypatch)
+    gone = remove(recipe, site, Requirement("Demo==1.0"))
+    assert (gone.results, gone.files) == (1, 1)
+    assert versions(site) == ["1.1"]
+    assert check_site(site, 0, {}).problems == ()
+    assert [row["version"] for row in json.loads((site / "matrix.json").read_text())["rows"]] == ["1.1"]
+    denying = recipe_of(tmp_path, works, head='deny = ["demo<1.1"]')
+    assert built(denying, site, monkeypatch).ran == []
+    assert len(built(recipe, site, monkeypatch).ran) == 1  # the source still has it
+    page = json.loads((site / "one/simple/demo/index.json").read_text())
+    assert [file["filename"].split("-")[1] for file in page["files"]] == [
+        "1.0+rocm7.2.4.2",
+        "1.1+rocm7.2.4.1",
+    ]
+    built(denying, site, monkeypatch)
+    assert versions(site) == ["1.1"]
+    assert remove(recipe, site, Requirement("demo")).files == 2
+    assert not (site / "one/simple/demo").exists()
+
+
+def test_a_prune_that_is_killed_leaves_directories_whole(
+    works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(tmp_path / "wheels", {"demo/a.so": works.library}, tag=TAG)
+    recipe, site = recipe_of(tmp_path, works), tmp_path / "site"
+    built(recipe, site, monkeypatch)
+    files = site.with_name("site.relink") / "files"
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", killed)
+        patch.setattr("os.unlink", killed)
+        patch.setattr("os.rmdir", killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            remove(recipe, site, Requirement("demo"))
+    assert [path for path in files.glob("??/*") if len(list(path.iterdir())) != 4] == []

@@ -84,7 +84,7 @@ def test_a_recipe(tmp_path: Path) -> None:
         ),
         ('directory = "wheels"', 'index = "pip"', ":10: sources[1]: the key requirements is missing"),
         ("[targets.small]", "[targets.All]", ":13: targets.All: a target's name"),
-        ("[targets.small]", "[targets.all]", ":13: targets.all: a target's name"),
+        ("[targets.small]", "[targets.files]", ":13: targets.files: a target's name"),
         ('"RX 6750 XT"', '"auto"', ":16: targets.small.gpus[0]: auto is the GPU of one machine"),
         ('"RX 6750 XT"', '"RX 1"', ":16: targets.small.gpus[0]: --gpu RX 1: no target id"),
         ('prefixes = ["rocm"]\n', "", ":13: targets.small: the key prefixes is missing"),

@@ -27,11 +27,9 @@ def test_what_is_kept_is_short() -> None:
     from dataclasses import replace  # noqa: PLC0415
 
     block = isa_block()
-    block["gpus"] = [
-        {"target": "gfx9", "covered": True, "levels": {"a": "full", "b": "slow via x", "c": "odd"}}
-    ]
+    block["gpus"] = [{"target": "gfx9", "state": "slow"}]
     record = record_of(replace(sample_report(gone=20), isa=block), NAME, TARGET)
-    assert record["gpus"] == {"gfx9": {"covered": True, "level": "odd"}}
+    assert record["gpus"] == {"gfx9": "slow"}
     assert all(len(cause["subjects"]) <= 6 for cause in record["causes"])
     assert {cause["level"] for cause in record["causes"]} <= {"error", "warning"}
     shown = record_of_error(WheelError("x" * 9999))

@@ -12,7 +12,6 @@ from relink.indexes.build.checking import check_site
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.site import publish_site
 from relink.indexes.build.site_diff import site_diff
-from relink.indexes.build.sources import Listing
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 from tests.unit.indexes.build.test_matrix import STATE, record
@@ -23,7 +22,7 @@ SHA = "ab" * 32
 
 def result(status: str) -> dict[str, Any]:
     wheel: dict[str, Any] = {"filename": "demo-1.0-py3-none-any.whl", "url": "https://x.test/demo-1.0-py3-none-any.whl",
-             "requires_python": None, "yanked": None, "size": 5}  # fmt: skip
+             "requires_python": None, "size": 5}  # fmt: skip
     file: dict[str, Any] = {
         "filename": wheel["filename"],
         "sha256": SHA,
@@ -36,11 +35,11 @@ def result(status: str) -> dict[str, Any]:
 
 
 def addresses(tmp_path: Path, originals: str, facts: dict[str, Any]) -> list[str]:
-    recipe = Recipe(Path("x"), ((3, 12),), (), (TARGET,), originals=originals)
+    recipe = Recipe(Path("x"), ((3, 12),), (), (TARGET,), originals=originals, superseded=0)
     site = tmp_path / "site"
     with Store(site) as store:
-        stored = store.keep("key", SHA, "one", "1", facts, None)
-        publish_site(store, site, recipe, {"one": STATE}, Listing(()), {(SHA, "one"): stored}, {})
+        stored = store.keep("key", SHA, "one", "1", facts, None, ("demo", "1.0", 1))
+        publish_site(store, site, recipe, {"one": STATE}, {(SHA, "one"): stored}, {})
     page = site / "one/simple/demo/index.json"
     return [file["url"] for file in json.loads(page.read_text())["files"]] if page.exists() else []
 
@@ -70,9 +69,9 @@ def test_a_large_site_has_a_page_for_each_project(tmp_path: Path, monkeypatch: p
         for name in ("demo-1.0", "demo-2.0", "Other_One-1.0"):
             facts = result("refused")
             facts["wheel"]["filename"] = f"{name}-py3-none-any.whl"
-            results[name, "one"] = store.keep(name, name, "one", "1", facts, None)
-        assert publish_site(store, site, recipe, {"one": STATE}, Listing(()), results, {}).red == 3
-        assert not publish_site(store, site, recipe, {"one": STATE}, Listing(()), results, {}).changed
+            results[name, "one"] = store.keep(name, name, "one", "1", facts, None, (name, "1.0", 1))
+        assert publish_site(store, site, recipe, {"one": STATE}, results, {}).red == 3
+        assert not publish_site(store, site, recipe, {"one": STATE}, results, {}).changed
     data = json.loads((site / "matrix.json").read_text())
     assert data["projects"] == ["demo", "other-one"]
     assert [(row["project"], row["version"]) for row in data["rows"]] == [

@@ -30,9 +30,9 @@ def test_changes(tmp_path: Path) -> None:
     old = site(tmp_path / "old", a="written", b="written", c="refused", d="refused", e="written")
     new = site(tmp_path / "new", a="written", b="refused", c="written", f="original")
     assert site_diff(old, new) == (
-        SiteChange("b.whl", "one", None, "works", "does not work", worse=True),
-        SiteChange("c.whl", "one", None, "does not work", "works", worse=False),
-        SiteChange("d.whl", "one", None, "does not work", None, worse=False),
+        SiteChange("b.whl", "one", None, "works", "not published", worse=True),
+        SiteChange("c.whl", "one", None, "not published", "works", worse=False),
+        SiteChange("d.whl", "one", None, "not published", None, worse=False),
         SiteChange("e.whl", "one", None, "works", None, worse=True),
         SiteChange("f.whl", "one", None, None, "works", worse=False),
     )
@@ -53,7 +53,7 @@ def test_gpus_of_several_kinds(tmp_path: Path) -> None:
     good = site(tmp_path / "good", a="written")
     data = json.loads((good / "matrix.json").read_text())
     data["targets"][0]["gpus"] = [{"id": 1}, {"id": "gfx1030"}]
-    data["rows"][0]["cells"]["one"]["colours"] = "gr"
+    data["rows"][0]["cells"]["one"]["states"] = [0, 3]
     (tmp_path / "matrix.json").write_text(json.dumps(data))
     assert [change.gpu for change in site_diff(good, tmp_path)] == [None, "1", "gfx1030"]
 

@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from relink.indexes.build.digests import Digests
+from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.sources import Listing, find_wheels, fits
 from relink.indexes.build.web import Web
@@ -40,10 +41,14 @@ def of(*requirements: str, latest: int | None = None, kind: str = "index", place
 def found(
     *sources: WheelSource,
     indexes: tuple[str, ...] = (),
-    pythons: tuple[tuple[int, int], ...] = ((3, 11), (3, 12)),
+    links: tuple[str, ...] = (),
+    deny: tuple[str, ...] = (),
 ) -> Listing:
-    recipe = Recipe(Path("index.toml"), pythons, sources, (IndexTarget("x", ("/x",)),))
-    return find_wheels(recipe, Web(), Digests(), indexes, (MACHINE,))
+    denied = tuple(map(Requirement, deny))
+    recipe = Recipe(
+        Path("index.toml"), ((3, 11), (3, 12)), sources, (IndexTarget("x", ("/x",)),), deny=denied
+    )
+    return find_wheels(recipe, Web(), Digests(), PipSettings(indexes=indexes, find_links=links), (MACHINE,))
 
 
 def names(listing: Listing) -> list[str]:
@@ -115,6 +120,38 @@ def test_a_directory(tmp_path: Path) -> None:
     assert found(source, source).wheels == (one,)
     with pytest.raises(UsageError, match="cannot be read"):
         found(of(kind="directory", place=str(tmp_path / "none")))
+
+
+def test_an_odd_name_is_passed_over(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, {"demo/x.py": b""}, tag="py3-none-any")
+    (tmp_path / "foo.whl").touch()
+    listing = found(of(kind="directory", place=str(tmp_path)))
+    assert [one.filename for one in listing.wheels] == [wheel.name]
+    assert "foo.whl: is passed over: " in listing.notes[0]
+
+
+def test_the_find_links_of_pip(tmp_path: Path, server: WebServer) -> None:
+    """A directory, a page of the web, a page in a file; and an index need not have what is there."""
+    for version in ("1.0", "2.0"):
+        make_wheel(tmp_path, {"demo/x.py": b""}, version=version, tag="py3-none-any")
+    other, third = ("other-1.0-py3-none-any.whl", "third-1.0-py3-none-any.whl")
+    server.answers["/links"] = Answer(f'<a href="/f/{other}">{other}</a>'.encode())
+    (tmp_path / "links.html").write_text(f'<a href="http://127.0.0.1/f/{third}">{third}</a>')
+    links = (tmp_path.as_uri(), f"{server.url}/links", str(tmp_path / "links.html"))
+    wanted = of("demo<2", "other", "third")
+    listing = found(wanted, links=links, indexes=(f"{server.url}/simple",))
+    assert names(listing) == [f"{name}-1.0-py3-none-any" for name in ("demo", "other", "third")]
+    assert listing.failures == ()
+    assert "no index has it" in found(of("demo", place=f"{server.url}/simple"), links=links).failures[0]
+    assert "none" in found(wanted, links=("/none",)).failures[0]
+
+
+def test_what_a_recipe_denies(tmp_path: Path) -> None:
+    for version in ("1.0", "2.0rc1"):
+        make_wheel(tmp_path, {"demo/x.py": b""}, version=version, tag="py3-none-any")
+    source = of(kind="directory", place=str(tmp_path))
+    assert names(found(source, deny=("Demo>1",))) == ["demo-1.0-py3-none-any"]
+    assert found(source, deny=("demo",)).wheels == ()
 
 
 def test_a_lock_file(tmp_path: Path) -> None:

@@ -17,22 +17,24 @@ RESTS = {"libraries": {"/x": "ab"}}
 def kept(
     store: Store, key: str = "key", target: str = "one", rests: dict[str, Any] | None = None, **more: Any
 ) -> StoredResult:
-    return store.keep(key, "input", target, "1.0", RECORD | more, rests)
+    return store.keep(key, "input", target, "1.0", RECORD | more, rests, ("x", "1.0", 1))
 
 
 def test_what_is_noted_is_there_again(tmp_path: Path) -> None:
     with Store(tmp_path / "site") as store:
         first = kept(store, rests=RESTS)
-        second = kept(store, "other", "two", status="refused", file=None, lost=True)
-        store.keep_wheel("ab", {"size": 7}, "https://x.test/x.whl")
+        second = kept(store, "other", "two", status="refused", file=None)
+        store.keep_hash("https://x.test/x.whl", "ab")
+        store.keep_wheels([("ab", "bad", "2026-01-01T00:00:00Z")])
         store.note_changes(5.0, [("x one", {"after": "written"}), ("x two", {"after": "refused"})], [])
     with Store(tmp_path / "site") as store:
         assert dict(store.results()) == {"key": first, "other": second}
-        assert (first.file, first.filename, first.lost) == (("cd", "y.whl"), "x.whl", False)
-        assert (second.file, second.status, second.lost) == (None, "refused", True)
+        assert (first.file, first.filename) == (("cd", "y.whl"), "x.whl")
+        assert (second.file, second.status) == (None, "refused")
         assert store.record(first) == RECORD
         assert store.rests() == {first.rests: RESTS}
-        assert (store.wheels(), store.unhashed()) == ({"ab": {"size": 7}}, {"https://x.test/x.whl": "ab"})
+        assert store.wheels() == {"ab": ("bad", "2026-01-01T00:00:00Z")}
+        assert store.unhashed() == {"https://x.test/x.whl": "ab"}
         assert store.changes(1) == [(5.0, {"after": "refused"})]
         assert store.shown() == {"x one": "written", "x two": "refused"}
         store.note_changes(6.0, [("x one", {"after": "refused"})], ["x two"])

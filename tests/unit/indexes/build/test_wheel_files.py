@@ -36,6 +36,29 @@ def test_one_directory_for_one_content(tmp_path: Path) -> None:
     assert hashlib.sha256((final / wheel.name).read_bytes()).hexdigest() == sha256
 
 
+def test_what_is_damaged_is_replaced(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    wheel = make_wheel(tmp_path / "from", {"demo/x.py": b""}, tag="py3-none-any")
+
+    def placed(number: int) -> Path:
+        (tmp_path / str(number)).mkdir()
+        facts = place_wheel(wheel, files, tmp_path / str(number), {"_type": "x"})
+        return Path(files, facts["sha256"][:2], facts["sha256"], wheel.name)
+
+    final = placed(0)
+    for number, name in enumerate(("", ".metadata", ".intoto.json"), 1):
+        path = final.with_name(f"{wheel.name}{name}")
+        before = path.read_bytes()
+        path.unlink()
+        placed(2 * number)
+        assert path.read_bytes() == before
+        if name != ".intoto.json":
+            path.write_bytes(b"damaged")
+            placed(2 * number + 1)
+            assert path.read_bytes() == before
+
+
 def test_a_file_of_the_cache_is_not_there_twice(tmp_path: Path) -> None:
     wheel = make_wheel(cache_directory() / "x", {"demo/x.py": b""}, tag="py3-none-any")
     (tmp_path / "files").mkdir()

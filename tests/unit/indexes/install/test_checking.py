@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.indexes.install.conftest import HERE, USES, VENDOR, pip_install, python_of, site_of, tree
@@ -178,3 +181,43 @@ def test_a_pattern_that_is_about_one_package(run: Run, venv: Path, gpu: Path) ->
     code, out, _ = run("check", venv, "--ignore", "librocblas.so.5", "-v")
     assert code == 0
     assert "RLK109" not in out
+
+
+def test_pips_rocm_without_the_package_for_the_gpu(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
+    """A library that loads from it runs nothing on a GPU: the package with the GPU's code is told."""
+    prefix = tiny_prefix(tmp_path / "rocm-to-pack")
+    (tmp_path / "work").mkdir()
+    unpack(build(prefix, tmp_path / "work", Settings(gpus=())), site_of(venv))
+    library = shared(
+        tmp_path / "uses.so",
+        "extern int hipblasSgemm(void); int u(void){return hipblasSgemm();}",
+        needed=[prefix / "lib/libhipblas.so.3"],
+        flags=["-Wl,--allow-shlib-undefined", VENDOR],
+    )
+    wheel = make_wheel(index, {"uses/__init__.py": b"", "uses/a.so": library}, name="uses", tag=TAG)
+    words = ("--python", python_of(venv))
+    assert run("install", wheel, *words, "--no-import-test")[0] == 0
+    code, out, _ = run("check", venv)
+    assert "RLK533" in out
+    assert "rocm-sdk-device-gfx" in out
+    assert code == 0
+
+
+def test_a_kill_between_two_packages(venv: Path, rocm: Path, index: Path, tmp_path: Path, run: Run) -> None:
+    """Each is the vendor's or the relinked one, and the same command completes it."""
+    for name in ("first", "second"):
+        library = shared(tmp_path / f"{name}.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
+        pip_install(venv, make_wheel(index, {f"{name}/a.so": library}, name=name, tag=TAG))
+    words = ["repair", "--all", "--prefix", str(rocm), "--python", str(python_of(venv))]
+    command = [sys.executable, "-m", "relink", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if "first 1.0+relinked is installed" in line:
+                process.kill()
+                break
+    versions = {info.name.removesuffix(".dist-info") for info in site_of(venv).glob("*.dist-info")}
+    assert {"first-1.0+relinked", "second-1.0"} <= versions
+    assert run("check", venv)[0] == 1
+    assert run(*words)[0] == 0
+    assert run("check", venv)[0] == 0

@@ -517,3 +517,24 @@ def test_one_covered_gpu_of_several_that_were_seen_suffices() -> None:
     plan = check_gpus(wheel("gfx1030"), (), RUNTIME, seen)
     assert [item.level for item in plan.findings if item.code == "RLK401"] == ["info"]
     assert [gpu["covered"] for gpu in plan.block["gpus"]] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("gfx90a", "full"), ("gfx942", "full"), ("gfx1030", "slow"), ("gfx1031", "none"), ("gfx1100", "none")],
+)
+def test_the_state_of_a_gpu_is_what_relink_says_of_it(tmp_path: Path, name: str, expected: str) -> None:
+    """None is what --gpu refuses, whatever --allow-isa-gap says; a hipBLASLt that no code reaches does not count."""
+    own = wheel("gfx90a", "gfx942", "gfx1030")
+    blas = rocblas(tmp_path, ["gfx90a", "gfx942", "gfx1100"], ["gfx1030"])
+    beside = [hipblaslt(tmp_path / "beside", "gfx942")]
+    plan = check_gpus(own, [blas], RUNTIME, gpus(name), beside=beside, allow_gap=True)
+    strict = check_gpus(own, [blas], RUNTIME, gpus(name), beside=beside)
+    assert not any(found.level == "error" for found in plan.findings)
+    assert plan.block["gpus"][0]["state"] == strict.block["gpus"][0]["state"] == expected
+    assert (expected == "none") == any(found.level == "error" for found in strict.findings)
+
+
+def test_what_is_compiled_on_first_use() -> None:
+    assert check_gpus({}, (), RUNTIME, gpus("gfx1031")).block["gpus"][0]["state"] == "jit"
+    assert check_gpus({}, (), None, gpus("gfx1031")).block["gpus"][0]["state"] == "full"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.metadata import parse_email
 
-from relink.report.nix.metadata import about, dependencies, imports, programs, source
-from relink.report.nix.model import About, Index
+from relink.report.nix.metadata import About, Index, about, dependencies, imports, programs, source
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 
@@ -149,7 +148,7 @@ def test_programs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("commands", "program"),
-    [((), None), (("x_test",), "x_test"), (("x", "y"), "x"), (("y", "z"), None)],
+    [((), None), (("x_test",), None), (("x", "y"), "x"), (("y", "z"), None)],
 )
 def test_the_main_program(commands: tuple[str, ...], program: str | None) -> None:
     metadata = parse_email(b"Metadata-Version: 2.4\nName: X\nVersion: 1\n\n")[0]

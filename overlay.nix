@@ -1,0 +1,13 @@
+# For nixpkgs without flakes: import <nixpkgs> { overlays = [ (import ./overlay.nix) ]; }
+final: prev:
+
+let
+  own = import ./default.nix { pkgs = final; };
+in
+{
+  inherit (own) relink rocmSdk;
+  # autoRelinkHook and relinkWheel belong to a set of Python packages: `python312Packages.relinkWheel`.
+  pythonPackagesExtensions = (prev.pythonPackagesExtensions or [ ]) ++ [
+    (pythonFinal: _: own.of pythonFinal)
+  ];
+}

@@ -1,0 +1,150 @@
+"""From a wheel to what a package for Nix is made of: each NEEDED leads to the attribute that the table of components has."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from relink.elf.image import Image
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.options import Options
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.siblings import sibling_of
+from relink.report.nix import metadata
+from relink.report.nix.metadata import About, Source
+from relink.system.findings.model import Finding, finding
+from relink.vendors.registry import component_of, components
+from relink.wheel.archive import WheelArchive
+
+__all__ = ["Package", "attribute_of_soname", "hip_major", "package_of"]
+
+_HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
+_COMPILER = "stdenv.cc.cc"  # autoRelinkHook brings it
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """Everything that a package for Nix is made of.
+
+    :ivar release: name and version, which wheels of one package share.
+    :ivar python: ``3.12`` of a wheel for that Python alone, else None.
+    :ivar inputs: attributes of nixpkgs (``rocmPackages.clr``) → what is needed of each.
+    :ivar unknown: libraries that no attribute is known to have.
+    :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has; `same_version` those of
+        nixpkgs whose version must be the wheel's.
+    :ivar stub: as :attr:`relink.planning.options.Options.stub`; so are `missing` and `gpus`.
+    """
+
+    release: tuple[str, str]
+    source: Source
+    python: str | None
+    inputs: tuple[tuple[str, tuple[str, ...]], ...]
+    about: About
+    unknown: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+    siblings: tuple[str, ...] = ()
+    same_version: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    stub: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def hip_major(images: Iterable[Image]) -> int | None:
+    """Return the newest ROCm that libraries were linked with: by the HIP runtime, or sonames that one ROCm alone has."""
+    needed = {soname for image in images for soname in image.needed}
+    found = [int(match[1]) for soname in needed if (match := _HIP.fullmatch(soname))]
+    if not found:
+        majors: dict[str, set[str]] = {}
+        for component in components():
+            for key, sonames in component.sonames.items():
+                for soname in sonames:
+                    majors.setdefault(soname, set()).add(key)
+        single = [next(iter(majors[soname])) for soname in needed if len(majors.get(soname, ())) == 1]
+        found = [int(key) for key in single if key != "any"]
+    return max(found, default=None)
+
+
+def attribute_of_soname(context: ResolveContext, soname: str, major: int | None) -> str | None:
+    """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
+    found = component_of(soname, major)
+    if found is None and (copy := context.vendor.copy_of(soname)) is not None:
+        found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
+    return found and found[0].attribute
+
+
+def package_of(
+    archive: WheelArchive,
+    context: ResolveContext,
+    options: Options,
+    url: str | None = None,
+    major: int | None = None,
+) -> Package:
+    """Put a package together.
+
+    :param context: what decisions about the wheel are made from, without providers.
+    :param url: where the wheel comes from; None takes it from PyPI.
+    :param major: the ROCm major; None takes that of the wheel.
+    :raises UsageError: the wheel's name asks for an address.
+    """
+    images, profile = context.images, context.profile
+    plain = [image for member, image in images.items() if not profile.is_variant(member)]
+    major = major or hip_major(plain) or hip_major(images.values())
+    own = {image.soname or posixpath.basename(member) for member, image in images.items()}
+    own |= {posixpath.basename(member) for member in images} | GLIBC_SONAMES
+
+    def attribute_of(soname: str) -> str | None:
+        return attribute_of_soname(context, soname, major)
+
+    # Of files that Python picks one of, some are for other products, such as CUDA.
+    served = [
+        image
+        for member, image in images.items()
+        if not profile.is_variant(member) or all(name in own or attribute_of(name) for name in image.needed)
+    ]
+    inputs: dict[str, dict[str, None]] = {}
+    unknown: dict[str, None] = {}
+    read = metadata.read(archive)
+    python = context.layout.python if "." in context.layout.python else None
+    if not read.get("requires_dist"):
+        read["requires_dist"] = list(profile.requires)
+    dependencies, siblings, findings = metadata.dependencies(read, python, archive.path.name)
+    for soname in dict.fromkeys(name for image in served for name in image.needed):
+        allowed = any(matches_library(pattern, soname) for pattern in options.allow_missing)
+        if soname in own or allowed or soname in options.stub:
+            continue
+        if (sibling := sibling_of(context.siblings, soname)) is not None:
+            name = sibling.profile.nixpkgs or sibling.profile.distributions[0]
+            dependencies = tuple(sorted({*dependencies, name}))
+        elif (attribute := attribute_of(soname)) is None:
+            unknown[soname] = None
+        elif attribute != _COMPILER:
+            inputs.setdefault(attribute, {})[soname] = None
+    if unknown:
+        findings.append(finding("RLK711", ", ".join(unknown), "not among buildInputs"))
+    source = metadata.source(archive, url)
+    if source.index is not None:
+        text = "no --url was given, so fetchPypi is to fetch it"
+        findings.append(finding("RLK712", archive.path.name, text))
+    wheel = archive.name
+    exact = any(tag.abi == tag.interpreter for tag in wheel.tags)
+    return Package(
+        release=(wheel.canonical, str(wheel.version)),
+        source=source,
+        python=python if exact else None,
+        inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
+        unknown=tuple(unknown),
+        about=metadata.about(read, metadata.programs(archive)),
+        dependencies=dependencies,
+        siblings=siblings,
+        same_version=profile.nixpkgs_version_of,
+        imports=profile.imports or metadata.imports(archive.members),
+        stub=tuple(options.stub),
+        missing=tuple(options.allow_missing),
+        gpus=tuple(options.gpus),
+        findings=tuple(findings),
+    )
