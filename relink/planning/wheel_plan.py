@@ -281,7 +281,7 @@ def _plan(
     vendor = context.vendor
     if not layout.tree:
         findings += layer_findings(providers, target, vendor, named=named)
-    findings += packages_findings(archive, providers, files, target, options.gpus, vendor)
+    findings += packages_findings(archive, context, files, options.gpus)
     output = name
     stays = layout.tree or context.as_it_is
     asked = () if stays else of_vendor(archive, vendor, providers)
