@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -305,9 +306,14 @@ def _plan(
         )
         findings.append(finding("RLK507", archive.path.name, alone))
     sites = overlays(providers, layout, target, named=named)
+    with ExitStack() as stack:
+        contents = wheel.contents
+        beside = contents.beside if any(code.kpack for code in wheel.codes.values()) else ()
+        others = [stack.enter_context(WheelArchive(path, limits=contents.limits)) for path in beside]
+        codes = with_archives(wheel.codes, archive, layout.path_of, sites, others)
     gpu = plan_gpus(
         context,
-        with_archives(wheel.codes, archive, layout.path_of, sites),
+        codes,
         files,
         gpus,
         dlopened=dlopened_libraries(draft),

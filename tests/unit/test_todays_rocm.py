@@ -8,6 +8,7 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,24 @@ def test_a_split_torch_needs_a_hip_that_reads_archives(tmp_path: Path) -> None:
     assert "libtorch_hip.so lie in kpack archives" in message
     assert "it loads and has no kernels" in message
     assert refused("new") == []
+
+
+def test_device_wheels_of_the_same_run_have_the_code_of_a_split_torch(tmp_path: Path) -> None:
+    torch, *devices = torch_wheels.build(tmp_path / "torch", "split")
+    options = Options(prefixes=(str(therock.tarball(tmp_path / "rocm", "10.0.0")),), dry_run=True)
+    codes = ("RLK401", "RLK404", "RLK427")
+
+    def told(*beside: Path, gpu: str = "gfx1100") -> list[str]:
+        findings = relink(torch, replace(options, gpus=(gpu,)), beside=beside).findings
+        return [f"{found.level} {found.code}" for found in findings if found.code in codes]
+
+    assert told() == ["warning RLK404"]
+    assert told(*devices) == []
+    assert told(*devices, gpu="gfx942") == []
+    (device,) = (wheel for wheel in devices if "gfx942" in wheel.name)
+    assert told(device) == ["error RLK427"]
+    assert told(device, gpu="gfx942") == []
+    assert told(torch) == ["warning RLK404"]  # a wheel without archives says nothing
 
 
 def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path: Path) -> None:
