@@ -292,7 +292,6 @@ def _show_what_works(done: InstallResult, verdict: str) -> None:
 def _show_how_to_keep(outcomes: Sequence[InstallResult], prefix: str, shown: Shown) -> None:
     """Say how the next upgrade, or `uv sync`, leaves what was relinked as it is."""
     from relink.cli.terminal import show
-    from relink.indexes.install.installers import has_pip
     from relink.report.text import command_line
 
     every = [one for done in outcomes for one in (done, *done.dependencies) if one.ok]
@@ -300,27 +299,19 @@ def _show_how_to_keep(outcomes: Sequence[InstallResult], prefix: str, shown: Sho
     if not lines or shown.quiet:
         return
     project = os.path.dirname(prefix)
-    is_project = os.path.exists(f"{project}/uv.lock")
+    if not os.path.exists(f"{project}/uv.lock"):
+        show("So that no upgrade replaces this, put it into a constraints file (pip install -c FILE):")
+        show(*(f"    {line}" for line in lines))
+        return
     outputs = [one.report.output.path for one in every if one.report and one.report.output]
     kept = [path for path in outputs if os.path.exists(path)]
-    if not is_project and has_pip(f"{prefix}/bin/python"):
-        show("So that no upgrade replaces this, put it into a constraints file (pip install -c FILE):")
-    elif len(kept) < len(lines):
-        what = "`uv sync`" if is_project else "An upgrade by uv"
+    if len(kept) < len(lines):
         show(
-            f"{what} puts the vendor's wheels back. So that uv can keep these, run the same with --output DIR."
+            "`uv sync` puts the vendor's wheels back. So that uv can keep these, run the same with --output DIR."
         )
-        return
-    elif is_project:
+    else:
         show("`uv sync` puts the vendor's wheels back, until the project names these:")
         show(command_line(shlex.join(["uv", "add", "--project", project, *kept])))
-        return
-    else:
-        where = shlex.quote(os.path.dirname(kept[0]))
-        show(
-            f"So that uv keeps this, put it into a constraints file (uv pip install -c FILE --find-links {where}):"
-        )
-    show(*(f"    {line}" for line in lines))
 
 
 def _show_what_fails(done: InstallResult, what: str, name: str, prefix: str) -> None:

@@ -209,6 +209,14 @@ class Files:
             self._places.below[path, names] = there_are
         return there_are
 
+    def names_in(self, path: str) -> tuple[str, ...]:
+        """Return the names in a directory of the disk; nothing where it cannot be read."""
+        try:
+            return tuple(sorted(os.listdir(self.host(path))))
+        except OSError as error:
+            raise_if_machine_fault(error, path)
+            return ()
+
     def canonical(self, path: str) -> str:
         """Return an absolute `path` without symbolic links, as the target sees it; what is not on disk has none."""
         done, there = "/", True

@@ -16,6 +16,7 @@ from pathlib import Path
 from relink.elf.dlopen_strings import library_names
 from relink.gpu import wanted_gpus, with_archives
 from relink.loader.dryrun import LoaderMap
+from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
@@ -25,6 +26,7 @@ from relink.planning.checks.loader_maps import idle_findings, unfound_findings
 from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import open_wheel
+from relink.planning.resolve.decide import decide
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
 from relink.planning.wheel_plan import (
     context_of,
@@ -63,6 +65,10 @@ __all__ = [
     "unmatched",
     "verify_wheel",
 ]
+
+
+_OF_A_PROCESS = {"RLK130", "RLK132"}
+"""What the dry run of single files does not show, since it opens nothing: two runtimes, and what the package opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,13 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         )
         maps = result.maps
         mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
-        more = [*unfound_findings(maps, context), *stack_findings(archive, context, wheel.tables, mapped)]
+        draft = decide(replace(context, as_it_is=True), wheel.tables, Tables(context.files, {}))
+        opened = [reported for reported in draft.findings if reported.code in _OF_A_PROCESS]
+        more = [
+            *opened,
+            *unfound_findings(maps, context),
+            *stack_findings(archive, context, wheel.tables, mapped),
+        ]
         if plan is not None:
             more += idle_findings(maps, context, plan)
             more += reliance_findings(plan, maps, site, target) if site is not None else ()

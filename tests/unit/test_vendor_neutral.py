@@ -49,7 +49,6 @@ EXCEPTIONS |= {
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink#relink/1"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink@"): PRODUCT,
-    ("relink/indexes/build/matrix.py", "rocm"): KEY,
     ("relink/indexes/build/records.py", "rocm"): KEY,
     ("relink/indexes/build/records.py", "rocm_version"): KEY,
     ("relink/planning/wheel_plan.py", "rocm_version"): KEY,

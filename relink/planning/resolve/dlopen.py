@@ -74,16 +74,16 @@ class DlopenKnowledge:
         strings = [
             name
             for name in self.strings_of(caller)
-            if self._is_soname(name) or (member and vendor.is_own(name))
+            if self._is_soname(name, caller) or (member and vendor.is_own(name))
         ]
         sources |= {name: "string" for name in strings if name not in sources}
         stems = {soname_stem(name) for name in sources}
         # A package that brings a library along brings what that dlopens.
         beside = self.context.members.sonames if member else {}
-        available = self._available_beside if member else self._available
+        available = (*(self._available_beside if member else self._available), *self._in_directory(caller))
         for name, why in vendor.dlopens_of(own, available).items():
             # The table knows better than a string, which may be there for another reason.
-            fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name))
+            fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name, caller))
             if sources.get(name) == "string" or fits:
                 sources[name] = f"{_PROFILE}{vendor.table}: {why}"
         return sources | (self._of_member(member) if member else {})
@@ -108,17 +108,26 @@ class DlopenKnowledge:
             return ()
         return self.tables.dlopened(file_of(caller), caller.image)
 
-    def _is_soname(self, name: str) -> bool:
+    def _in_directory(self, caller: LoadedObject) -> tuple[str, ...]:
+        """Return the names of libraries beside a caller, where no provider has been named and the question is what loads now."""
+        if not self.context.as_it_is or caller.identity[0] == "member":
+            return ()
+        directory = posixpath.dirname(self.context.files.canonical(caller.path))
+        return tuple(name for name in self.context.files.names_in(directory) if ".so" in name)
+
+    def _is_soname(self, name: str, caller: LoadedObject) -> bool:
         """Whether a provider has a library whose soname this is; links for compilers and full version names are not dlopened."""
         path = self.context.provider_path(name) or self.context.withheld_path(name)
+        if path is None and self.context.as_it_is:
+            path = posixpath.join(posixpath.dirname(self.context.files.canonical(caller.path)), name)
         image = self.context.files.open(path).image if path else None
         return image is not None and image.soname == name
 
-    def _fits(self, own: str, name: str) -> bool:
+    def _fits(self, own: str, name: str, caller: LoadedObject) -> bool:
         """Whether the caller would dlopen this version of a library: of several versions, the one of the caller's own version."""
         if "*" in name:
             return True  # a glob that matched nothing: reported as missing
-        if not self._is_soname(name):
+        if not self._is_soname(name, caller):
             return False
         own_version = soname_stem(name) + own[len(soname_stem(own)) :]
         other_caller = (

@@ -183,6 +183,7 @@ def test_a_pattern_that_is_about_one_package(run: Run, venv: Path, gpu: Path) ->
     assert "RLK109" not in out
 
 
+@pytest.mark.slow(reason="packs a ROCm; test_no_device_package has the finding")
 def test_pips_rocm_without_the_package_for_the_gpu(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     """A library that loads from it runs nothing on a GPU: the package with the GPU's code is told."""
     prefix = tiny_prefix(tmp_path / "rocm-to-pack")
@@ -203,6 +204,9 @@ def test_pips_rocm_without_the_package_for_the_gpu(run: Run, venv: Path, index: 
     assert code == 0
 
 
+@pytest.mark.slow(
+    reason="four installations; test_what_fails_keeps_no_other_from_being_repaired has several, too"
+)
 def test_a_kill_between_two_packages(venv: Path, rocm: Path, index: Path, tmp_path: Path, run: Run) -> None:
     """Each is the vendor's or the relinked one, and the same command completes it."""
     for name in ("first", "second"):
@@ -221,3 +225,26 @@ def test_a_kill_between_two_packages(venv: Path, rocm: Path, index: Path, tmp_pa
     assert run("check", venv)[0] == 1
     assert run(*words)[0] == 0
     assert run("check", venv)[0] == 0
+
+
+def test_what_a_library_of_the_system_opens(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
+    """MIGraphX opens its GPU part by a name with its own number, which only the directory says: here it brings another HIP."""
+    system = tmp_path / "system"
+    hips = [
+        shared(system / f"libamdhip64.so.{major}", f"int hip{major}(void){{return 1;}}") for major in "67"
+    ]
+    used = "extern int hip6(void); int m(void){return hip6();}"
+    shared(system / "libmigraphx_gpu.so.2014000", used, needed=[hips[0]], flags=[HERE])
+    migraphx = shared(system / "libmigraphx.so.2014000", "int migraphx(void){return 1;}", flags=[HERE])
+    uses = "extern int hip7(void), migraphx(void); int u(void){return hip7() + migraphx();}"
+    library = shared(tmp_path / "m.so", uses, needed=[hips[1], migraphx], flags=[f"-Wl,-rpath,{system}"])
+    wheel = make_wheel(index, {"mix/a.so": library}, name="mix", tag=TAG)
+    pip_install(venv, wheel)
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert "  mix 1.0: does not work on the GPU: libamdhip64.so.7 and libamdhip64.so.6 in one process" in out
+    code, out, _ = run("verify", wheel, "--python", python_of(venv))
+    assert (code, out.splitlines()[0]) == (1, "Does not load: two HIP runtimes would be loaded.")
+    (system / "libmigraphx_gpu.so.2014000").unlink()
+    assert run("check", venv)[0] == 0
+    assert run("verify", wheel, "--python", python_of(venv))[0] == 0

@@ -88,6 +88,7 @@ def test_what_cannot_be_had_is_told_before_anything_changes(
     assert tree(environment) == before
 
 
+@pytest.mark.slow(reason="four installations; test_what_dlopen_says_of_each_library has the same trials")
 @pytest.mark.parametrize("environment", ["pip"], indirect=True)
 def test_a_gpu_part_that_does_not_load(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -110,6 +111,7 @@ def test_a_gpu_part_that_does_not_load(
     assert run("install", "top", *words, "--no-import-test")[0] == 0
 
 
+@pytest.mark.slow(reason="installations; that uv keeps what is named is uv's")
 @pytest.mark.usefixtures("gpu", "index")
 def test_uv_sync_keeps_what_the_printed_command_puts_into_the_project(
     run: Run, rocm: Path, tmp_path: Path

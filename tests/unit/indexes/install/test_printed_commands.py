@@ -68,6 +68,7 @@ def test_after_a_run(run: Run, paste: Callable[[list[str]], tuple[int, str]], gp
     assert paste(pip)[0] == 0
 
 
+@pytest.mark.slow(reason="installations; test_check_and_repair pastes one command")
 def test_a_library_that_is_missing(
     run: Run, paste: Callable[[list[str]], tuple[int, str]], rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_check_and_repair(
     assert (code, paste(repair)[0], run("check", environment)[0]) == (1, 0, 0)
 
 
+@pytest.mark.slow(reason="installations; test_check_and_repair pastes one command")
 def test_what_was_installed_and_fails(
     run: Run,
     paste: Callable[[list[str]], tuple[int, str]],
