@@ -70,6 +70,8 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
     """Yield RLK112, RLK113, RLK121 and RLK122: NEEDED that were replaced, dropped, or added."""
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
+            if old in context.left_out:
+                continue  # told as a whole by RLK541
             decision = outcome.substitutions[old]
             text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(decision.evidence))}"
             yield finding("RLK112", member, text, profile=decision.profile)
