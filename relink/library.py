@@ -6,7 +6,7 @@ parameters with defaults may be added. Everything else in the package may change
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ def relink(
     wheel: Path | str,
     options: Options | None = None,
     *,
+    beside: Sequence[Path | str] = (),
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Report:
@@ -38,6 +39,7 @@ def relink(
     Nothing is written on a dry run, nor where a finding is an error, unless `options.force`. The output appears under its name
     only after the loader has confirmed it.
 
+    :param beside: other wheels that will be installed with it: the GPU code that they have for its files counts as there.
     :param on_stage: called with the name of each stage when it begins.
     :param on_bytes: called, while files are read and while they are written, with the bytes that are done and those that
         there are in all, unpacked.
@@ -50,7 +52,11 @@ def relink(
     options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.
     with Contents(
-        Path(wheel), options.limits, reuse=not options.dry_run, spool=spool_of(options)
+        Path(wheel),
+        options.limits,
+        reuse=not options.dry_run,
+        spool=spool_of(options),
+        beside=[Path(path) for path in beside],
     ) as contents:
         from relink.runs import relink_wheel as pipeline
 

@@ -103,7 +103,13 @@ def run(
                 report = (
                     library.relink_tree(path, options, link=link, on_stage=on_stage, on_bytes=on_bytes)
                     if path.is_dir()
-                    else library.relink(path, options, on_stage=on_stage, on_bytes=on_bytes)
+                    else library.relink(
+                        path,
+                        options,
+                        beside=[other for other in wheels if other != path],
+                        on_stage=on_stage,
+                        on_bytes=on_bytes,
+                    )
                 )
         except RelinkError as error:
             failures.append(error)

@@ -74,11 +74,14 @@ class Contents:
     :param limits: sizes and counts that it may not exceed.
     :param archive: in the place of the wheel: a directory whose files are read like members.
     :param spool: where members are that are too large for memory.
+    :param beside: other wheels that will be installed with it; they are opened where they are asked for.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
     :raises WheelError: it is not a wheel that can be trusted.
     """
 
     archive: WheelArchive
+    beside: tuple[Path, ...]
+    limits: WheelLimits | None
     loaded: dict[str, LoadedMember]
     spool: Spool
 
@@ -90,8 +93,10 @@ class Contents:
         archive: WheelArchive | None = None,
         reuse: bool = False,
         spool: Spool | None = None,
+        beside: Sequence[Path] = (),
     ) -> None:
         self.archive = archive or WheelArchive(path, limits=limits)
+        self.beside, self.limits = tuple(beside), limits
         self.loaded = {}
         self._reuse = reuse
         self.spool = spool or Spool()

@@ -47,6 +47,7 @@ class Wheel:
 
     :ivar codes: the device code in those members.
     :ivar opens: the library names in the data of those that import dlopen.
+    :ivar left_out: the names of members that are left out (:mod:`relink.planning.bundled_copies`) → their sonames.
     """
 
     contents: Contents
@@ -55,6 +56,7 @@ class Wheel:
     codes: Mapping[str, DeviceCode]
     findings: tuple[Finding, ...]
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def archive(self) -> WheelArchive:

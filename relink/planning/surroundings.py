@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from relink.elf.image import Image
 from relink.loader.dryrun import LoaderMap
@@ -21,7 +22,9 @@ from relink.planning.model.embedded import SITE
 from relink.planning.model.files import FilePlan
 from relink.planning.model.model import Plan
 from relink.planning.model.reliance import Reliance
+from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.proof import system_path
 from relink.providers.prefix import Provider
 from relink.providers.release_series import series
 from relink.providers.site_packages import (
@@ -135,18 +138,22 @@ def layer_findings(
 
 def packages_findings(
     archive: WheelArchive,
-    providers: Iterable[Provider],
+    context: ResolveContext,
     files: Sequence[FilePlan],
-    target: Target,
     gpus: Sequence[str],
-    vendor: Vendor,
 ) -> Iterator[Finding]:
-    """Yield what is to be said about the vendor's packages in site-packages, and about Python code that loads their libraries."""
+    """Yield what is to be said about the vendor's packages in site-packages, and about Python code that loads libraries."""
     sonames = [soname for file in files if file.served for soname, _ in file.closure]
-    for provider in providers:
+
+    def finds(soname: str) -> bool:
+        return any(system_path(context, member, soname) for member in islice(context.images, 1))
+
+    for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
-            yield from python_call_findings(archive, provider, vendor)
-            yield from vendor.site_findings(provider, sonames, target, gpus)
+            yield from python_call_findings(archive, provider, context.vendor)
+            yield from context.vendor.site_findings(provider, sonames, context.target, gpus)
+        elif not context.layout.tree:
+            yield from python_call_findings(archive, provider, context.vendor, finds)
 
 
 def own_site(target: Target) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
+from relink.planning.bundled_copies import find_copies, removed_finding, staying_finding
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.relocation import Relocation, platform_of, relocation, relocation_findings
@@ -174,6 +176,7 @@ def context_of(
         preload_known=options.preload_known,
         most_loads=(options.limits or WheelLimits()).loads,
         opens=wheel.opens,
+        left_out=wheel.left_out,
         siblings=() if layout.tree else find_siblings(wheel.archive, wheel.images, target, files),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member)) for member in wheel.archive.members
@@ -230,8 +233,39 @@ def plan_wheel(
 ) -> PreparedPlan:
     """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing.
 
+    Copies of the vendor's libraries leave the wheel, if it loads and runs with those of the prefix.
+
     :param layout: as for :func:`context_of`.
     """
+    name, subject = wheel.archive.name, wheel.archive.path.name
+    vendor = vendor_of({soname for image in wheel.images.values() for soname in image.needed})
+    profile = profile_for(name.distribution, options.profile)
+    copies = None if layout and layout.tree else find_copies(wheel, profile, vendor, providers)
+    if copies is None:
+        return _plan(wheel, target, providers, options, gpus, layout)
+    errors: list[Finding] = []
+    if copies.lacking is None:
+        rest = replace(copies.rest, findings=(*wheel.findings, removed_finding(copies, subject, providers)))
+        planned = _plan(rest, target, providers, options, gpus, layout, copies.removed)
+        if planned.plan.ok:
+            return planned
+        errors = [found for found in planned.plan.findings if found.level == "error"]
+    staying = staying_finding(copies, subject, providers, errors)
+    return _plan(
+        replace(wheel, findings=(*wheel.findings, staying)), target, providers, options, gpus, layout
+    )
+
+
+def _plan(
+    wheel: Wheel,
+    target: Target,
+    providers: Sequence[Provider],
+    options: Options,
+    gpus: Sequence[Wanted],
+    layout: Layout | None,
+    copies: Sequence[str] = (),
+) -> PreparedPlan:
+    """Decide everything about a wheel; `copies` are the members that it is planned without."""
     archive = wheel.archive
     name = archive.name
     stubs, draft = plan_links(wheel, target, providers, options, layout)
@@ -248,7 +282,7 @@ def plan_wheel(
     vendor = context.vendor
     if not layout.tree:
         findings += layer_findings(providers, target, vendor, named=named)
-    findings += packages_findings(archive, providers, files, target, options.gpus, vendor)
+    findings += packages_findings(archive, context, files, options.gpus)
     output = name
     stays = layout.tree or context.as_it_is
     asked = () if stays else of_vendor(archive, vendor, providers)
@@ -272,9 +306,14 @@ def plan_wheel(
         )
         findings.append(finding("RLK507", archive.path.name, alone))
     sites = overlays(providers, layout, target, named=named)
+    with ExitStack() as stack:
+        contents = wheel.contents
+        beside = contents.beside if any(code.kpack for code in wheel.codes.values()) else ()
+        others = [stack.enter_context(WheelArchive(path, limits=contents.limits)) for path in beside]
+        codes = with_archives(wheel.codes, archive, layout.path_of, sites, others)
     gpu = plan_gpus(
         context,
-        with_archives(wheel.codes, archive, layout.path_of, sites),
+        codes,
         files,
         gpus,
         dlopened=dlopened_libraries(draft),
@@ -294,10 +333,10 @@ def plan_wheel(
         sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
         relocatable=moves.relocatable,
         metadata=metadata_lines(
-            moves.relies_on, None if options.requires else vendor.table, vendor.bundles()
+            moves.relies_on, None if options.requires or copies else vendor.table, vendor.bundles()
         ),
         requirements=asked,
-        removed=tuple(removed),
+        removed=(*removed, *copies),
         stubs=stubs.stubs,
         opened=draft.opened,
         options=deciding(options),

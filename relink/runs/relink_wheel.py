@@ -209,6 +209,8 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             if changes:
                 raise UsageError("the plan does not hold any more; make it again", changes)
             read = read_wheel(contents, target)
+            kept = {name: image for name, image in read.images.items() if name not in plan.removed}
+            read = replace(read, images=kept)
             site = next(iter(plan.sites), None)
             context = context_of(read, target, _beside(plan, target), options, site=site)
             edits = {file.path: file.edit for file in plan.files}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+import venv
 import zipfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from relink.gpu.amd.side_files import find_side_files
 from relink.gpu.amd.target_id import parse_target_id
 from relink.vendors.rocm.facts import who_has
 from tests.support import therock, torch_wheels
+from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -88,6 +92,24 @@ def test_a_split_torch_needs_a_hip_that_reads_archives(tmp_path: Path) -> None:
     assert refused("new") == []
 
 
+def test_device_wheels_of_the_same_run_have_the_code_of_a_split_torch(tmp_path: Path) -> None:
+    torch, *devices = torch_wheels.build(tmp_path / "torch", "split")
+    options = Options(prefixes=(str(therock.tarball(tmp_path / "rocm", "10.0.0")),), dry_run=True)
+    codes = ("RLK401", "RLK404", "RLK427")
+
+    def told(*beside: Path, gpu: str = "gfx1100") -> list[str]:
+        findings = relink(torch, replace(options, gpus=(gpu,)), beside=beside).findings
+        return [f"{found.level} {found.code}" for found in findings if found.code in codes]
+
+    assert told() == ["warning RLK404"]
+    assert told(*devices) == []
+    assert told(*devices, gpu="gfx942") == []
+    (device,) = (wheel for wheel in devices if "gfx942" in wheel.name)
+    assert told(device) == ["error RLK427"]
+    assert told(device, gpu="gfx942") == []
+    assert told(torch) == ["warning RLK404"]  # a wheel without archives says nothing
+
+
 def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path: Path) -> None:
     therock.write_device_files(tmp_path, "10.1.0", "gfx1100")
     states = {one.kind: one.state(parse_target_id("gfx1100")) for one in find_side_files(tmp_path)}
@@ -104,3 +126,64 @@ def test_each_library_of_the_newest_release_belongs_to_a_component() -> None:
     assert smi is not None
     assert "libamd_smi.so.27" in smi.of(10)  # the sonames of ROCm 10 are those of HIP's soname, .so.7
     assert smi.of(6) == ()
+
+
+@pytest.mark.parametrize("kind", torch_wheels.KINDS)
+def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
+    kind: str, tmp_path: Path
+) -> None:
+    prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
+    (torch, *_) = torch_wheels.build(tmp_path / "torch", kind)
+    venv.create(tmp_path / "venv", with_pip=False)
+    (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    python = str(tmp_path / "venv/bin/python")
+    options = Options(prefixes=(str(prefix),), python=python, output_directory=tmp_path / "out")
+    unpack([Path(relink(torch, options).path or "")], site)
+    module = shared(
+        tmp_path / "build/extra.so",
+        "extern int torch_hip(void), hipMalloc(void), rocprofiler_get_version(void);"
+        "int extra(void) { return torch_hip() + hipMalloc() + rocprofiler_get_version(); }",
+        needed=[
+            site / "torch/lib/libtorch_hip.so",
+            *(prefix / "lib" / name for name in ("libamdhip64.so.7", "librocprofiler-sdk.so.1")),
+        ],
+        flags=["-Wl,-rpath,/home/builder/rocm/lib"],
+    )
+    files = {"extra/__init__.py": b"import torch\n", "extra/extra.so": module.read_bytes()}
+    wheel = therock.pack(tmp_path, "torch-extra", "1.0", files, requires=["torch"])
+    report = relink(wheel, options)
+    (found,) = [found for found in report.findings if found.code == "RLK119"]
+    assert f"libtorch_hip.so of extra.so are those of {site}/torch" in found.message
+    assert report.verified == 1
+    unpack([Path(report.path or "")], site)
+    call = (
+        "import torch, extra, ctypes; print(ctypes.CDLL(extra.__path__[0] + '/extra.so').extra());"
+        "print(*{line.split()[-1] for line in open('/proc/self/maps') if 'libamdhip64' in line})"
+    )
+    run = subprocess.run([python, "-c", call], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert [Path(path).parent for path in run.stdout.split()[1:]] == [prefix / "lib"]
+
+
+def test_what_is_to_be_set_makes_python_code_find_a_library(tmp_path: Path) -> None:
+    prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
+    hip = prefix / "lib/libamdhip64.so"
+    library = shared(
+        tmp_path / "demo.so", "extern int hipMalloc(void); int f(void) { return hipMalloc(); }", needed=[hip]
+    )
+    code = b'import ctypes\nprint(ctypes.CDLL("libamdhip64.so").hipMalloc())\n'
+    files = {"demo/__init__.py": code, "demo/demo.so": library.read_bytes()}
+    wheel = therock.pack(tmp_path, "demo", "1.0", files)
+    report = relink(wheel, Options(prefixes=(str(prefix),), output_directory=tmp_path / "out"))
+    (found,) = [found for found in report.findings if found.code == "RLK538"]
+    site = unpack([Path(report.path or "")], tmp_path / "site")
+
+    def run(before: str) -> subprocess.CompletedProcess[str]:
+        command = f"{before}; {shlex.quote(sys.executable)} -c 'import demo'"
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site)}
+        return subprocess.run(
+            ["sh", "-c", command], env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert "libamdhip64.so: cannot open" in run("true").stderr
+    assert run(found.step or "").returncode == 0

@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # slow to load
 
 __all__ = ["resolve_kpack", "with_archives"]
 
+_ARCHIVE = ".kpack"
 _HEAD = 16  # bytes: magic, version, offset of the table
 _MOST = (64 << 20) + 1  # bytes of a table that are kept: one more than the reader of archives takes
 
@@ -70,6 +71,7 @@ def with_archives(
     archive: WheelArchive,
     path_of: Callable[[str], str] = lambda member: member,
     sites: Iterable[tuple[str, str]] = (),
+    beside: Iterable[WheelArchive] = (),
 ) -> dict[str, DeviceCode]:
     """Return the device code of a wheel's members with what the kpack archives hold for them.
 
@@ -77,14 +79,17 @@ def with_archives(
     and not absent.
 
     :param path_of: where a member is installed: search paths are relative to that.
+    :param beside: other wheels that will be installed with it, as far as they have archives.
     :param sites: pairs of a directory in which members are installed and one on disk that has other distributions' files.
     :raises WheelError: an archive's content is not what the wheel claims.
     """
-    members: dict[str, dict[str, str]] = {}
+    members: dict[str, dict[str, tuple[WheelArchive, str]]] = {}
+    others = [wheel for wheel in beside if any(name.endswith(_ARCHIVE) for name in wheel.members)]
     if any(code.kpack is not None for code in codes.values()):
-        for name in archive.members:
-            folder, base = posixpath.split(posixpath.normpath(path_of(name)))
-            members.setdefault(folder, {})[base] = name
+        for wheel in (*others, archive):
+            for name in wheel.members:
+                folder, base = posixpath.split(posixpath.normpath(path_of(name)))
+                members.setdefault(folder, {})[base] = wheel, name
     pairs = tuple(sites)
 
     def on_disk(path: str) -> Iterable[str]:
@@ -102,14 +107,14 @@ def with_archives(
         if path not in known:  # an archive of several libraries
             folder, base = posixpath.split(path)
             if member := members.get(folder, {}).get(base):
-                known[path] = parse_archive(_Ends(archive, member), member, effort)
+                known[path] = parse_archive(_Ends(*member), member[1], effort)
             else:
                 known[path] = read_archive(next(place for place in on_disk(path)), effort)
         return known[path]
 
     effort = Effort(STEPS)
     return {
-        name: _with(code, path_of(name), names_in, read, effort, everywhere=bool(pairs))
+        name: _with(code, path_of(name), names_in, read, effort, everywhere=bool(pairs or others))
         for name, code in codes.items()
     }
 

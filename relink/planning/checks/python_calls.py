@@ -6,10 +6,13 @@ the wheel (glibc elf/dl-load.c, _dl_map_object). What is mapped already under th
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 
 from relink.providers.prefix import Provider, soname_stem
+from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
@@ -24,10 +27,15 @@ _MODULE_BYTES = 1 << 20  # bytes of a module that are looked at
 _MODULES = 2_000  # of a wheel; that of PyTorch has as many
 
 
-def python_call_findings(archive: WheelArchive, provider: Provider, vendor: Vendor) -> Iterator[Finding]:
-    """Yield RLK538 for each module that loads libraries of a site-packages by their sonames alone.
+def python_call_findings(
+    archive: WheelArchive,
+    provider: Provider,
+    vendor: Vendor,
+    finds: Callable[[str], bool] = lambda _: False,
+) -> Iterator[Finding]:
+    """Yield RLK538 for each module that loads libraries of a provider by their sonames alone, with what helps there.
 
-    :param provider: the packages in site-packages that the wheel relies on.
+    :param finds: whether the target's loader finds a library by itself.
     """
     modules = [name for name in archive.members if name.endswith(".py")]
     for module in modules[:_MODULES]:
@@ -37,11 +45,27 @@ def python_call_findings(archive: WheelArchive, provider: Provider, vendor: Vend
             soname
             for soname in calls
             if any(soname_stem(name) == soname_stem(soname) for name in provider.libraries)
+            and not finds(soname)
         ]
         if provided:
-            yield finding(
-                "RLK538",
-                module,
-                f"loads {join_truncated(provided)} by name, which no search path of the wheel leads to",
-                f"Its maintainer adds before: {vendor.preload_lines(provided)}. Until then: run these two statements first.",
-            )
+            shown = join_truncated(provided)
+            message = f"loads {shown} by name, which no search path of the wheel leads to"
+            remedy, step = _way_out(provided, provider, vendor)
+            yield finding("RLK538", module, message, remedy, step=step)
+
+
+def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:
+    """Return what makes the loader find libraries of a provider under these very names, and the command where one does."""
+    if provider.kind == SITE_PACKAGES:
+        lines = vendor.preload_lines(sonames)
+        return f"Its maintainer adds before: {lines}. Until then: run these two statements first.", None
+    paths = {soname: path for soname in sonames if (path := provider.find(soname))}
+    if lacking := [soname for soname in sonames if soname not in paths]:
+        has = [name for name in provider.libraries if soname_stem(name) in map(soname_stem, lacking)]
+        text = f"{provider.path} has {join_truncated(has)} and no {join_truncated(lacking)}"
+        return (
+            f"{text}: make a link of that name in a directory that LD_LIBRARY_PATH names before Python starts.",
+            None,
+        )
+    step = f"export LD_LIBRARY_PATH={shlex.quote(':'.join(dict.fromkeys(map(posixpath.dirname, paths.values()))))}"
+    return f"{step}, before Python starts.", step

@@ -56,6 +56,7 @@ class ResolveContext:
     :ivar added: soname → the member that is a stub of it.
     :ivar siblings: other packages that are imported before.
     :ivar most_loads: `WheelLimits.loads`.
+    :ivar left_out: the names of copies that leave the wheel, as NEEDED has them → their sonames.
     :ivar as_it_is: nothing is edited; the question is what loads now.
     :ivar opens: the library names in the read-only data of the members that import dlopen.
     """
@@ -78,6 +79,7 @@ class ResolveContext:
     siblings: tuple[Sibling, ...] = ()
     most_loads: int = WheelLimits().loads
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     as_it_is: bool = False
 
     @cached_property

@@ -32,6 +32,7 @@ from relink.system.text import join_truncated
 
 __all__ = ["Prover", "system_path"]
 
+_OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
 
 
@@ -92,10 +93,16 @@ class Prover:
 
     def find_outcome(self, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
-        outcome = find_strategy(self.context, member)
+        # The name of a copy that is left out may be a link for compilers in the prefix, to whichever version is the newest there.
+        copies = tuple(
+            (name, self.context.left_out[name])
+            for name in dict.fromkeys(self.context.images[member].needed)
+            if self.context.left_out.get(name, name) != name
+        )
+        required_edit = ElfEdit(replace=copies)
+        outcome = find_strategy(self.context, member, required_edit)
         if self.context.as_it_is:
             return outcome
-        required_edit = ElfEdit()
         substitutions: dict[str, SubstitutionDecision] = {}
         missing = {
             issue.edge.soname: issue.kind
@@ -107,18 +114,24 @@ class Prover:
             # What --allow-missing allows is decided upon as the rest, so that no decision rests on it, and stays as it is.
             acted = [decision for soname, decision in substitutions.items() if missing[soname] == "missing"]
             required_edit = ElfEdit(
-                replace=tuple(
-                    (decision.soname, decision.candidate)
-                    for decision in acted
-                    if decision.action == "substitute" and decision.candidate
+                replace=(
+                    *copies,
+                    *(
+                        (decision.soname, decision.candidate)
+                        for decision in acted
+                        if decision.action == "substitute" and decision.candidate
+                    ),
                 ),
                 remove=tuple(decision.soname for decision in acted if decision.action == "drop"),
                 versions=tuple(
                     edit for decision in acted if decision.action != "keep" for edit in decision.versions
                 ),
             )
-            if required_edit:
+            if required_edit.replace != copies or required_edit.remove:
                 outcome = find_strategy(self.context, member, required_edit)
+        substitutions |= {
+            name: SubstitutionDecision(name, "substitute", soname, (_OF_A_COPY,)) for name, soname in copies
+        }
         added = self._preloads(member, outcome)
         if added:
             outcome = find_strategy(self.context, member, replace(required_edit, add=added))

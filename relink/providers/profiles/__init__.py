@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # names in annotations only; the commands that read a profile
 
 __all__ = [
     "NO_PROFILE",
+    "BundledMembers",
     "DlopenEntry",
     "EqualSonames",
     "Hint",
@@ -69,6 +70,14 @@ class OptionalMembers:
     members: tuple[str, ...]
     why: str
     what: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BundledMembers:
+    """Members (globs) that are copies of a vendor's libraries, or files that a copy of `library` alone uses."""
+
+    members: tuple[str, ...]
+    library: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,7 @@ class Profile:
     :ivar optional_libraries: libraries, without their versions, that the package does without, and why.
     :ivar preload: members that the package loads into the global scope before others.
     :ivar for_packages: members that are for the vendor's packages in site-packages alone, and leave where a prefix is.
+    :ivar bundled: copies of a vendor's libraries, where wheels have them, and the files that belong to these.
     :ivar brings: globs of members that an import of the package maps, and that members of other packages need by soname.
     :ivar rpath_drop: globs of ``$ORIGIN`` entries that leave the wheel and that the prefix takes the place of.
     :ivar releases: releases of the package whose GPU code is known, to name one that has what another lacks.
@@ -153,6 +163,7 @@ class Profile:
     optional_libraries: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     for_packages: tuple[OptionalMembers, ...] = ()
+    bundled: tuple[BundledMembers, ...] = ()
     brings: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
     dlopen: tuple[DlopenEntry, ...] = ()
@@ -213,8 +224,13 @@ class Profile:
         :param entries: the search path entries of its ELF files.
         """
         globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
-        for key, rows in (("optional.members", self.optional), ("for_packages.members", self.for_packages)):
-            globs[key] = tuple(glob for row in rows for glob in row.members)
+        of_rows: dict[str, tuple[OptionalMembers | BundledMembers, ...]] = {
+            "optional": self.optional,
+            "for_packages": self.for_packages,
+            "bundled": self.bundled,
+        }
+        for key, rows in of_rows.items():
+            globs[f"{key}.members"] = tuple(glob for row in rows for glob in row.members)
         globs["dlopen.member"] = tuple(entry.member for entry in self.dlopen)
         for key, patterns in globs.items():
             yield from (
@@ -302,6 +318,9 @@ def read_profile(path: Path) -> Profile:
         ),
         for_packages=tuple(
             OptionalMembers(tuple(row["members"]), row["why"]) for row in data.get("for_packages", ())
+        ),
+        bundled=tuple(
+            BundledMembers(tuple(row["members"]), row.get("library")) for row in data.get("bundled", ())
         ),
         optional_libraries={row["library"]: row["why"] for row in data.get("optional_library", ())},
         preload=tuple(data.get("preload", ())),

@@ -70,6 +70,8 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
     """Yield RLK112, RLK113, RLK121 and RLK122: NEEDED that were replaced, dropped, or added."""
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
+            if old in context.left_out:
+                continue  # told as a whole by RLK541
             decision = outcome.substitutions[old]
             text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(decision.evidence))}"
             yield finding("RLK112", member, text, profile=decision.profile)
@@ -112,7 +114,7 @@ def _variants(
     for member, sonames in lacking.items():
         variant = context.profile.is_variant(member)
         named = sonames.values() if variant else sonames
-        text = f"left as it is: the prefixes do not serve {join_truncated(list(named))}"
+        text = f"left as it is: no prefix has {join_truncated(list(named))}"
         if variant:
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:

@@ -282,12 +282,22 @@ def test_what_is_said_of_libraries_that_no_distribution_has(tmp_path: Path) -> N
 
 
 @builds
-def test_torch_that_brings_its_own_rocm_is_left_alone(prefix: Path, tmp_path: Path) -> None:
+def test_torch_that_brings_its_own_rocm_takes_the_systems(prefix: Path, tmp_path: Path) -> None:
     report = run(torch(bundled=True), prefix, tmp_path)
+    assert errors(report) == []
+    assert [found.code for found in report.findings if found.code in ("RLK541", "RLK546")] == ["RLK541"]
+    assert "torch/lib/libamdhip64.so" not in {file.path for file in report.files}
+
+
+@builds
+def test_torch_that_brings_its_own_rocm_is_left_alone_where_there_is_none(tmp_path: Path) -> None:
+    bare = make_recorded_prefix(tmp_path / "rocm", read_recorded(PREFIX), without=["libamdhip64.so.7"])
+    report = run(torch(bundled=True), bare, tmp_path / "wheel")
     assert errors(report) == []
     assert not any(file.changed for file in report.files)
     (found,) = of(report, "RLK507")
     assert "brings its own ROCm" in found.remedy
+    assert len(list(of(report, "RLK546"))) == 1
 
 
 @builds
@@ -313,6 +323,8 @@ def test_torch_on_a_rocm_that_lacks_something(tmp_path: Path) -> None:
 def test_its_profile_is_found_and_names_what_the_documents_name() -> None:
     profile = shipped_profiles()["torch"]
     members = [*torch(bundled=True)["members"], *torch(bundled=True)["elf"], "torch/_rocm_init.py"]
+    members += [f"torch/lib/{name}/library/x" for name in ("rocblas", "hipblaslt", "hipsparselt")]
+    members += [f"torch/share/{name}/x" for name in ("miopen/db", "rccl/msccl-algorithms", "libdrm")]
     assert list(profile.unmatched(members, ["$ORIGIN/../../_rocm_sdk_core/lib"])) == []
 
 
