@@ -198,6 +198,10 @@ def test_a_lock_is_compared_with_the_plan_of_the_build(
         return nix.log(package, fails=fails)
 
     assert "RLK716" not in log("true")
+    again = nix.with_tools(rocmVersion="8.0.0").packages("scope: { numpy = scope.installer; }")
+    package = f"((s: s.callPackage {tmp_path}/out/package.nix {{ }}) {again})"
+    (why,) = nix.value(f"assert {package}.meta.broken; {package}.misfits")
+    assert why.startswith("its lock is for ROCm 7, the package set has 8.0.0;")
     lock.write_text(lock.read_text().replace("rocm-smi/lib", "other/lib"))
     assert "warning RLK716" in log("false")
     assert "error RLK716" in log("true", fails=True)
