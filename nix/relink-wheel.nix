@@ -83,6 +83,8 @@ let
     "allowMissing"
     "gpus"
     "sameVersion"
+    "lock"
+    "strict"
   ];
   extendDrvArgs =
     finalAttrs:
@@ -99,6 +101,9 @@ let
       gpus ? null,
       # Packages that must be of the wheel's version: jaxlib for the plugins of JAX.
       sameVersion ? [ ],
+      # What `relink nix --lock` wrote, or one for each Python: another plan of the build is told, and fails where `strict`.
+      lock ? null,
+      strict ? false,
       nativeBuildInputs ? [ ],
       buildInputs ? [ ],
       dependencies ? [ ],
@@ -114,6 +119,7 @@ let
       narrowed = lib.concatMap (input: input.localGpuTargets or [ ]) inputs;
       scope = if narrowed == [ ] then rocm.clr.localGpuTargets or [ ] else narrowed;
       wanted = if gpus == null then scope else gpus;
+      locked = if builtins.isAttrs lock then lock.${python.pythonVersion} or null else lock;
       misfits = misfitsOf wheel sameVersion dependencies;
       sentence = "relink: ${fileName src}: ${lib.concatStringsSep "; " misfits}";
     in
@@ -134,7 +140,10 @@ let
       relinkAllowMissing = allowMissing;
       relinkGpus = wanted;
       relinkFlags =
-        lib.optional (gpus == null && builtins.length wanted > 1) "--allow-isa-gap" ++ relinkFlags;
+        lib.optional (gpus == null && builtins.length wanted > 1) "--allow-isa-gap"
+        ++ lib.optional (locked != null) "--lock=${locked}"
+        ++ lib.optional strict "--lock-strict"
+        ++ relinkFlags;
       passthru = {
         # What packages that depend on torch ask it.
         rocmSupport = true;

@@ -16,7 +16,6 @@ of: # default.nix has it: what belongs to one set of Python packages
 final: prev:
 
 let
-  # Of prev: which names there are must not depend on final.
   inherit (prev.pkgs) lib;
   profiles = map (name: lib.importTOML (../profiles/packages + "/${name}")) (
     builtins.attrNames (builtins.readDir ../profiles/packages)
@@ -27,26 +26,31 @@ let
   );
   isRocm = name: builtins.match "rocm(-sdk(-.*)?)?" name != null;
   needs =
-    name:
-    builtins.elem name vendors
-    || lib.hasInfix "rocm" name
-    || lib.hasInfix "+rocm" (toString (prev.${name}.version or ""));
-  names = builtins.filter (
-    name:
-    prev ? ${name}.overrideAttrs
-    && (builtins.elem name wheels || (needs name && !(isRocm name) && !(builtins.elem name except)))
-  ) (builtins.attrNames prev);
+    name: version:
+    builtins.elem name vendors || lib.hasInfix "rocm" name || lib.hasInfix "+rocm" version;
   scope = if rocmPackages == null then final.pkgs.rocmPackages else rocmPackages;
   hook = (of final).autoRelinkHook.override { rocmPackages = scope; };
+  hooked =
+    package:
+    package.overrideAttrs (
+      old:
+      {
+        nativeBuildInputs = old.nativeBuildInputs or [ ] ++ [ hook ];
+        buildInputs =
+          old.buildInputs or [ ] ++ (if libraries == null then hook.libraries else libraries) scope;
+        relinkStub = stub;
+        relinkAllowMissing = allowMissing;
+      }
+      // lib.optionalAttrs (gpus != null) { relinkGpus = gpus; }
+    );
+  # Which names there are must not depend on what a package is, which final decides.
+  chosen =
+    name: package:
+    builtins.elem name wheels
+    || (
+      package ? overrideAttrs
+      && needs name (toString (package.version or ""))
+      && !(isRocm name || builtins.elem name except)
+    );
 in
-lib.genAttrs names (
-  name:
-  prev.${name}.overrideAttrs (old: {
-    nativeBuildInputs = old.nativeBuildInputs or [ ] ++ [ hook ];
-    buildInputs =
-      old.buildInputs or [ ] ++ (if libraries == null then hook.libraries else libraries) scope;
-    relinkStub = stub;
-    relinkAllowMissing = allowMissing;
-    ${if gpus == null then null else "relinkGpus"} = gpus;
-  })
-)
+lib.mapAttrs (name: package: if chosen name package then hooked package else package) prev

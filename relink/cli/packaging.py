@@ -27,6 +27,13 @@ def nix(
     rocm_major: Annotated[
         int | None, typer.Option(metavar="N", help="The ROCm of rocmPackages, if not the wheel's own.")
     ] = None,
+    lock: Annotated[
+        bool,
+        typer.Option(
+            "--lock",
+            help="Beside it the plan with the libraries of --prefix, which the build compares with its own.",
+        ),
+    ] = False,
     options: Options,
     shown: Shown,
 ) -> None:
@@ -45,6 +52,10 @@ def nix(
         raise UsageError(
             "--url names one wheel, and several were given; make them one by one, or take them from PyPI"
         )
+    if lock and not (options.prefixes or options.nix_closures):
+        raise UsageError(
+            "--lock: the plan is made with libraries; name the packages of the store by --prefix or --nix-closure"
+        )
     packages = [queries.nix_package(wheel, options, url=url, major=rocm_major) for wheel in wheels]
     findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
     show(*findings_text(findings, verbose=shown.verbose))
@@ -52,6 +63,7 @@ def nix(
         show(f"{attribute}  {', '.join(sonames)}")
     if has_errors(findings) and not options.force:
         raise typer.Exit(1)
-    show(str(write_package(packages, options.output_directory)))
+    for path in write_package(packages, options.output_directory, lock=lock):
+        show(str(path))
     if has_errors(findings):
         raise typer.Exit(1)

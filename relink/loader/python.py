@@ -14,7 +14,13 @@ from relink.system.errors import TargetError
 from relink.system.sandbox import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["PythonFacts", "active_python", "ask_python"]
+__all__ = ["NIXOS_STUB", "PythonFacts", "active_python", "ask_python"]
+
+NIXOS_STUB = (
+    "the stub that NixOS has where others have the loader: no program that was built for them starts; take a Python of nixpkgs, "
+    "or set programs.nix-ld.enable = true"
+)
+"""What nixpkgs' stub-ld is, for a sentence."""
 
 _TIMEOUT = 30  # seconds; it answers in 20 ms
 # In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there. Importing `site` under -S
@@ -144,6 +150,8 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
             reason = f"gave no answer in {_TIMEOUT} s"
         raise TargetError(f"{shown}: {reason}; name a Python interpreter by --python") from error
     facts = _facts(run.stdout) if run.returncode == 0 else None
+    if facts is None and "stub-ld" in run.stderr:
+        raise TargetError(f"{shown}: its loader is {NIXOS_STUB}")
     if facts is None:
         reason = run.stderr.strip()[:200] or "what it prints is not what was asked for"
         raise TargetError(f"{shown}: is not a working Python ({reason}); name another by --python")

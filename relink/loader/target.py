@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from relink.elf.image import Header, read_header
 from relink.loader.cache import LoaderCache, parse_cache
-from relink.loader.python import PythonFacts, active_python, ask_python
+from relink.loader.python import NIXOS_STUB, PythonFacts, active_python, ask_python
 from relink.loader.seen_files import resolve_inside
 from relink.system.errors import ElfError, RelinkError, TargetError
 from relink.system.safe_open import map_file, read_bytes, read_start
@@ -41,6 +41,8 @@ GLIBC_SONAMES = frozenset(
 """The sonames of glibc itself: built together, they must all come from where the loader comes from."""
 
 _TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in milliseconds
+_STAND_IN_LIMIT = 16 << 20  # bytes; nix-ld has less than one million
+_STAND_IN_LIMIT = 16 << 20  # bytes; nix-ld has less than one million
 _CACHE_LIMIT = 8 << 20  # bytes: of a system with 4,000 libraries it has a third of one MiB
 _PROBE = "/relink-probe-directory"
 _AFTER = "/relink-probe-after"
@@ -249,9 +251,8 @@ def _ask(interpreter: str, host: str, root: str, header: Header, python: str | N
         r"\(?(?:GNU libc|GLIBC)[^)]*\)?.*?version (\d+\.\d+)", _run(host, ["--version"], {}).stdout
     )
     if not version or not directories:
-        raise TargetError(
-            f"{interpreter} does not answer like glibc's loader; relink knows glibc's rules only"
-        )
+        other = "does not answer like glibc's loader; relink knows glibc's rules only"
+        raise TargetError(f"{interpreter} {_stand_in(host) or other}")
     return Target(
         interpreter=interpreter,
         sysroot=root,
@@ -267,6 +268,22 @@ def _ask(interpreter: str, host: str, root: str, header: Header, python: str | N
         canonical_program=not any(path.startswith(_LINK) for path in given),
         passes_over_files=f"trying file={_AFTER}/" in run.stderr,
     )
+
+
+def _stand_in(host: str) -> str | None:
+    """Say what a program of NixOS in the loader's place is, and what to name instead; None for any other.
+
+    Source: nixpkgs, stub-ld and nix-ld, by the texts that they have in them.
+    """
+    try:
+        content = read_bytes(host, _STAND_IN_LIMIT)
+    except OSError as error:
+        raise_if_machine_fault(error, host)
+        return None
+    if b"NIX_LD_LIBRARY_PATH" in content:
+        given = os.environ.get("NIX_LD", "/run/current-system/sw/share/nix-ld/lib/ld.so")
+        return f"is nix-ld, which starts another loader; name that one: --interpreter {given}"
+    return f"is {NIXOS_STUB}" if b"stub-ld" in content else None
 
 
 def _value(searched: list[str], entry: str) -> str:

@@ -69,6 +69,7 @@ class Options:
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
     :ivar environment: the environment in which :func:`relink.verify` looks for the packages beside the wheel.
+    :ivar lock: what :func:`relink.report.nix.lock.lock_json` wrote, to compare the plan with.
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -105,7 +106,7 @@ class Options:
                 _INSTALLS,
                 "Keep the relinked wheels there. Without it they are removed after they were installed.",
             ),
-            "nix": "Where package.nix and its plan go.",
+            "nix": "Where package.nix goes.",
             "fetch": "Where the wheels go.",
         },
     ).field(Path())
@@ -270,6 +271,16 @@ class Options:
         "Add the options that findings name and that are sound by proof alone: NEEDED entries that change no binding.",
     ).field(False)
     force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
+    lock: Path | None = Option(  # noqa: RUF009 (a field)
+        ("run",),
+        OUTPUT,
+        "Say where the plan is not the one of this lock of `relink nix --lock`.",
+        metavar="FILE",
+        kind=Path,
+    ).field(None)
+    lock_strict: bool = Option(("run",), OUTPUT, "A plan that is not the one of --lock is an error.").field(
+        False
+    )
     gc_root: str | None = Option(
         ("run",),
         OUTPUT,

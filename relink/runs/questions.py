@@ -41,6 +41,7 @@ from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
+from relink.report.nix.lock import lock_json
 from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
 from relink.runs.starting_profile import starting_profile
@@ -275,6 +276,7 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
             gpus = wanted_gpus(options.gpus)
             planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)
             findings = (*planned.plan.findings, *package.findings)
+            package = replace(package, lock=lock_json(planned.plan))
     return replace(package, findings=select(findings, options.select, options.ignore))
 
 

@@ -46,6 +46,7 @@ from relink.planning.wheel_plan import (
 from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
+from relink.report.nix.lock import lock_findings
 from relink.report.nix.roots import register_roots
 from relink.runs.relinked_input import check_current, is_relinked
 from relink.system.errors import TargetError, UsageError
@@ -118,6 +119,9 @@ def make_plan(
             planned = replace(planned, plan=replace(planned.plan, options=said))
         if not (planned.plan.ok or options.force):
             planned = replace(planned, ways_out=find_ways_out(planned, options, plan_again))
+        if options.lock is not None:
+            told = lock_findings(options.lock, planned.plan, strict=options.lock_strict)
+            planned = replace(planned, plan=replace(planned.plan, findings=(*planned.plan.findings, *told)))
         return wheel, planned
 
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 from relink.elf.image import read_image
-from tests.nix.conftest import ROOT, Nix, confined
+from tests.nix.stores import ROOT, Nix, confined
 from tests.support.wheels import make_wheel
 
 INPUTS = "clr rocm-smi"

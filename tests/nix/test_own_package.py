@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from relink import __version__
-from tests.nix.conftest import ROOT, Nix, python_home
+from tests.nix.stores import ROOT, Nix, python_home
 from tests.real.conftest import CACHE
 
 pytestmark = [pytest.mark.real, pytest.mark.slow(reason="isal is compiled")]

@@ -5,131 +5,15 @@ RELINK_PYTHON_3_12 names an interpreter of an installation that can be copied (p
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-
 import pytest
 
 from relink.elf.image import read_image
 from relink.system.safe_open import map_file
-from tests.nix.conftest import Nix, confined, make_store, python_home, remove_store, sources
-from tests.nix.prefix_packages import prefix_packages
+from tests.nix.stores import confined
 from tests.nix.test_hook import site
-from tests.real.conftest import fetch_prefix, fetch_wheel
+from tests.nix.worlds import CASES, World
 
 pytestmark = [pytest.mark.real, pytest.mark.slow(reason="packages of whole ROCm libraries are built")]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A wheel, and what the package is written with.
-
-    :ivar lines: of the package that is written.
-    :ivar says: what the log of the build has.
-    """
-
-    requirement: str
-    options: tuple[str, ...] = ()
-    imported: bool = False
-    lines: int = 25
-    says: tuple[str, ...] = ()
-
-
-CASES = {
-    "onnxruntime_rocm-1.22.2.post3-cp312": Case(
-        "onnxruntime-rocm==1.22.2.post3",
-        imported=True,
-        # The wheel's other library has an RWE GNU_STACK, which a new glibc does not load; nothing names it.
-        says=("librocm_smi64.so.1 → librocm_smi64.so.7", "RLK116 onnxruntime/capi/libonnxruntime.so.1.22.2"),
-    ),
-    "onnxruntime_migraphx-1.27.1-cp312": Case("onnxruntime-migraphx==1.27.1", imported=True),
-    "bitsandbytes-0.50.2": Case("bitsandbytes==0.50.2"),
-    "jax_rocm7_plugin-0.12.0-cp312": Case("jax-rocm7-plugin==0.12.0"),
-    "jax_rocm7_pjrt-0.12.0": Case(
-        "jax-rocm7-pjrt==0.12.0",
-        ("--stub", "auto"),
-        says=("librocm_sysdeps_drm.so.2", "librocm_sysdeps_numa.so.1"),
-    ),
-}
-DEPENDENCIES = ("coloredlogs", "flatbuffers", "packaging", "protobuf", "sympy", "torch", "jax-rocm7-pjrt")
-
-
-@dataclass(frozen=True)
-class World:
-    """A store with Debian's ROCm, and the packages that were written: name → directory."""
-
-    nix: Nix
-    written: dict[str, Path]
-
-    def package(self, name: str) -> str:
-        """The derivation of a wheel. What is not built here stands for what it depends on."""
-        numpy = plain_wheel("numpy==2.2.6", "numpy-2.2.6-cp312-*.whl")
-        others = " ".join(f"{item} = scope.installer;" for item in DEPENDENCIES)
-        version = name.split("-")[1]
-        keep = "x: x" if CASES[name].imported else 'x: removeAttrs x [ "pythonImportsCheck" "sameVersion" ]'
-        more = (
-            f'scope: {{ {others} jaxlib = scope.installer // {{ version = "{version}"; }}; '
-            f'numpy = scope.buildPythonPackage {{ pname = "numpy"; version = "2.2.6"; pyproject = false; src = {numpy}; '
-            "buildInputs = [ scope.zlib ]; "
-            "nativeBuildInputs = [ scope.autoRelinkHook scope.wheelUnpackHook scope.pypaInstallHook ]; }; "
-            f"relinkWheel = arguments: scope.own.relinkWheel (({keep}) arguments); "
-            f"package = scope.callPackage {self.written[name]}/package.nix {{ }}; }}"
-        )
-        return f"{self.nix.packages(more)}.package"
-
-
-def plain_wheel(requirement: str, pattern: str) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("RELINK_REAL_WHEELS", raising=False)
-        return fetch_wheel(requirement, pattern)
-
-
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    libraries = fetch_prefix("full") / "lib" / "x86_64-linux-gnu"
-    sources("corepkgs", "nix-lib")
-    home = python_home("3.12")
-    root = Path(os.path.realpath(tmp_path_factory.mktemp("real")))
-    written: dict[str, Path] = {}
-    wanted: dict[str, set[str]] = {}
-    for name, case in CASES.items():
-        wheel = fetch_wheel(case.requirement, f"{name}-*.whl")
-        written[name] = root / "packages" / name
-        command = [
-            sys.executable,
-            "-m",
-            "relink",
-            "nix",
-            str(wheel),
-            "--url",
-            f"file://{wheel}",
-            "-o",
-            str(written[name]),
-        ]
-        said = subprocess.run([*command, *case.options], capture_output=True, text=True, check=True).stdout
-        for attribute, sonames in re.findall(r"^((?:rocmPackages|pkgs)\.\S+)  (.*)$", said, re.MULTILINE):
-            wanted.setdefault(attribute, set()).update(sonames.split(", "))
-    there = {soname for sonames in wanted.values() for soname in sonames if (libraries / soname).exists()}
-    there |= {"libamdhip64.so.7", "librocm_smi64.so.7", "libdrm.so.2", "libdrm_amdgpu.so.1", "libnuma.so.1"}
-    made = make_store(root)
-    packages = prefix_packages(libraries, there)
-    for attribute in wanted:  # of those that Debian has not there is an empty one
-        scope = "copied" if attribute.startswith("rocmPackages") else "extra"
-        packages[scope].setdefault(attribute.partition(".")[2], {"files": {}, "needs": []})
-    nix = made.with_tools(python="3.12", home=home, **packages)
-    nix = nix.with_tools(link=f"{tempfile.gettempdir()}/relink-{os.getpid():09d}")
-    link = Path(nix.tools["link"])
-    link.unlink(missing_ok=True)
-    link.symlink_to(f"{nix.value(f'{nix.packages()}.machine.libc.outPath')}/lib")
-    yield World(nix, written)
-    link.unlink()
-    remove_store(root)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -137,12 +21,7 @@ def test_a_wheel_is_built_and_loaded(world: World, name: str) -> None:
     """References are those in search paths; a second build, confined, is identical; the store's loader binds every symbol."""
     nix, package, case = world.nix, world.package(name), CASES[name]
     assert len((world.written[name] / "package.nix").read_text().splitlines()) <= case.lines
-    run = nix.run("nix-build", "--no-out-link", "--expr", package)
-    built, log = Path(run.stdout.split()[-1]), " ".join(run.stderr.split())
-    assert " Loads" in log
-    assert "checked by ld.so for" in log
-    for text in case.says:
-        assert text in log
+    built = nix.build(package)
     entries: set[str] = set()
     for path in site(built).rglob("*.so*"):
         with map_file(str(path)) as buffer:
@@ -155,5 +34,7 @@ def test_a_wheel_is_built_and_loaded(world: World, name: str) -> None:
     passed = set(nix.value(f"map (input: input.outPath) {package}.propagatedBuildInputs"))
     assert nix.references(built) == stores | passed
     with confined(nix.tools["link"]) as options:
-        nix.run("nix-build", "--no-out-link", "--check", *options, "--expr", package)
+        log = " ".join(nix.log(package, "--check", *options).split())
+    for text in (" Loads", "checked by ld.so for", *case.says):
+        assert text in log
     assert ": loaded\n" in nix.build(f"{package}.tests.load").read_text()

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from relink.cli import app
 from relink.elf.image import read_image
-from tests.nix.conftest import ROOT, Nix, python_home
+from tests.nix.stores import ROOT, Nix, python_home
 from tests.nix.test_hook import INPUTS, member, stores
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
@@ -159,6 +161,42 @@ def test_rocm_of_pip_in_the_place_of_the_set(nix: Nix, vendor_wheel: Path, tmp_p
         )
     expression = nix.packages(wheeled(f"src = {vendor_wheel};", f"rocm = {rocm};"))
     assert nix.value(f"{expression}.demo.relinkGpus") == ["gfx1030"]
+
+
+def test_a_lock_is_compared_with_the_plan_of_the_build(
+    in_store: Nix, vendor_wheel: Path, tmp_path: Path
+) -> None:
+    """Equal where the package set links as before, told where not, and an end of the build only with `strict`."""
+    nix = in_store
+    places = stores(
+        nix, "rocmPackages.clr", "rocmPackages.rocm-smi", "machine.compiler.lib", "machine.compiler.libgcc"
+    )
+    command = [
+        "nix",
+        str(vendor_wheel),
+        "--url",
+        f"file://{vendor_wheel}",
+        "--lock",
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    refused = CliRunner().invoke(app, command)
+    assert "--lock: the plan is made with libraries" in str(refused.exception)
+    run = CliRunner().invoke(app, [*command, *(word for path in places for word in ("--prefix", path))])
+    assert run.exit_code == 0, run.output
+    lock = tmp_path / "out/demo.lock.json"
+    assert len(lock.read_text().splitlines()) < 30
+
+    def log(strict: str, *, fails: bool = False) -> str:
+        arguments = f"relinkWheel = arguments: scope.relinkWheel (arguments // {{ strict = {strict}; }});"
+        scope = nix.packages("scope: { numpy = scope.installer; }")
+        package = f"(let scope = {scope}; in scope.callPackage {tmp_path}/out/package.nix {{ {arguments} }})"
+        return nix.log(package, fails=fails)
+
+    assert "RLK716" not in log("true")
+    lock.write_text(lock.read_text().replace("rocm-smi/lib", "other/lib"))
+    assert "warning RLK716" in log("false")
+    assert "error RLK716" in log("true", fails=True)
 
 
 def test_every_file_parses(nix: Nix) -> None:

@@ -27,10 +27,11 @@ _WIDTH = 100  # columns
 _RESERVED = frozenset({"lib", "pkgs", "python", "stdenv"})  # of nixpkgs, and names on the package index, too
 
 
-def package_nix(packages: Sequence[Package]) -> str:
+def package_nix(packages: Sequence[Package], *, lock: bool = False) -> str:
     """Return package.nix, for `python3Packages.callPackage` with relink's overlay.
 
     :param packages: one wheel, or those of one release for several Pythons.
+    :param lock: their locks lie beside it.
     :raises UsageError: they are not of one release, or Nix cannot say a text of theirs.
     """
     _check_release(packages)
@@ -81,6 +82,10 @@ def package_nix(packages: Sequence[Package]) -> str:
         "pythonImportsCheck": map(nix_string, package.imports),
     }
     lines += [f"  {name} = {_list(values)};" for name, row in rows.items() if (values := list(row))]
+    if lock:
+        names = {item.python: f"./{_lock_name(item, packages)}" for item in packages}
+        each = " ".join(f"{nix_string(python or '')} = {name};" for python, name in names.items())
+        lines.append(f"  lock = {next(iter(names.values())) if len(names) == 1 else f'{{ {each} }}'};")
     return "\n".join([*lines, "", *_meta(package.about), "}", ""])
 
 
@@ -127,21 +132,29 @@ def _license(expression: str) -> str:
     return _list([f"({name})" if " " in name else name for name in names], "    ")
 
 
-def write_package(packages: Sequence[Package], directory: Path) -> Path:
-    """Write package.nix into a directory; returns its path.
+def _lock_name(package: Package, packages: Sequence[Package]) -> str:
+    python = f"-{package.python}" if len(packages) > 1 else ""
+    return f"{package.release[0]}{python}.lock.json"
+
+
+def write_package(packages: Sequence[Package], directory: Path, *, lock: bool = False) -> tuple[Path, ...]:
+    """Write package.nix into a directory, and the locks where they are wanted; returns the paths.
 
     :raises UsageError: the wheels are not of one release, or the directory cannot be written to.
     """
-    content, path = package_nix(packages), directory / "package.nix"
+    contents = {"package.nix": package_nix(packages, lock=lock)}
+    if lock:
+        contents |= {_lock_name(item, packages): item.lock or "" for item in packages}
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as file:  # replaces what has the name, a FIFO for example, without opening it
-            file.write(content.encode())
+        for name, content in contents.items():
+            with atomic_file(directory / name) as file:  # replaces a FIFO of that name without opening it
+                file.write(content.encode())
     except OSError as error:
         raise UsageError(
             f"{directory}: cannot be written to ({error.strerror}); name another by --output"
         ) from error
-    return path
+    return tuple(directory / name for name in contents)
 
 
 def _check_release(packages: Sequence[Package]) -> None:

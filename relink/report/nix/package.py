@@ -35,6 +35,7 @@ class Package:
     :ivar unknown: libraries that no attribute is known to have.
     :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has; `same_version` those of
         nixpkgs whose version must be the wheel's.
+    :ivar lock: the text of its lock, where it was planned with libraries.
     :ivar stub: as :attr:`relink.planning.options.Options.stub`; so are `missing` and `gpus`.
     """
 
@@ -51,6 +52,7 @@ class Package:
     stub: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    lock: str | None = None
     findings: tuple[Finding, ...] = ()
 
 

@@ -182,6 +182,6 @@ let
 in
 scope
 // {
-  inherit base;
+  inherit base tools relink;
   directory = set;
 }

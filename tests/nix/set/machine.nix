@@ -5,7 +5,8 @@
 let
   make =
     attributes:
-    derivation (
+    let
+      made = derivation (
       {
         name = "${attributes.pname}-${attributes.version}";
         system = "x86_64-linux";
@@ -17,10 +18,16 @@ let
         ];
       }
       // attributes
-    )
-    // {
-      inherit (attributes) pname version;
-    };
+      );
+      named = {
+        inherit (attributes) pname version;
+      };
+      # An output that is asked for by name is taken as it is (`lib.getDev`).
+      outputs = lib.genAttrs (attributes.outputs or [ ]) (
+        name: made.${name} // named // { outputSpecified = true; }
+      );
+    in
+    made // named // outputs;
 
   # { files."libfoo.so.1" = "/path"; needs = [ "attribute" ]; }
   copies =

@@ -47,6 +47,20 @@ def test_the_active_one() -> None:
     assert active_python({}) is None
 
 
+def test_a_python_of_uv_on_nixos(tmp_path: Path) -> None:
+    """What nixpkgs' stub-ld prints in the place of a loader; the exit code is its own, too."""
+    python = tmp_path / "python"
+    text = "NixOS cannot run dynamically linked executables\\nhttps://nix.dev/permalink/stub-ld"
+    python.write_text(
+        f"#!/bin/sh\nprintf 'Could not start dynamically linked executable: %s\\n{text}\\n' \"$0\" >&2\nexit 127\n"
+    )
+    python.chmod(0o755)
+    with pytest.raises(
+        TargetError, match=r"its loader is the stub that NixOS has .* take a Python of nixpkgs"
+    ):
+        ask_python(str(python))
+
+
 @pytest.mark.parametrize("script", ["exit 1", "echo no JSON", "echo '{}'", "echo '[1]'"])
 def test_a_program_that_is_no_python(tmp_path: Path, script: str) -> None:
     program = tmp_path / "python"

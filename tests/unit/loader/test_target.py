@@ -17,6 +17,7 @@ from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.target import GLIBC_SONAMES, find_target
 from relink.system.errors import TargetError
+from tests.support.cc import cc
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -98,6 +99,30 @@ def test_no_loader(tmp_path: Path, kind: str) -> None:
     with pytest.raises(TargetError) as caught:
         find_target(interpreter=str(path))
     assert "ld.so" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "NIX_LD_LIBRARY_PATH",
+            r"ld\.so is nix-ld, which starts another loader; name that one: --interpreter /nix/ld\.so",
+        ),
+        (
+            "https://nix.dev/permalink/stub-ld",
+            r"ld\.so is the stub that NixOS has where others have the loader",
+        ),
+    ],
+)
+def test_what_nixos_has_in_the_place_of_the_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    """Programs that do what those of nixpkgs do when they are called by themselves: they say something and fail."""
+    monkeypatch.setenv("NIX_LD", "/nix/ld.so")
+    program = f'extern int puts(const char *);\nint main(void) {{ puts("{text}"); return 127; }}'
+    cc(program, tmp_path / "ld.so")
+    with pytest.raises(TargetError, match=said):
+        find_target(interpreter=str(tmp_path / "ld.so"))
 
 
 def test_a_program_that_is_no_loader(tmp_path: Path) -> None:

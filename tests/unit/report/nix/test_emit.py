@@ -67,8 +67,22 @@ def test_what_is_written() -> None:
 def test_what_is_written_replaces_what_is_there(tmp_path: Path) -> None:
     """A FIFO would keep whoever opens it waiting."""
     os.mkfifo(tmp_path / "package.nix")
-    assert write_package([PLAIN], tmp_path).read_text() == package_nix([PLAIN])
+    (written,) = write_package([PLAIN], tmp_path)
+    assert written.read_text() == package_nix([PLAIN])
     assert os.listdir(tmp_path) == ["package.nix"]
+
+
+def test_with_locks(tmp_path: Path) -> None:
+    one, other = replace(PLAIN, lock="1\n"), replace(PLAIN, python="3.13", lock="2\n")
+    assert [path.name for path in write_package([one], tmp_path, lock=True)] == [
+        "package.nix",
+        "demo.lock.json",
+    ]
+    assert "  lock = ./demo.lock.json;\n" in (tmp_path / "package.nix").read_text()
+    _, _, second = write_package([one, other], tmp_path, lock=True)
+    assert (second.name, second.read_text()) == ("demo-3.13.lock.json", "2\n")
+    text = (tmp_path / "package.nix").read_text()
+    assert '  lock = { "3.12" = ./demo-3.12.lock.json; "3.13" = ./demo-3.13.lock.json; };\n' in text
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
