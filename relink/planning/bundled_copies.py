@@ -131,7 +131,7 @@ def removed_finding(copies: Copies, subject: str, providers: Sequence[Provider])
         text += f", and {pluralize(len(copies.files), 'file')} of theirs"
     if copies.staying:
         staying = join_truncated([posixpath.basename(member) for member in copies.staying])
-        text += f"; {staying} stay, as it has no such library"
+        text += f"; kept, as it has no such library: {staying}"
     return finding("RLK541", subject, text)
 
 

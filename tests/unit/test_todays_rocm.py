@@ -165,6 +165,16 @@ def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
     assert [Path(path).parent for path in run.stdout.split()[1:]] == [prefix / "lib"]
 
 
+def test_a_library_that_torch_was_linked_to_and_does_not_use_is_dropped(tmp_path: Path) -> None:
+    prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
+    (torch,) = torch_wheels.build(tmp_path / "torch", "whole", also_needed=["libmpi_cxx.so.40"])
+    report = relink(torch, Options(prefixes=(str(prefix),), output_directory=tmp_path / "out"))
+    (found,) = [found for found in report.findings if found.code == "RLK113"]
+    assert found.message.startswith("NEEDED libmpi_cxx.so.40 dropped")
+    run = imported(unpack([Path(report.path or "")], tmp_path / "site"))
+    assert run.returncode == 0, run.stderr
+
+
 def test_what_is_to_be_set_makes_python_code_find_a_library(tmp_path: Path) -> None:
     prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
     hip = prefix / "lib/libamdhip64.so"

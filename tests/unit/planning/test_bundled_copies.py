@@ -94,7 +94,7 @@ def test_what_the_prefix_has_not_stays_and_takes_the_prefixs_runtime(
         path.unlink()
     report, members = made(torch, rocm, tmp_path)
     (found,) = [found for found in report.findings if found.code == "RLK541"]
-    assert found.message.endswith("; libhipsparselt.so stay, as it has no such library")
+    assert found.message.endswith("; kept, as it has no such library: libhipsparselt.so")
     assert "libhipsparselt.so" in names(members)
     assert "libhipsparse.so" not in names(members)
     kernels = {name for name in members if name.endswith(".hsaco")}
