@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -326,8 +327,11 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
             lines.append(
                 Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
             )
-    ending = verdict_text(verified(wheel, maps, findings))
-    return [ending[0], *lines, *findings_text(findings, verbose=True), *ending]
+    summed = verified(wheel, maps, findings)
+    ending = verdict_text(summed)
+    name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
+    first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, _VERDICT_STYLE[summed.level]))
+    return [first, *lines, *findings_text(findings, verbose=True), *ending]
 
 
 def rules_table() -> Grid:

@@ -341,7 +341,7 @@ def test_verification() -> None:
     found = [finding("RLK602", "w", "no"), finding("RLK101", "liby.so", "m", "Get it.")]
     told = lines(text.verification_text("my w.whl", maps, found))
     assert told == [
-        "Does not load: not verified (w); 1 library is missing.",
+        "my w: Does not load: not verified (w); 1 library is missing.",
         "a.so: 1 object, 1 not found",
         "  libx.so => /x/libx.so",
         "  liby.so => not found",
@@ -360,7 +360,7 @@ def test_verification() -> None:
         "Loads; checked by ld.so for 1 file."
     )
     nothing = "No ELF file for this loader: nothing to check."
-    assert lines(text.verification_text("w", {}, [])) == [nothing, nothing]
+    assert lines(text.verification_text("w", {}, [])) == [f"w: {nothing}", nothing]
 
 
 def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:

@@ -244,7 +244,7 @@ def test_what_a_library_of_the_system_opens(run: Run, venv: Path, index: Path, t
     assert code == 1
     assert "  mix 1.0: does not work on the GPU: libamdhip64.so.7 and libamdhip64.so.6 in one process" in out
     code, out, _ = run("verify", wheel, "--python", python_of(venv))
-    assert (code, out.splitlines()[0]) == (1, "Does not load: two HIP runtimes would be loaded.")
+    assert (code, out.splitlines()[0]) == (1, "mix 1.0: Does not load: two HIP runtimes would be loaded.")
     (system / "libmigraphx_gpu.so.2014000").unlink()
     assert run("check", venv)[0] == 0
     assert run("verify", wheel, "--python", python_of(venv))[0] == 0
