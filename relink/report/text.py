@@ -136,7 +136,7 @@ def _change(file: FilePlan) -> str:
             parts.append(f"{entry.soname} dropped")
     added = sum(entry.action == "add" for entry in file.needed)
     if added:
-        parts.append(f"{added} NEEDED added")
+        parts.append(f"{pluralize(added, 'library', 'libraries')} added (NEEDED)")
     return ", ".join(parts)
 
 

@@ -74,7 +74,7 @@ def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
 
 def _sentence(file: FilePlan) -> str:
     if not file.served:
-        return "left as it is: the prefixes do not serve it"
+        return "left as it is: no prefix has it"
     parts = [_STRATEGIES[file.strategy]] if file.changed or file.strategy != "nothing" else ["loads as it is"]
     if file.strategy == "runpath" and file.rpath.after is None and file.rpath.before is not None:
         parts = ["no search path is needed"]

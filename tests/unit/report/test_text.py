@@ -236,7 +236,7 @@ def test_files_that_change_alike_are_one_line() -> None:
 
     files = (FILE, SAME, *(changed(name, "/p") for name in "cdef"), changed("g", "/q"))
     assert lines(text.change_text(replanned(report(), files=files))) == [
-        "  a.so: RUNPATH /p, interpreter /new/ld.so, libold.so.1 → libnew.so.2, libdrop.so.1 dropped, 2 NEEDED added",
+        "  a.so: RUNPATH /p, interpreter /new/ld.so, libold.so.1 → libnew.so.2, libdrop.so.1 dropped, 2 libraries added (NEEDED)",
         "  4 files: RUNPATH /p",
         "  g.so: RUNPATH /q",
     ]

@@ -114,7 +114,7 @@ def _variants(
     for member, sonames in lacking.items():
         variant = context.profile.is_variant(member)
         named = sonames.values() if variant else sonames
-        text = f"left as it is: the prefixes do not serve {join_truncated(list(named))}"
+        text = f"left as it is: no prefix has {join_truncated(list(named))}"
         if variant:
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:

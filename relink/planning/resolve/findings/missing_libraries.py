@@ -86,7 +86,7 @@ def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
     lacking = join_truncated(list(decision.lacking))
     if decision.candidate is None:
         if brief:
-            return pluralize(decision.wanted, "open import")
+            return f"{pluralize(decision.wanted, 'symbol')} of it used"
         return f"{pluralize(decision.wanted, 'import')} may be its: {lacking}"
     text = f"{decision.candidate} exports {len(decision.serving)} of {decision.wanted} imports"
     return text if brief or not decision.lacking else f"{text}, not {lacking}"

@@ -216,7 +216,7 @@ def test_what_the_package_does_without_is_left(scene: Scene) -> None:
     assert plans["demo/_main.so"].changed
     (told,) = (found for found in decisions.findings if found.level != "info")
     assert (told.code, told.level, told.subject) == ("RLK124", "warning", "demo/_extra.so")
-    assert told.message == "left as it is: the prefixes do not serve libgone.so.6; it does without"
+    assert told.message == "left as it is: no prefix has libgone.so.6; it does without"
 
 
 def test_what_the_user_says_will_be_there_is_no_reason_to_leave_a_member(scene: Scene) -> None:
