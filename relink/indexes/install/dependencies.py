@@ -6,6 +6,7 @@ Which dependencies there are is the installer's answer (pip's report, or what uv
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from relink.indexes.install.cache import in_cache, working_place
 from relink.indexes.install.checking import check_environment
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.installed import find_installed, refuse_foreign
-from relink.indexes.install.installers import run_installer
+from relink.indexes.install.installers import has_pip, run_installer
 from relink.indexes.install.installing import (
     InstallResult,
     hold_for_undo,
@@ -93,7 +94,7 @@ def install_wheel(
 
 
 def _wanted(wheel: Path, extras: str) -> list[str]:
-    """Return the requirements of a wheel that hold with these extras, without the part that says so; their markers stay."""
+    """Return the requirements of a wheel that hold with these extras; other markers are left to the installer."""
     chosen = extras.strip("[]").split(",")
     wanted = []
     for text in requirements_of(wheel):
@@ -103,11 +104,11 @@ def _wanted(wheel: Path, extras: str) -> list[str]:
             continue  # the installer says what is wrong with it
         if any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
             continue  # the relinked wheel may not require it
-        if requirement.marker is None or any(
-            requirement.marker.evaluate({"extra": extra}) for extra in chosen
-        ):
+        if requirement.marker is not None and "extra" in str(requirement.marker):
+            if not any(requirement.marker.evaluate({"extra": extra}) for extra in chosen):
+                continue
             requirement.marker = None
-            wanted.append(str(requirement))
+        wanted.append(str(requirement))
     return wanted
 
 
@@ -120,6 +121,16 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path, *, 
         return []
     document = place / "report.json"
     command = installer_of(environment)
+    if has_pip(sys.executable):  # that of an older environment may have no report (pip 22.2)
+        command = [
+            sys.executable,
+            "-I",
+            "-m",
+            "pip",
+            f"--python={environment.python}",
+            "install",
+            "--no-input",
+        ]
     is_uv = command[1] == "pip"
     more = [
         "--dry-run",

@@ -58,7 +58,7 @@ def test_cudas_build_is_refused_before_it_is_fetched(
     make_wheel(
         index, {"fake.py": b""}, name="fake", tag="py3-none-any", requires=("nvidia-cuda-runtime-cu12",)
     )
-    wheel = depending(index, rocm, tmp_path, "fake", "other; extra == 'never'")
+    wheel = depending(index, rocm, tmp_path, "fake", "other; extra == 'never'", "old; python_version < '3'")
     before = tree(environment)
     words = ("install", wheel, "--prefix", rocm, "--python", python_of(environment))
     code, out, err = run(*words)
