@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from relink.planning.reading import Wheel
 from relink.providers.prefix import Provider, soname_stem
 from relink.providers.profiles import Profile
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import Finding
 from relink.system.text import join_truncated, pluralize
 from relink.vendors.protocol import Vendor
 
-__all__ = ["Copies", "find_copies", "removed_finding", "staying_finding"]
+__all__ = ["Copies", "find_copies", "why_not_without"]
+
+_ROUNDS = 4  # libdw is needed by ROCm's libraries, and brings libelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +29,13 @@ class Copies:
     """The copies in a wheel, and the wheel without those that a prefix has.
 
     :ivar rest: the wheel as if it had only the other members.
-    :ivar libraries: the members that leave; `files`: those that only these use.
-    :ivar staying: the copies that the prefix has no library for.
-    :ivar lacking: the runtime that keeps all copies in the wheel, since the prefix has it not; None where they can leave.
+    :ivar removed: the members that leave: copies, and files that only these use.
+    :ivar told: which leave, and which the prefix has no library for; or why none can leave.
     """
 
     rest: Wheel
-    libraries: tuple[str, ...]
-    files: tuple[str, ...]
-    staying: tuple[str, ...]
-    lacking: str | None = None
-
-    @property
-    def removed(self) -> tuple[str, ...]:
-        """All members that leave the wheel."""
-        return (*self.libraries, *self.files)
+    removed: tuple[str, ...]
+    told: str
 
 
 def find_copies(
@@ -50,102 +43,57 @@ def find_copies(
 ) -> Copies | None:
     """Return the copies of a vendor's libraries that the profile says are in a wheel, or None where there are none."""
     globs = [glob for row in profile.bundled if row.library is None for glob in row.members]
-    sonames = {
-        member: image.soname
-        for member, image in wheel.images.items()
-        if image.soname and any(fnmatch.fnmatchcase(member, glob) for glob in globs)
-    }
-    own = {member: soname for member, soname in sonames.items() if vendor.is_own(soname)}
+    copies = _matching([member for member, image in wheel.images.items() if image.soname], globs)
+    sonames = {member: wheel.images[member].soname or "" for member in copies}
+    own = {member for member, soname in sonames.items() if vendor.is_own(soname)}
     if not own:
         return None
+    where = providers[0].path if providers else "there"
     provided = {
-        member for member, soname in sonames.items() if any(provider.find(soname) for provider in providers)
+        member for member, soname in sonames.items() if any(place.find(soname) for place in providers)
     }
-    leaving = provided & own.keys()
-    runtimes = (
-        soname for member, soname in own.items() if member not in leaving and vendor.is_runtime(soname)
-    )
-    if lacking := next(runtimes, None):
-        return Copies(wheel, (), (), tuple(own), lacking)
-    others = {
-        member: soname for member, soname in sonames.items() if vendor.has(soname) and member not in own
-    }
-    leaving = _with_those_they_need(wheel, leaving, others, provided)
+    if lacking := {sonames[member] for member in own - provided if vendor.is_runtime(sonames[member])}:
+        return Copies(wheel, (), f"{where} has no {min(lacking)}")
+    leaving = own & provided
+    for _ in range(_ROUNDS):
+        needed = {soname for member in leaving for soname in wheel.images[member].needed}
+        kept = {
+            name for member, image in wheel.images.items() if member not in leaving for name in image.needed
+        }
+        for member in (
+            member for member, soname in sonames.items() if vendor.has(soname) and member not in own
+        ):
+            names = {posixpath.basename(member), sonames[member]}
+            if not kept & names and (member in provided or needed & names):
+                leaving.add(member)
     stems = {soname_stem(sonames[member]) for member in leaving}
-    rows = [row for row in profile.bundled if row.library in stems]
-    files = tuple(
-        member
-        for member in wheel.archive.members
-        if any(fnmatch.fnmatchcase(member, glob) for row in rows for glob in row.members)
-    )
+    globs = [glob for row in profile.bundled if row.library in stems for glob in row.members]
+    files = _matching(wheel.archive.members, globs)
+    names_of = [
+        join_truncated([posixpath.basename(one) for one in part])
+        for part in (sorted(leaving), sorted(own - leaving))
+    ]
+    told = f"left out: {names_of[0]}, copies of what {where} has"
+    told += f", and {pluralize(len(files), 'file')} of theirs" if files else ""
+    told += f"; kept, as it has no such library: {names_of[1]}" if own - leaving else ""
     rest = replace(
         wheel,
-        images=_without(wheel.images, leaving),
-        tables=_without(wheel.tables, leaving),
-        codes=_without(wheel.codes, leaving),
-        opens=_without(wheel.opens, leaving),
+        images={member: image for member, image in wheel.images.items() if member not in leaving},
+        tables={member: table for member, table in wheel.tables.items() if member not in leaving},
+        codes={member: code for member, code in wheel.codes.items() if member not in leaving},
+        opens={member: names for member, names in wheel.opens.items() if member not in leaving},
         left_out={posixpath.basename(member): sonames[member] for member in leaving},
     )
-    return Copies(
-        rest, tuple(member for member in sonames if member in leaving), files, tuple(own.keys() - leaving)
+    return Copies(rest, (*sorted(leaving), *files), told)
+
+
+def _matching(members: Iterable[str], globs: Sequence[str]) -> list[str]:
+    return [member for member in members if any(fnmatch.fnmatchcase(member, glob) for glob in globs)]
+
+
+def why_not_without(errors: Sequence[Finding]) -> str:
+    """Return why a wheel keeps its copies, from the errors of the plan without them."""
+    more = f" (and {len(errors) - 1} more)" if errors[1:] else ""
+    return (
+        f"it would not do with the prefix's: {errors[0].code} {errors[0].subject}: {errors[0].message}{more}"
     )
-
-
-_T = TypeVar("_T")
-
-
-def _without(facts: Mapping[str, _T], leaving: Collection[str]) -> dict[str, _T]:
-    return {member: fact for member, fact in facts.items() if member not in leaving}
-
-
-def _with_those_they_need(
-    wheel: Wheel, leaving: Collection[str], others: Mapping[str, str], provided: Collection[str]
-) -> set[str]:
-    """Return the members that leave, with those of `others` that only these need, or nothing needs and a prefix has.
-
-    :param others: copies of other libraries that the vendor's need: member → soname.
-    :param provided: those that a prefix has.
-    """
-    gone = {*leaving}
-    while True:
-        needed = {soname for member in gone for soname in wheel.images[member].needed}
-        kept = {
-            soname for member, image in wheel.images.items() if member not in gone for soname in image.needed
-        }
-        more = {
-            member
-            for member, soname in others.items()
-            if not kept & {posixpath.basename(member), soname}
-            and (member in provided or needed & {posixpath.basename(member), soname})
-        } - gone
-        if not more:
-            return gone
-        gone |= more
-
-
-def removed_finding(copies: Copies, subject: str, providers: Sequence[Provider]) -> Finding:
-    """Return RLK541 about the copies that leave the wheel."""
-    names = [posixpath.basename(member) for member in copies.libraries]
-    text = f"left out: {join_truncated(names)}, copies of what {providers[0].path} has"
-    if copies.files:
-        text += f", and {pluralize(len(copies.files), 'file')} of theirs"
-    if copies.staying:
-        staying = join_truncated([posixpath.basename(member) for member in copies.staying])
-        text += f"; {staying} stay, as it has no such library"
-    return finding("RLK541", subject, text)
-
-
-def staying_finding(
-    copies: Copies, subject: str, providers: Sequence[Provider], errors: Sequence[Finding]
-) -> Finding:
-    """Return RLK546: why the wheel keeps its copies.
-
-    :param errors: of the plan without them.
-    """
-    path = providers[0].path if providers else "the prefix"
-    reason = f"{path} has no {copies.lacking}"
-    if errors:
-        first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if errors[1:] else ""
-        reason = f"with those of {path} it would not do: {first.code} {first.subject}: {first.message}{more}"
-    return finding("RLK546", subject, f"the wheel's own copies of the libraries stay: {reason}")

@@ -80,8 +80,12 @@ def _evidence(archive: WheelArchive, profile: Profile, members: Collection[str])
             continue
         if not optional and canonicalize_name(requirement.name) in profile.distributions:
             yield f"METADATA requires {requirement.name}"
-    for package in dict.fromkeys(member.split("/")[0] for member in members):
-        module = f"{package}/__init__.py"
+    modules = [f"{member.split('/')[0]}/__init__.py" for member in members]
+    if any("/" not in member for member in members):  # such as libpyg.so, which pyg_lib/__init__.py loads
+        modules += [
+            name for name in archive.members if name.endswith("/__init__.py") and name.count("/") == 1
+        ]
+    for module in dict.fromkeys(modules):
         if module not in archive.members:
             continue
         text = archive.prefix(module, _MODULE_LIMIT).decode("utf-8", "replace")

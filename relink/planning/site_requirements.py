@@ -35,14 +35,15 @@ def of_vendor(
 ) -> tuple[ChangedRequirement, ...]:
     """Return the requirements of the vendor's packages that a prefix stands in for, or that the installed ones do not meet."""
     site = next((provider for provider in providers if provider.kind == SITE_PACKAGES), None)
+    installed = site.packages[0].version if site is not None and site.packages else ""
     changes = []
     for text, requirement in _requirements(archive):
         if not vendor.is_distribution(requirement.name):
             continue
         if site is None:
             changes.append(ChangedRequirement(text))
-        elif site.packages and not requirement.specifier.contains(site.packages[0].version, prereleases=True):
-            requirement.specifier = SpecifierSet(f"=={series(site.packages[0].version)}.*")
+        elif _is_version(installed) and not requirement.specifier.contains(installed, prereleases=True):
+            requirement.specifier = SpecifierSet(f"=={series(installed)}.*")
             changes.append(ChangedRequirement(text, str(requirement)))
     return tuple(changes)
 
@@ -56,9 +57,9 @@ def following_label(
     for text, requirement in _requirements(archive) if old and new and old != new else ():
         if vendor.is_distribution(requirement.name):
             continue
-        versions = [specifier.version for specifier in requirement.specifier if specifier.operator == "=="]
-        if len(requirement.specifier) == len(versions) == 1 and (same := _labelled(versions[0], str(old))):
-            requirement.specifier = SpecifierSet(f"=={same}+{new}")
+        pins = [specifier.version for specifier in requirement.specifier if specifier.operator == "=="]
+        if len(requirement.specifier) == len(pins) == 1 and pins[0].endswith(f"+{old}"):
+            requirement.specifier = SpecifierSet(f"=={pins[0].removesuffix(str(old))}{new}")
             changes.append(ChangedRequirement(text, str(requirement)))
     return tuple(changes)
 
@@ -92,10 +93,8 @@ def _requirements(archive: WheelArchive) -> Iterator[tuple[str, Requirement]]:
             continue
 
 
-def _labelled(text: str, label: str) -> str | None:
-    """Return a version without its local label, or None where it has another one."""
+def _is_version(text: str) -> bool:
     try:
-        version = Version(text)
-    except InvalidVersion:  # 2.13.*
-        return None
-    return version.public if version.local == label else None
+        return bool(Version(text))
+    except InvalidVersion:
+        return False

@@ -15,7 +15,7 @@ from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.planning.bundled_copies import find_copies, removed_finding, staying_finding
+from relink.planning.bundled_copies import find_copies, why_not_without
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.relocation import Relocation, platform_of, relocation, relocation_findings
@@ -243,17 +243,16 @@ def plan_wheel(
     copies = None if layout and layout.tree else find_copies(wheel, profile, vendor, providers)
     if copies is None:
         return _plan(wheel, target, providers, options, gpus, layout)
-    errors: list[Finding] = []
-    if copies.lacking is None:
-        rest = replace(copies.rest, findings=(*wheel.findings, removed_finding(copies, subject, providers)))
+    why = copies.told
+    if copies.removed:
+        leaves = finding("RLK541", subject, why)
+        rest = replace(copies.rest, findings=(*wheel.findings, leaves))
         planned = _plan(rest, target, providers, options, gpus, layout, copies.removed)
         if planned.plan.ok:
             return planned
-        errors = [found for found in planned.plan.findings if found.level == "error"]
-    staying = staying_finding(copies, subject, providers, errors)
-    return _plan(
-        replace(wheel, findings=(*wheel.findings, staying)), target, providers, options, gpus, layout
-    )
+        why = why_not_without([found for found in planned.plan.findings if found.level == "error"])
+    stay = finding("RLK546", subject, f"the wheel's own copies of the libraries stay: {why}")
+    return _plan(replace(wheel, findings=(*wheel.findings, stay)), target, providers, options, gpus, layout)
 
 
 def _plan(

@@ -128,17 +128,8 @@ def test_each_library_of_the_newest_release_belongs_to_a_component() -> None:
     assert smi.of(6) == ()
 
 
-@pytest.mark.parametrize("kind", torch_wheels.KINDS)
-def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
-    kind: str, tmp_path: Path
-) -> None:
-    prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
-    (torch, *_) = torch_wheels.build(tmp_path / "torch", kind)
-    venv.create(tmp_path / "venv", with_pip=False)
-    (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
-    python = str(tmp_path / "venv/bin/python")
-    options = Options(prefixes=(str(prefix),), python=python, output_directory=tmp_path / "out")
-    unpack([Path(relink(torch, options).path or "")], site)
+def extension(site: Path, prefix: Path, tmp_path: Path) -> Path:
+    """Make the wheel of an extension of the torch that lies in a site-packages."""
     module = shared(
         tmp_path / "build/extra.so",
         "extern int torch_hip(void), hipMalloc(void), rocprofiler_get_version(void);"
@@ -150,8 +141,25 @@ def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
         flags=["-Wl,-rpath,/home/builder/rocm/lib"],
     )
     files = {"extra/__init__.py": b"import torch\n", "extra/extra.so": module.read_bytes()}
-    wheel = therock.pack(tmp_path, "torch-extra", "1.0", files, requires=["torch"])
-    report = relink(wheel, options)
+    return therock.pack(tmp_path, "torch-extra", "1.0", files, requires=["torch"])
+
+
+def environment(tmp_path: Path) -> tuple[Path, str]:
+    venv.create(tmp_path / "venv", with_pip=False)
+    (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    return site, str(tmp_path / "venv/bin/python")
+
+
+@pytest.mark.parametrize("kind", torch_wheels.KINDS)
+def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
+    kind: str, tmp_path: Path
+) -> None:
+    prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
+    (torch, *_) = torch_wheels.build(tmp_path / "torch", kind)
+    site, python = environment(tmp_path)
+    options = Options(prefixes=(str(prefix),), python=python, output_directory=tmp_path / "out")
+    unpack([Path(relink(torch, options).path or "")], site)
+    report = relink(extension(site, prefix, tmp_path), options)
     (found,) = [found for found in report.findings if found.code == "RLK119"]
     assert f"libtorch_hip.so of extra.so are those of {site}/torch" in found.message
     assert report.verified == 1
@@ -163,6 +171,27 @@ def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
     run = subprocess.run([python, "-c", call], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert [Path(path).parent for path in run.stdout.split()[1:]] == [prefix / "lib"]
+
+
+def test_an_extension_of_a_torch_that_is_not_relinked_says_what_comes_first(tmp_path: Path) -> None:
+    prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
+    (torch, *_) = torch_wheels.build(tmp_path / "torch", "split")
+    site, python = environment(tmp_path)
+    unpack([torch], site)
+    options = Options(prefixes=(str(prefix),), python=python, dry_run=True)
+    report = relink(extension(site, prefix, tmp_path), options)
+    steps = {found.step for found in report.findings if found.level == "error"}
+    assert steps == {f"relink repair torch --prefix {prefix} --python {python}"}
+
+
+def test_a_library_that_torch_was_linked_to_and_does_not_use_is_dropped(tmp_path: Path) -> None:
+    prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
+    (torch,) = torch_wheels.build(tmp_path / "torch", "whole", also_needed=["libmpi_cxx.so.40"])
+    report = relink(torch, Options(prefixes=(str(prefix),), output_directory=tmp_path / "out"))
+    (found,) = [found for found in report.findings if found.code == "RLK113"]
+    assert found.message.startswith("NEEDED libmpi_cxx.so.40 dropped")
+    run = imported(unpack([Path(report.path or "")], tmp_path / "site"))
+    assert run.returncode == 0, run.stderr
 
 
 def test_what_is_to_be_set_makes_python_code_find_a_library(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # slow to load
 
 __all__ = ["resolve_kpack", "with_archives"]
 
-_ARCHIVE = ".kpack"
 _HEAD = 16  # bytes: magic, version, offset of the table
 _MOST = (64 << 20) + 1  # bytes of a table that are kept: one more than the reader of archives takes
 
@@ -79,14 +78,13 @@ def with_archives(
     and not absent.
 
     :param path_of: where a member is installed: search paths are relative to that.
-    :param beside: other wheels that will be installed with it, as far as they have archives.
+    :param beside: other wheels that will be installed with it.
     :param sites: pairs of a directory in which members are installed and one on disk that has other distributions' files.
     :raises WheelError: an archive's content is not what the wheel claims.
     """
     members: dict[str, dict[str, tuple[WheelArchive, str]]] = {}
-    others = [wheel for wheel in beside if any(name.endswith(_ARCHIVE) for name in wheel.members)]
     if any(code.kpack is not None for code in codes.values()):
-        for wheel in (*others, archive):
+        for wheel in (*beside, archive):
             for name in wheel.members:
                 folder, base = posixpath.split(posixpath.normpath(path_of(name)))
                 members.setdefault(folder, {})[base] = wheel, name
@@ -114,7 +112,7 @@ def with_archives(
 
     effort = Effort(STEPS)
     return {
-        name: _with(code, path_of(name), names_in, read, effort, everywhere=bool(pairs or others))
+        name: _with(code, path_of(name), names_in, read, effort, everywhere=bool(pairs))
         for name, code in codes.items()
     }
 

@@ -102,6 +102,8 @@ def _wanted(wheel: Path, extras: str) -> list[str]:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
             continue  # the installer says what is wrong with it
+        if any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
+            continue  # the relinked wheel may not require it
         if requirement.marker is not None and "extra" in str(requirement.marker):
             if not any(requirement.marker.evaluate({"extra": extra}) for extra in chosen):
                 continue

@@ -227,9 +227,6 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
         message = "no architecture has code in all files of the wheel"
     else:
         message = "the wheel itself has no prebuilt GPU code"
-    unmapped = next((g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None)
-    if unmapped:
-        message += f" (LLVM compiles {unmapped} for {gpu.target.processor}, and no released runtime maps it)"
     own = [(coverage, level) for coverage, level in missing if isinstance(coverage, FileCoverage)]
     theirs = [(coverage, level) for coverage, level in missing if not isinstance(coverage, FileCoverage)]
     if own:
@@ -244,6 +241,9 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
         message += (
             f"{joint}of the ROCm libraries it reaches {_join_truncated(names)} {verb} none for {gpu.target}"
         )
+    unmapped = next((g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None)
+    if unmapped:
+        message += f"; LLVM compiles {unmapped} for {gpu.target.processor}, and no released runtime maps it"
     return message
 
 

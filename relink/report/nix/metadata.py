@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from relink.providers.profiles import profile_for
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
+from relink.vendors.registry import VENDORS
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["About", "Index", "Source", "about", "dependencies", "imports", "programs", "read", "source"]
@@ -99,6 +100,7 @@ def dependencies(
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[Finding]]:
     """Return the Python packages that the wheel requires, those of them that only the vendor has, and what was left out.
 
+    A vendor's packages for site-packages are none of them: buildInputs take their place.
     nixpkgs calls a package by its normalised name (PEP 503).
 
     :param python: ``3.12``, or None where any Python takes the wheel: a marker about Python's version is then undecided.
@@ -129,7 +131,7 @@ def dependencies(
             continue
         if python is None and "python" in marker and "extra" not in marker:
             findings.append(finding("RLK713", subject, line))
-        elif applies:
+        elif applies and not any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
             names[str(canonicalize_name(requirement.name))] = None
     known = {name: profile_for(name) for name in names}
     vendor = tuple(name for name, profile in known.items() if profile.distributions and not profile.nixpkgs)

@@ -122,11 +122,17 @@ USES = "extern int hip(void), tensor(void); int g(void){return hip() + tensor();
 IMPORTS = b"import os\nimport torch\n"
 
 
-def wheel(works: Works, directory: Path, init: bytes = b"", requires: tuple[str, ...] = ()) -> Path:
+def wheel(
+    works: Works,
+    directory: Path,
+    init: bytes = b"",
+    requires: tuple[str, ...] = (),
+    member: str = "demo/ext.so",
+) -> Path:
     """An extension of PyTorch: it needs libc10.so and has no search path to it."""
     torch = shared(directory / "build" / "libc10.so", "int tensor(void){return 1;}")
     extension = shared(directory / "ext.so", USES, needed=[works.prefix / "lib" / "libhip.so.7", torch])
-    files: dict[str, bytes | Path] = {"demo/__init__.py": init, "demo/ext.so": extension}
+    files: dict[str, bytes | Path] = {"demo/__init__.py": init, member: extension}
     return make_wheel(directory, files, tag=TAG, requires=requires)
 
 
@@ -168,6 +174,13 @@ def test_what_says_that_the_package_is_there(
     missing = [found.subject for found in made.findings if found.code == "RLK101"]
     assert (len(warned), missing) == ((1, []) if why else (0, ["libc10.so"]))
     assert why is None or f"({why})" in warned[0]
+
+
+def test_a_library_beside_the_packages_comes_after_what_these_import(works: Works, tmp_path: Path) -> None:
+    made = plan(wheel(works, tmp_path, IMPORTS, member="libext.so"), works.options(tmp_path))
+    (found,) = (found for found in made.findings if found.code == "RLK118")
+    assert "(demo/__init__.py imports torch)" in found.message
+    assert made.ok
 
 
 @pytest.mark.parametrize("name", [item.name for item in shipped_profiles().values() if item.brings])

@@ -16,6 +16,7 @@ import pytest
 from relink import Options, Plan, Report, apply, plan, relink
 from relink.planning.model.reliance import ChangedRequirement
 from relink.planning.site_requirements import following_label, of_vendor
+from relink.providers.prefix import InstalledPackage, Provider
 from relink.vendors.rocm import vendor as rocm
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import relinked
@@ -154,6 +155,14 @@ def test_what_cannot_be_read_and_what_is_not_pinned_stays(tmp_path: Path) -> Non
             ChangedRequirement("torch == 2.0+rocm10.0.0", "torch==2.0+rocm7.2.4"),
         )
         assert of_vendor(archive, rocm, ()) == (ChangedRequirement("rocm==10"),)
+        installed = {version: Provider("site-packages", "/s", (), {}, packages=(InstalledPackage("rocm-sdk-core", version, "x"),))
+                     for version in ("10.0.0", "10.1.0", "no version")}  # fmt: skip
+        changed = {version: of_vendor(archive, rocm, [site]) for version, site in installed.items()}
+        assert changed == {
+            "10.0.0": (),
+            "10.1.0": (ChangedRequirement("rocm==10", "rocm==10.1.*"),),
+            "no version": (),
+        }
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Takes the members as planned, with their closures. Gives RLK302, RLK303 and RLK3
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -112,11 +113,24 @@ def _unbound_imports(
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
         steps = steps_of(context, suppliers, imports) if cause is None else ()
-        unbound = finding("RLK302", path, text, suppliers.remedy(context, imports))
+        remedy = suppliers.remedy(context, imports)
+        if first := _relinked_first(context, path):
+            remedy, steps = f"Relink that package for the same libraries first: {first}", (first,)
+        unbound = finding("RLK302", path, text, remedy)
         if len(steps) == 1:
             yield replace(unbound, step=steps[0], cause=cause)
         else:
             yield replace(unbound, choices=steps, cause=cause)
+
+
+def _relinked_first(context: ResolveContext, path: str) -> str | None:
+    """Return the command that relinks the package which an object belongs to and which the wheel comes after, or None."""
+    directories = {item.profile.name: item.directory for item in context.siblings if item.directory}
+    name = next((name for name, place in directories.items() if path.startswith(f"{place}/")), None)
+    if name is None or context.target.python is None:
+        return None
+    prefixes = (word for provider in context.providers for word in ("--prefix", provider.path))
+    return shlex.join(["relink", "repair", name, *prefixes, "--python", context.target.python])
 
 
 def _changed_bindings(

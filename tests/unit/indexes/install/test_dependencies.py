@@ -88,6 +88,16 @@ def test_what_cannot_be_had_is_told_before_anything_changes(
     assert tree(environment) == before
 
 
+@pytest.mark.parametrize("environment", ["pip"], indirect=True)
+def test_the_rocm_of_site_packages_is_not_fetched_where_a_prefix_takes_its_place(
+    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    wheel = depending(index, rocm, tmp_path, "rocm[libraries]==10.0.0")
+    code, out, err = run("install", wheel, "--prefix", rocm, "--python", python_of(environment))
+    assert (code, err) == (0, "")
+    assert "top 1.0+relinked is installed" in out
+
+
 @pytest.mark.slow(reason="four installations; test_what_dlopen_says_of_each_library has the same trials")
 @pytest.mark.parametrize("environment", ["pip"], indirect=True)
 def test_a_gpu_part_that_does_not_load(

@@ -75,7 +75,8 @@ def test_dependencies_that_nothing_reads() -> None:
     [("3.12", ("numpy",), 1), ("3.11", ("numpy", "typing-extensions"), 1), (None, ("numpy",), 2)],
 )
 def test_dependencies(python: str | None, names: tuple[str, ...], left: int) -> None:
-    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{REQUIRES}\n".encode())[0]
+    requires = f"{REQUIRES}Requires-Dist: rocm[libraries]==10.0.*\nRequires-Dist: rocm-bootstrap"
+    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{requires}\n".encode())[0]
     found, siblings, findings = dependencies(metadata, python, "x.whl")
     assert (found, siblings) == (names, ("jax-rocm7-pjrt",))
     assert [item.code for item in findings] == ["RLK713"] * left
