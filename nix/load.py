@@ -18,6 +18,8 @@ def load(paths: Sequence[Path]) -> str:
     """Return what the loader has against them, "" for nothing; "ended" where an initialiser ended the process."""
     command = [sys.executable, "-c", LOAD, *map(str, paths)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode == 0:  # what libraries print is no failure
+        return ""
     return "ended" if run.returncode < 0 else "".join(run.stderr.strip().splitlines()[-1:])
 
 
