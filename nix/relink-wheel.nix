@@ -52,7 +52,7 @@ let
 
   public = version: builtins.head (lib.splitString "+" version);
   misfitsOf =
-    wheel: sameVersion: dependencies:
+    wheel: sameVersion: dependencies: locked: release:
     let
       runs = abi: builtins.any (takes abi) wheel.pythons;
       cpu = stdenv.hostPlatform.parsed.cpu.name;
@@ -71,6 +71,9 @@ let
       other:
       "it is ${wheel.version} and needs ${other.pname} of that version, the package set has ${other.version}; take the wheel of that release"
     ) others
+    ++
+      lib.optional (locked != null && locked.rocm or null != null && locked.rocm != lib.versions.major release)
+        "its lock is for ROCm ${locked.rocm}, the package set has ${release}; write the lock anew, or take the wheel for that ROCm"
     ++ map (
       _:
       "torch of this package set was built without ROCm; take it from pkgsRocm, or set config.rocmSupport = true"
@@ -120,7 +123,10 @@ let
       scope = if narrowed == [ ] then rocm.clr.localGpuTargets or [ ] else narrowed;
       wanted = if gpus == null then scope else gpus;
       locked = if builtins.isAttrs lock then lock.${python.pythonVersion} or null else lock;
-      misfits = misfitsOf wheel sameVersion dependencies;
+      release = rocm.clr.version or rocm.version;
+      misfits = misfitsOf wheel sameVersion dependencies (
+        if locked == null then null else lib.importJSON locked
+      ) release;
       sentence = "relink: ${fileName src}: ${lib.concatStringsSep "; " misfits}";
     in
     {

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.graphs import Graph, fill, graphs, write
-from tests.support.amount import amount
+from tests.support.amount import amount, repeatable
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.real_loader import (
     Answer,
@@ -91,14 +91,7 @@ def _run(
     total: Counter[str] = Counter()
 
     @seed(start)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
+    @repeatable(count)
     @given(graphs())
     def compare(graph: Graph) -> None:
         total.update(_agree(graph, world, target, helper))

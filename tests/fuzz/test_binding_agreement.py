@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis.strategies import SearchStrategy
 
 from relink.elf.constants import DT_SYMBOLIC
@@ -32,7 +32,7 @@ from tests.fuzz.real_binding import (
     simulated_bind,
     simulated_open,
 )
-from tests.support.amount import amount
+from tests.support.amount import amount, repeatable
 from tests.support.elf_builder import SUPPORTED, WEAK, WHY_NOT, Export, Import, Library
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -117,14 +117,7 @@ def _run(
     total: Counter[str] = Counter()
 
     @seed(start)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
+    @repeatable(count)
     @given(drawn)
     def check(graph: Graph) -> None:
         shutil.rmtree(world, ignore_errors=True)

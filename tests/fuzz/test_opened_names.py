@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 
 from relink.loader.loading import load
@@ -25,7 +25,7 @@ from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
 from tests.fuzz.conftest import COUNTED
 from tests.fuzz.graphs import COMMON_ENTRIES, ENTRIES, NAMES, Graph, fill, graphs, write
-from tests.support.amount import amount
+from tests.support.amount import amount, repeatable
 from tests.support.cc import cc
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 
@@ -158,14 +158,7 @@ def _run(
     target = find_target()
 
     @seed(start)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
+    @repeatable(count)
     @given(graphs(), st.sampled_from(_KINDS), _PATHS, st.lists(st.integers(0, 11), max_size=6), _OPENED)
     def compare(graph: Graph, kind: str, entries: list[str], links: list[int], name: str) -> None:
         answer = _agree(graph, openers[kind], entries, links, name, world, target, helper)

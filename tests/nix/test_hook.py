@@ -99,15 +99,18 @@ def test_flags_are_added_and_the_hook_can_be_switched_off(nix: Nix, vendor_wheel
     assert member(built) == vendors(vendor_wheel)
 
 
-def test_postfixup_of_the_package_and_hooks_behind_it_work(nix: Nix, vendor_wheel: Path) -> None:
-    """autoAddDriverRunpath adds to what relink wrote, and the package's own postFixup is not the hook's."""
-    more = (
-        "postFixup = ''echo kept > $out/kept''; preFixup = ''"
-        "addDriver() { "
-        "${machine.patchelf}/bin/patchelf --add-rpath /run/opengl-driver/lib $out/${python.sitePackages}/demo/a.so; }; "
-        "postFixupHooks+=(addDriver)'';"
+def test_postfixup_of_the_package_and_hooks_beside_it_work(nix: Nix, vendor_wheel: Path) -> None:
+    """autoAddDriverRunpath adds to what relink wrote, whichever is named first; the package's own postFixup is not the hook's."""
+    driver = (
+        'driver = makeSetupHook { name = "driver"; } (writeText "driver.sh" '
+        "''postFixupHooks+=(addDriver); addDriver() { ${machine.patchelf}/bin/patchelf --add-rpath /run/opengl-driver/lib "
+        "$out/${python.sitePackages}/demo/a.so; }'')"
     )
-    built = nix.build(package(nix, vendor_wheel, more=more))
+    expression = hooked(vendor_wheel, more="postFixup = ''echo kept > $out/kept'';")
+    expression = expression.replace(
+        "nativeBuildInputs = [", f"nativeBuildInputs = let {driver}; in [ driver", 1
+    )
+    built = nix.build(f"{nix.packages(expression)}.demo")
     assert (built / "kept").read_text() == "kept\n"
     entries = (read_image(member(built), "a.so").runpath or "").split(":")
     assert (entries[0], entries[-1]) == ("$ORIGIN", "/run/opengl-driver/lib")

@@ -5,6 +5,8 @@ RELINK_PYTHON_3_12 names an interpreter of an installation that can be copied (p
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from relink.elf.image import read_image
@@ -12,6 +14,8 @@ from relink.system.safe_open import map_file
 from tests.nix.stores import confined
 from tests.nix.test_hook import site
 from tests.nix.worlds import CASES, World
+from tests.support.cc import shared
+from tests.support.wheels import make_wheel
 
 pytestmark = [pytest.mark.real, pytest.mark.slow(reason="packages of whole ROCm libraries are built")]
 
@@ -38,3 +42,18 @@ def test_a_wheel_is_built_and_loaded(world: World, name: str) -> None:
     for text in (" Loads", "checked by ld.so for", *case.says):
         assert text in log
     assert ": loaded\n" in nix.build(f"{package}.tests.load").read_text()
+
+
+def test_a_module_that_wants_an_executable_stack_ends_the_build(world: World, tmp_path: Path) -> None:
+    """The store's glibc (2.41 and newer) does not load it, whatever the glibc of this machine does."""
+    flags = ["-Wl,-z,execstack"]
+    library = shared(tmp_path / "m.so", "int PyInit_m(void){return 1;}", flags=flags)
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"",
+        "demo/m.cpython-312-x86_64-linux-gnu.so": library,
+    }
+    wheel = make_wheel(tmp_path / "wheel", files, tag="cp312-cp312-linux_x86_64")
+    package = f"({world.nix.packages()}.relinkWheel {{ src = {wheel}; }})"
+    log = " ".join(world.nix.log(package, fails=True).split())
+    assert "error RLK116 demo/m.cpython-312-x86_64-linux-gnu.so: " in log
+    assert "cannot enable executable stack" in log

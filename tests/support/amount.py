@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 
-__all__ = ["FACTORS", "PROFILE", "amount", "load_profile"]
+__all__ = ["FACTORS", "PROFILE", "amount", "load_profile", "repeatable"]
 
 FACTORS = {"fast": 0.1, "all": 1.0, "fuzz": 20.0}
 DEFAULT_EXAMPLES = 100  # what Hypothesis itself takes for a test that names no number
@@ -20,6 +20,18 @@ PROFILE = os.environ.get("RELINK_TESTS") or "fast"
 def amount(count: int) -> int:
     """Return how many of the `count` inputs of a whole run this run tries; at least one."""
     return max(1, round(count * FACTORS[PROFILE]))
+
+
+def repeatable(count: int) -> settings:
+    """Settings of a test that is one long run of a seed: nothing is kept for the next run, and no input is called too slow."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
 
 
 def load_profile() -> None:

@@ -42,8 +42,10 @@ def _lock(plan: Plan) -> dict[str, Any]:
             "path": paths.index(path),
             **{name: value for name, value in edits.items() if value},
         }
+    releases = [provider.rocm_version for provider in plan.providers if provider.rocm_version]
     return {
         "schema": SCHEMA,
+        **({"rocm": releases[0].split(".")[0]} if releases else {}),
         "paths": paths,
         "files": files,
         "stubs": sorted(stub.soname for stub in plan.stubs),

@@ -33,7 +33,7 @@ def planned(works: Works, store: Path, letter: str, package: str) -> Plan:
 def test_it_has_no_hash_and_no_version(works: Works, store: Path) -> None:
     first = planned(works, store, "a", "clr-7.2.3")
     data = json.loads(lock_json(first))
-    assert data.keys() == {"schema", "paths", "files", "stubs"}
+    assert data.keys() == {"schema", "rocm", "paths", "files", "stubs"}
     assert data["files"]["demo/a.so"]["path"] == 0
     assert all(entry.startswith("clr/") for entry in data["paths"][0])
     assert lock_json(planned(works, store, "b", "clr-7.2.4")) == lock_json(first)
