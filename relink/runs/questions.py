@@ -120,7 +120,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         maps = result.maps
         mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
         draft = decide(replace(context, as_it_is=True), wheel.tables, Tables(context.files, {}))
-        opened = [reported for reported in draft.findings if reported.code in _OF_A_PROCESS]
+        opened = [found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"]
         more = [
             *opened,
             *unfound_findings(maps, context),

@@ -47,6 +47,8 @@ EXCEPTIONS |= {
         "an index is read by pycurl: pip install 'rocm-relink[index]'",
     ): PRODUCT,
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
+    ("relink/report/nix/lock.py", "rocm"): KEY,
+    ("relink/report/nix/lock.py", "rocm_version"): KEY,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink#relink/1"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink@"): PRODUCT,
     ("relink/indexes/build/records.py", "rocm"): KEY,
