@@ -1,7 +1,7 @@
 # autoRelinkHook: for a Python package of a vendor's wheel what autoPatchelfHook is for a program.
 #   nativeBuildInputs = [ autoRelinkHook pypaInstallHook wheelUnpackHook ];
 #   buildInputs = with rocmPackages; [ clr rocblas ];
-# relinkStub, relinkAllowMissing, relinkGpus and relinkFlags are lists of words; dontAutoRelink switches it off.
+# relinkStub, relinkForward, relinkAllowMissing, relinkGpus and relinkFlags are lists of words; dontAutoRelink switches it off.
 {
   lib,
   stdenv,

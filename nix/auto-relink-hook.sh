@@ -21,7 +21,7 @@ dontStrip=1 dontPatchELF=1 dontAutoPatchelf=1
 autoRelink() {
   local site=${out:?}/@sitePackages@ aside option options=() words=()
   if [ -n "${dontAutoRelink-}" ] || [ -z "$(find "$site" -name '*.so*' -print -quit)" ]; then return; fi
-  for option in stub:relinkStub allow-missing:relinkAllowMissing gpu:relinkGpus; do
+  for option in stub:relinkStub forward:relinkForward allow-missing:relinkAllowMissing gpu:relinkGpus; do
     words=()
     concatTo words "${option#*:}"
     options+=("${words[@]/#/--${option%%:*}=}")

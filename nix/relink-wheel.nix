@@ -83,6 +83,7 @@ let
     "srcs"
     "rocm"
     "stub"
+    "forward"
     "allowMissing"
     "gpus"
     "sameVersion"
@@ -98,6 +99,7 @@ let
       # rocmPackages or a narrower scope (rocmPackages.gfx1100), or one derivation with all of ROCm (rocmSdk).
       rocm ? rocmPackages,
       stub ? [ ], # sonames, or [ "auto" ]
+      forward ? [ ], # names that the wheel opens by dlopen, or [ "auto" ]
       allowMissing ? [ ], # globs of sonames
       # GPUs that have to be covered; null: those that ROCm was narrowed to. Of a family (rocmPackages.gfx11) its user has one, so of
       # several what is not covered is told.
@@ -143,6 +145,7 @@ let
       ++ nativeBuildInputs;
       buildInputs = inputs;
       relinkStub = stub;
+      relinkForward = forward;
       relinkAllowMissing = allowMissing;
       relinkGpus = wanted;
       relinkFlags =

@@ -9,6 +9,7 @@ of: # default.nix has it: what belongs to one set of Python packages
   # The ROCm of another package set than that of uv2nix, or a narrower scope.
   rocmPackages ? null,
   stub ? [ ],
+  forward ? [ ],
   allowMissing ? [ ],
   gpus ? null,
 }:
@@ -39,6 +40,7 @@ let
         buildInputs =
           old.buildInputs or [ ] ++ (if libraries == null then hook.libraries else libraries) scope;
         relinkStub = stub;
+        relinkForward = forward;
         relinkAllowMissing = allowMissing;
       }
       // lib.optionalAttrs (gpus != null) { relinkGpus = gpus; }

@@ -6,11 +6,14 @@ import base64
 import hashlib
 import subprocess
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from relink.elf.image import read_image
 from tests.nix.stores import ROOT, Nix, confined
+from tests.support.cc import shared
 from tests.support.wheels import make_wheel
+from tests.support.works import TAG
 
 INPUTS = "clr rocm-smi"
 
@@ -89,6 +92,21 @@ def test_a_stub_is_written_and_what_may_be_missing_is_let_pass(nix: Nix, lost_wh
     record = (site(built) / "demo-1.0.dist-info/RECORD").read_text()
     assert f"demo.libs/relink-stubs/librccl.so.1,sha256={digest},{stub.stat().st_size}\n" in record
     nix.build(package(nix, lost_wheel, more='relinkAllowMissing = [ "librccl.so.*" "libother.so.*" ];'))
+
+
+def test_a_forwarder_is_written(nix: Nix, tmp_path: Path, vendor_files: Mapping[str, Path]) -> None:
+    """A library that the wheel opens without a number leads to the one of the set."""
+    opener = shared(
+        tmp_path / "o.so",
+        'extern void *dlopen(const char *, int); void *o(void){return dlopen("libamdhip64.so", 1);}',
+        flags=["-ldl"],
+    )
+    wheel = make_wheel(
+        tmp_path / "wheel", {"demo/__init__.py": b"", "demo/o.so": opener, **vendor_files}, tag=TAG
+    )
+    built = nix.build(package(nix, wheel, more='relinkForward = [ "libamdhip64.so" ];'))
+    forwarder = (site(built) / "demo.libs/relink-stubs/libamdhip64.so").read_bytes()
+    assert "libamdhip64.so.7" in read_image(forwarder, "forwarder").needed
 
 
 def test_flags_are_added_and_the_hook_can_be_switched_off(nix: Nix, vendor_wheel: Path) -> None:

@@ -77,6 +77,7 @@ def package_nix(packages: Sequence[Package], *, lock: bool = False) -> str:
         "dependencies": [*asked.values(), *siblings],
         "sameVersion": [*package.same_version, *siblings] if package.same_version else [],
         "stub": map(nix_string, package.stub),
+        "forward": map(nix_string, package.forward),
         "allowMissing": map(nix_string, package.missing),
         "gpus": map(nix_string, package.gpus),
         "pythonImportsCheck": map(nix_string, package.imports),

@@ -36,7 +36,7 @@ class Package:
     :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has; `same_version` those of
         nixpkgs whose version must be the wheel's.
     :ivar lock: the text of its lock, where it was planned with libraries.
-    :ivar stub: as :attr:`relink.planning.options.Options.stub`; so are `missing` and `gpus`.
+    :ivar stub: as :attr:`relink.planning.options.Options.stub`; so are `forward`, `missing` and `gpus`.
     """
 
     release: tuple[str, str]
@@ -50,6 +50,7 @@ class Package:
     same_version: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     stub: tuple[str, ...] = ()
+    forward: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     lock: str | None = None
@@ -126,6 +127,9 @@ def package_of(
             unknown[soname] = None
         elif attribute != _COMPILER:
             inputs.setdefault(attribute, {})[soname] = None
+    for soname in (name for entry in profile.dlopen for name in entry.sonames):
+        if soname not in options.stub and (attribute := attribute_of(soname)) not in (None, _COMPILER):
+            inputs.setdefault(str(attribute), {})[soname] = None
     if unknown:
         findings.append(finding("RLK711", ", ".join(unknown), "not among buildInputs"))
     source = metadata.source(archive, url)
@@ -146,6 +150,7 @@ def package_of(
         same_version=profile.nixpkgs_version_of,
         imports=profile.imports or metadata.imports(archive.members),
         stub=tuple(options.stub),
+        forward=tuple(options.forward),
         missing=tuple(options.allow_missing),
         gpus=tuple(options.gpus),
         findings=tuple(findings),

@@ -14,11 +14,15 @@ from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 
 
-def packaged(directory: Path, *sonames: str, tag: str = "py3-none-linux_x86_64", **options: Any) -> Package:
+def packaged(
+    directory: Path, *sonames: str, tag: str = "py3-none-linux_x86_64", name: str = "demo", **options: Any
+) -> Package:
     """The package of a wheel with one library that needs these."""
     needed = [shared(directory / soname, "int a;") for soname in sonames]
     library = shared(directory / "a.so", "int b;", needed=needed, flags=["-Wl,--no-as-needed"])
-    wheel = make_wheel(directory / "wheel", {"demo/__init__.py": b"", "demo/a.so": library}, tag=tag)
+    wheel = make_wheel(
+        directory / "wheel", {"demo/__init__.py": b"", "demo/a.so": library}, name=name, tag=tag
+    )
     return nix_package(wheel, Options(**options), url="https://example.org/x.whl")
 
 
@@ -57,6 +61,14 @@ def test_what_is_stubbed_or_may_be_missing_is_no_input(tmp_path: Path) -> None:
         ("libhipblas.so.*",),
         ("gfx1030",),
     )
+
+
+def test_what_the_package_is_known_to_open_is_an_input_too(tmp_path: Path) -> None:
+    """TensorFlow's DsoLoader opens names without a number."""
+    package = packaged(tmp_path, "libamdhip64.so.7", name="tensorflow_rocm", forward=("auto",))
+    attributes = [attribute for attribute, _ in package.inputs]
+    assert {"rocmPackages.clr", "rocmPackages.rocblas", "rocmPackages.miopen"} <= {*attributes}
+    assert package.forward == ("auto",)
 
 
 @pytest.mark.parametrize(
