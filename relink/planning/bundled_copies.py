@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from relink.planning.reading import Wheel
 from relink.providers.prefix import Provider, soname_stem
 from relink.providers.profiles import Profile
-from relink.system.findings.model import Finding
 from relink.system.text import join_truncated, pluralize
 from relink.vendors.protocol import Vendor
 
-__all__ = ["Copies", "find_copies", "why_not_without"]
+__all__ = ["Copies", "find_copies"]
 
 _ROUNDS = 4  # libdw is needed by ROCm's libraries, and brings libelf
 
@@ -89,11 +88,3 @@ def find_copies(
 
 def _matching(members: Iterable[str], globs: Sequence[str]) -> list[str]:
     return [member for member in members if any(fnmatch.fnmatchcase(member, glob) for glob in globs)]
-
-
-def why_not_without(errors: Sequence[Finding]) -> str:
-    """Return why a wheel keeps its copies, from the errors of the plan without them."""
-    more = f" (and {len(errors) - 1} more)" if errors[1:] else ""
-    return (
-        f"it would not do with the prefix's: {errors[0].code} {errors[0].subject}: {errors[0].message}{more}"
-    )

@@ -15,7 +15,7 @@ from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.planning.bundled_copies import find_copies, why_not_without
+from relink.planning.bundled_copies import find_copies
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.relocation import Relocation, platform_of, relocation, relocation_findings
@@ -250,7 +250,8 @@ def plan_wheel(
         planned = _plan(rest, target, providers, options, gpus, layout, copies.removed)
         if planned.plan.ok:
             return planned
-        why = why_not_without([found for found in planned.plan.findings if found.level == "error"])
+        error = next(found for found in planned.plan.findings if found.level == "error")
+        why = f"it would not do with the prefix's: {error.code} {error.subject}: {error.message}"
     stay = finding("RLK546", subject, f"the wheel's own copies of the libraries stay: {why}")
     return _plan(replace(wheel, findings=(*wheel.findings, stay)), target, providers, options, gpus, layout)
 

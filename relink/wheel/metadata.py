@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -140,7 +139,7 @@ def rewrite_metadata(
     version: str,
     *,
     add: Sequence[str] = (),
-    requires: Mapping[str, str | None] = MappingProxyType({}),
+    requires: Mapping[str, str | None] | None = None,
 ) -> bytes:
     """Return METADATA with another Version; every other byte stays.
 
@@ -149,7 +148,7 @@ def rewrite_metadata(
     :raises WheelError: not UTF-8, or Version is not there exactly once.
     """
     for field in reversed(_header(data, "METADATA") if requires else []):
-        if field.name == "requires-dist" and field.value in requires:
+        if requires and field.name == "requires-dist" and field.value in requires:
             after = requires[field.value]
             end = field.line["end"] or b"\n"
             new_field = b"" if after is None else f"Requires-Dist: {after}".encode() + end

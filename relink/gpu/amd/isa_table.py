@@ -161,8 +161,7 @@ def load(data: dict[str, Any]) -> IsaTable:
             )
             for row in data["libraries"]
         )
-        rows = dict(data.get("device_families", {}))
-        rows.pop("source", None)
+        rows = {key: row for key, row in data.get("device_families", {}).items() if key != "source"}
         families = {family: tuple(starts) for family, starts in rows.items()}
         runtimes = tuple(
             Runtime((int(major), int(minor)), row["code_object"])

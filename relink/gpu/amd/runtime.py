@@ -181,13 +181,9 @@ def _hip_header(library: str) -> tuple[int, int, int] | None:
         except OSError as error:
             raise_if_machine_fault(error)
             continue
-        parts = [
-            re.search(rb"define\s+HIP_VERSION_%s\s+(\d{1,9})\b" % part, text)
-            for part in (b"MAJOR", b"MINOR", b"PATCH")
-        ]
-        major, minor, patch = (int(part[1]) if part else None for part in parts)
-        if major is not None and minor is not None and patch is not None:
-            return major, minor, patch
+        found = dict(re.findall(rb"define\s+HIP_VERSION_(MAJOR|MINOR|PATCH)\s+(\d{1,9})\b", text))
+        if len(found) == 3:
+            return int(found[b"MAJOR"]), int(found[b"MINOR"]), int(found[b"PATCH"])
     return None
 
 
