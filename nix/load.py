@@ -42,9 +42,9 @@ def main(directory: str, store: str) -> bool:
     for path, first in said.items():
         beside = [other for other in quiet if other.parent == path.parent]
         wrong = load([*beside, path]) if "undefined symbol" in first else first
-        lost = wrong not in ("", "ended") and "executable stack" not in wrong
-        failed |= lost and store.encode() in path.read_bytes()
-        sys.stdout.write(f"{path.relative_to(directory)}: {wrong if lost else 'loaded'}\n")
+        loaded = wrong in ("", "ended")
+        failed |= not (loaded or "executable stack" in wrong) and store.encode() in path.read_bytes()
+        sys.stdout.write(f"{path.relative_to(directory)}: {'loaded' if loaded else wrong}\n")
     return failed
 
 
