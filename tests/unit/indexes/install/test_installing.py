@@ -15,6 +15,7 @@ from relink.indexes.install import cache
 from relink.indexes.install.cache import cached_sha256s, keep, working_place
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.installed import find_installed
+from relink.indexes.install.installing import required_by
 from relink.indexes.install.kept import keep_aside, put_back
 from relink.system.errors import UsageError
 from tests.support.cc import shared
@@ -592,3 +593,11 @@ def test_what_is_put_back_stays_in_the_environment(tmp_path: Path) -> None:
     assert put_back(environment, found, found, "sha")
     assert snapshot(tmp_path / "outside") == before
     assert not (site / "demo/a.py").exists()  # in the environment, and not among what was kept
+
+
+def test_what_a_profile_requires_counts(tmp_path: Path) -> None:
+    """The METADATA of onnxruntime-rocm names nothing, and its import asks for numpy."""
+    wheel = make_wheel(
+        tmp_path, {"onnxruntime/__init__.py": b""}, name="onnxruntime_rocm", requires=("more",)
+    )
+    assert {"more", "numpy"} <= {*required_by(wheel)}
