@@ -43,6 +43,8 @@ create table if not exists names (
 create table if not exists files (
     project text not null, target text not null, name text not null, input text not null, filename text not null,
     until real, facts text not null, primary key (project, target, name)) without rowid;
+create index if not exists files_by_filename on files (target, filename);
+create index if not exists files_by_input on files (input, target);
 create table if not exists site (id text not null);
 create table if not exists changes (time real not null, change text not null);
 create table if not exists shown (what text primary key, status text not null);

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from packaging.utils import canonicalize_version
+
 from relink.indexes.install.cache import LARGEST, find_by_sha256, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.fetching import fetch, platform_of
@@ -136,7 +138,9 @@ def _original(
     elif sha256 is not None and (known := find_by_sha256(sha256)) is not None:
         found = known
     else:
-        wanted = parse_requirement(f"{installed.name}=={version}", exact=True)
+        # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
+        exact = canonicalize_version(version, strip_trailing_zero=False)
+        wanted = parse_requirement(f"{installed.name}==={exact}", exact=True)
         fetched = fetch(wanted, platform_of(find_target(python=environment.python)), offline=offline)
         path, digest = fetched.path, fetched.sha256
         return _checked(path, digest, sha256, installed)

@@ -252,12 +252,15 @@ def test_wheels_of_an_index(
     asked = len(server.asked)
     assert built(recipe, site, monkeypatch).ran == []
     assert len(server.asked) == asked + 2  # the pages, and no wheel
+    page_of_demo = server.answers["/simple/demo/"]
+    page_of_demo.body = page_of_demo.body.replace(b'"old"', b'"broken"')
+    assert built(recipe, site, monkeypatch).ran == []
     server.answers.clear()
     gone = built(recipe, site, monkeypatch)
     assert (gone.summary.ok(recipe), gone.summary.source_failures) == (False, 2)
-    assert [file["yanked"] for file in page(site, "one", "demo")] == ["old"]
+    assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
     prune(recipe, site, 1)
-    assert [file["yanked"] for file in page(site, "one", "demo")] == ["old"]
+    assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
 
 
 def relink_settings() -> Any:

@@ -308,6 +308,20 @@ def test_repaired_again_for_another_rocm(
 
 
 @pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+def test_repair_takes_no_relinked_wheel_of_an_index(
+    run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
+) -> None:
+    """1.0+rocm7.2.4.1 satisfies ==1.0, too, and pip prefers it."""
+    environment = make_environment()
+    vendor(works, index)
+    pip_install(environment, "demo")
+    make_wheel(index, {"demo/__init__.py": b"of an index"}, version="1.0+rocm7.2.4.1", tag=TAG)
+    code, _, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
+    assert (code, err) == (0, "")
+    assert version_in(environment) == "1.0+rocm7.2.4"
+
+
+@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
 def test_undo_of_an_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
