@@ -154,8 +154,9 @@ def hunt(works: Works, place: Path, cluster: DaskCluster, kills: int) -> int:
         # Another content each time, so that every wheel is to be done again.
         library = shared(place / "new" / "libdeep.so.1", f"int deep(void){{return {number};}}")
         os.replace(library, place / "rocm/lib/libdeep.so.1")
-        shutil.rmtree(place / "many.relink")
-        (place / "many").unlink()
+        for site in ("many", "one") if number else ("many",):  # or superseded wheels would be listed
+            shutil.rmtree(place / f"{site}.relink")
+            (place / site).unlink()
         ended = threading.Event()
         in_time: list[bool] = []
 

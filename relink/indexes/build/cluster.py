@@ -91,7 +91,13 @@ class ClusterEngine:
         try:
             client = self._dask.Client(self._address, timeout=_CONNECT, set_as_default=False)
             client.subscribe_topic(self._token, self._answered)
-            client.register_plugin(self._plugin, name=self._token)
+            for last in (False, False, True):
+                try:
+                    client.register_plugin(self._plugin, name=self._token)
+                    break
+                except OSError:  # a worker that dies meanwhile ends the call for all workers
+                    if last:
+                        raise
         except (OSError, ValueError) as error:
             raise ClusterError(f"{self._address}: the scheduler cannot be reached ({error})") from error
         return client
