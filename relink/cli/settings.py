@@ -22,8 +22,6 @@ from relink.cli.options import option_names
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.system.errors import UsageError
-from relink.system.safe_open import read_with_status
-from relink.system.shipped_files import load_schema
 from relink.system.system_errors import raise_if_machine_fault
 
 if TYPE_CHECKING:
@@ -124,6 +122,8 @@ def _candidates(directory: Path) -> Iterator[Path]:
 
 
 def _read(path: Path) -> tuple[str, os.stat_result]:
+    from relink.system.safe_open import read_with_status
+
     try:
         data, status = read_with_status(path, _SETTINGS_LIMIT)
         return data.decode("utf-8"), status
@@ -187,6 +187,7 @@ def _settings(path: Path, text: str) -> Settings | None:
 
 def _problems(data: Any) -> Iterator[Problem]:
     from relink.providers.profiles.schema import Problem, problems
+    from relink.system.shipped_files import load_schema
 
     settable = {option.names[0] for option in option_table(Options).values() if option.setting}
     refused = option_names("run") - settable  # a file must not decide of these
