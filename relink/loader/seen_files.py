@@ -129,6 +129,7 @@ class Files:
         self.root = root
         self._seen: dict[str, OpenedFile] = {}
         self._directories: dict[str, bool] = {}
+        self._listed: dict[str, tuple[str, ...]] = {}
         self._links: dict[str, str] = {}
         self._link_directories: frozenset[str] = frozenset()
         for path, directory in (links or {}).items():
@@ -162,7 +163,7 @@ class Files:
 
     def _with(self, places: _Places, images: Mapping[str, Image], other: Mapping[str, Image]) -> Files:
         files = Files(self.root)
-        files._seen, files._directories = self._seen, self._directories
+        files._seen, files._directories, files._listed = self._seen, self._directories, self._listed
         files._links, files._link_directories = self._links, self._link_directories
         files._places, files._images, files._other = places, images, other
         return files
@@ -211,11 +212,13 @@ class Files:
 
     def names_in(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory of the disk; nothing where it cannot be read."""
-        try:
-            return tuple(sorted(os.listdir(self.host(path))))
-        except OSError as error:
-            raise_if_machine_fault(error, path)
-            return ()
+        if path not in self._listed:
+            try:
+                self._listed[path] = tuple(sorted(os.listdir(self.host(path))))
+            except OSError as error:
+                raise_if_machine_fault(error, path)
+                self._listed[path] = ()
+        return self._listed[path]
 
     def canonical(self, path: str) -> str:
         """Return an absolute `path` without symbolic links, as the target sees it; what is not on disk has none."""

@@ -108,18 +108,19 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
             python = context_of(wheel, target, (), options).layout.python
             site = environment_site(options.environment, python)
         context = context_of(wheel, target, (), options, site=site)
-        loaded = wheel.contents.loaded
+        loaded, tables = wheel.contents.loaded, Tables(context.files, {})
         result = verify(
             archive.path.name,
             lambda name: (archive.chunks(name), loaded[name].gaps if name in loaded else ()),
             list(wheel.images),
             context,
+            tables,
             sandbox=sandbox,
             trust=trusted(options),
         )
         maps = result.maps
         mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
-        draft = decide(replace(context, as_it_is=True), wheel.tables, Tables(context.files, {}))
+        draft = decide(replace(context, as_it_is=True), wheel.tables, tables)
         opened = [found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"]
         more = [
             *opened,
