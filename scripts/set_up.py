@@ -57,7 +57,7 @@ def set_up(*, locked: bool) -> None:
     else:
         pip("--upgrade", "pip>=25.1")  # which knows --group
         pip(*editable, "--group", f"{ROOT / 'pyproject.toml'}:dev")
-    if shutil.which("cc") is None:  # tests and the demo compile; the package ziglang has a compiler
+    if shutil.which("cc") is None:  # for the demo's stand-in; the tests need gcc
         pip(*(*pinned, str(REQUIREMENTS[1])) if locked else ("ziglang",))
 
 

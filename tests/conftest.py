@@ -20,6 +20,7 @@ from relink.system.findings import model as findings
 from relink.system.findings.model import RULES, Finding
 from relink.system.sandbox import OFF
 from tests.support.amount import load_profile
+from tests.support.cc import compiler
 from tests.support.outside import OFFLINE, inside
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
@@ -39,6 +40,10 @@ MAY_LEAVE = (*GROUPS, "network", "slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    try:
+        compiler()
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from None
     load_profile()
     if not config.option.markexpr and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         config.option.markexpr = f"not ({' or '.join(APART)})"
