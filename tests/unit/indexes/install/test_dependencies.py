@@ -76,7 +76,7 @@ def test_cudas_build_is_refused_before_it_is_fetched(
     assert (site_of(environment) / "nv.py").exists()
 
 
-@pytest.mark.parametrize("environment", ["pip"], indirect=True)
+@pytest.mark.parametrize("environment", ["uv"], indirect=True)
 def test_what_cannot_be_had_is_told_before_anything_changes(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
