@@ -156,9 +156,7 @@ def test_variants_none_of_which_gets_rocm(
     code, out, _ = run("check", venv)
     assert code == 1
     assert out.splitlines()[1] == "  bitsandbytes 1.0: its GPU part does not load: librocblas.so.5 not found"
-    put(
-        venv, make_wheel(index, {"nvidia/x.py": b""}, name="nvidia_cuda_runtime_cu12", tag="py3-none-any")
-    )
+    put(venv, make_wheel(index, {"nvidia/x.py": b""}, name="nvidia_cuda_runtime_cu12", tag="py3-none-any"))
     assert run("check", venv)[0] == 0
 
 
