@@ -191,9 +191,9 @@ def many(root: Path, members: Callable[[int], dict[str, Library]], count: int) -
 def test_many_elf_hang(tmp_path: Path, kind: str) -> None:
     """Each root more takes the same work, however many there are."""
     many(tmp_path, MANY[kind], 3).decide()  # what is read once in a process is read now
-    counts = [lines_run(many(tmp_path, MANY[kind], count).decide) for count in (30, 60, 90)]
+    counts = [lines_run(many(tmp_path, MANY[kind], count).decide) for count in (10, 20, 30)]
     first, second = counts[1] - counts[0], counts[2] - counts[1]
-    assert 0 < second <= 1.05 * first
+    assert 0 < second <= 1.015 * first
 
 
 def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:
