@@ -165,7 +165,7 @@ def repair(
 ) -> None:
     """Relink what is installed already: its very wheel is fetched, relinked and installed in its place, without dependencies.
 
-    That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
+    That it is the very wheel is checked, by its hash or by every file.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
     from relink.cli.terminal import say, show

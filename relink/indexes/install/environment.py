@@ -47,11 +47,6 @@ class TargetEnvironment:
     prefix: Path
     site: tuple[Path, ...]
 
-    def holds(self, path: Path) -> bool:
-        """Whether the directory of a file lies inside of the environment, wherever symbolic links lead."""
-        real = os.path.realpath(path.parent)
-        return Path(real).is_relative_to(os.path.realpath(self.prefix)) and path.is_relative_to(self.prefix)
-
     @property
     def has_conda(self) -> bool:
         """Whether conda keeps packages in it."""
