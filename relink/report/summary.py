@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
     from relink.report.model import Report
     from relink.vendors.protocol import Vendor
 
-__all__ = ["Verdict", "differing", "product_of", "verdict", "verified"]
+__all__ = ["Verdict", "product_of", "verdict", "verified"]
 
 # A saved report may be a stranger's: nothing else of it is offered as a command that installs.
 _INSTALLS = re.compile(
@@ -110,15 +110,6 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
     step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _next(errors)
     commands = (step,) if step.startswith("relink ") else ()
     return Verdict("error", f"Does not load: {_why(errors)}.", step, commands)
-
-
-def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdict:
-    """Return the verdict of `relink verify --statement` on a wheel that is not as the statement says; no loader was asked."""
-    reasons = join_truncated([f"{reported.subject}: {reported.message}" for reported in findings], 1)
-    again = f"relink verify {shlex.quote(wheel)}"
-    step = f"get the wheel and its statement again, or leave --statement out: {again}"
-    text = f"Differs from {statement}, and ld.so was not asked: {reasons}."
-    return Verdict("error", text, step, (again,))
 
 
 def _loads(report: Report) -> str:

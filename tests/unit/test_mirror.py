@@ -34,7 +34,6 @@ ELSEWHERE = {
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
-    "runs/starting_profile": "unit/cli/test_profile",
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
     "planning/model/files": "unit/planning/model/test_model",
     "providers/profiles/document": "unit/providers/profiles/test_profiles",

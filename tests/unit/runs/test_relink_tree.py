@@ -117,19 +117,6 @@ def test_read_only_directories_stop_no_user(tree: Path, new: Path) -> None:
     assert sorted(os.listdir(tree.parent)) == ["new", "tree"]
 
 
-def test_links_in_the_place_of_copies(tree: Path, new: Path) -> None:
-    """What is edited is never linked; what is linked is one file, so that a later write changes both, as docs/install.md says."""
-    before = kept(tree)
-    assert relink.relink_tree(tree, Options(output_directory=new), link=True).ok
-    assert kept(tree) == before
-    assert not {name for name in changed(tree, new) if (tree / name).samefile(new / name)}
-    assert (tree / "README").samefile(new / "README")
-    with (new / "README").open("a") as file:
-        file.write(" more")
-    assert (tree / "README").read_text() == "words more"
-    assert ran(new)
-
-
 def test_a_search_path_that_names_the_tree(tree: Path, new: Path) -> None:
     """By its name, by a link to it, and by a way out of it and back: the copy finds its own directories instead."""
     (tree.parent / "rocm").symlink_to(tree)
