@@ -15,7 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.fetching import platform_for, tell_fetched
 from relink.cli.formats import Shown
-from relink.cli.options import GivenWheel, NoImportTest, Offline, takes_options
+from relink.cli.options import GivenWheel, NoImportTest, takes_options
 from relink.planning.option_fields import RUN
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
@@ -37,7 +37,6 @@ def install(
     ],
     options: Options,
     *,
-    offline: Offline = False,
     no_import_test: NoImportTest = False,
     no_deps: Annotated[
         bool,
@@ -65,10 +64,10 @@ def install(
     for text in requirements:
         extras = ""
         if text in wanted:
-            found = fetch(wanted[text], platform, offline=offline)
+            found = fetch(wanted[text], platform)
             wheel, extras = found.path, wanted[text].extras
             if not shown.quiet and not shown.as_json:
-                tell_fetched(found, platform, offline=offline)
+                tell_fetched(found, platform)
         else:
             wheel = Path(text)
         done = install_wheel(
@@ -76,7 +75,6 @@ def install(
             environment,
             options,
             extras=extras,
-            offline=offline,
             import_test=not no_import_test,
             dependencies=not no_deps,
         )
@@ -159,7 +157,6 @@ def repair(
     ] = False,
     wheel: GivenWheel = None,
     options: Options,
-    offline: Offline = False,
     no_import_test: NoImportTest = False,
     shown: Shown,
 ) -> None:
@@ -181,14 +178,13 @@ def repair(
     for one in names:
         try:
             if undo:
-                done = repairing.undo(one, environment, wheel=wheel, offline=offline)
+                done = repairing.undo(one, environment, wheel=wheel)
             else:
                 done = repairing.repair(
                     one,
                     environment,
                     installing_into(environment, options),
                     wheel=wheel,
-                    offline=offline,
                     import_test=not no_import_test,
                 )
         except RelinkError as error:  # each is as it was, or done: the others are done all the same

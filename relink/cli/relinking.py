@@ -15,7 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.guessing import is_requirement
-from relink.cli.options import Offline, takes_options
+from relink.cli.options import takes_options
 from relink.cli.pages import file_for, write_page
 from relink.planning.option_fields import OUTPUT, SHOWN
 from relink.planning.options import Options, source_date_epoch
@@ -38,7 +38,6 @@ def run(
     ],
     options: Options,
     *,
-    offline: Offline = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +75,7 @@ def run(
     if any(is_requirement(str(path)) for path in wheels):
         from relink.cli.fetching import with_fetched
 
-        wheels = with_fetched(wheels, options, offline=offline, quiet=quiet)
+        wheels = with_fetched(wheels, options, quiet=quiet)
     _check_paths(wheels, statement)
     pages = [file_for("--report", html, wheels, path, ".html") for path in wheels]
     statements = [file_for("--statement", statement, wheels, path, ".intoto.json") for path in wheels]

@@ -47,7 +47,7 @@ def check_current(archive: WheelArchive, recorded: Plan, today: Plan) -> None:
         vendor, sha256 = _vendor(archive, recorded)
         raise UsageError(
             f"{archive.path.name} was relinked from {vendor.filename} ({vendor.canonical} {vendor.version}, SHA-256 {sha256}), "
-            f"{reason}: relink that one, which `{_download(vendor)}` fetches where an index has it"
+            f"{reason}: relink that one, which `relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
         )
 
 
@@ -93,21 +93,4 @@ def _vendor(archive: WheelArchive, recorded: Plan) -> tuple[WheelName, str]:
     raise UsageError(
         f"{archive.path.name} cannot be made of {name!r} (SHA-256 {facts.sha256[:_SHOWN]!r}), as the plan in it says; relink the "
         "vendor's wheel"
-    )
-
-
-def _download(vendor: WheelName) -> str:
-    """The command that fetches a wheel by its name, whichever Python and platform it is for."""
-    python = vendor.python.split(".")[-1]
-    # Of py3 any version: that of the pip which is called, as Requires-Python may ask for a later one than 3.0.
-    versions = [f"--python-version={python[2]}.{python[3:]}"] if python[3:] else []
-    return shlex.join(
-        [
-            *("pip", "download", "--no-deps", "--only-binary=:all:"),
-            f"--implementation={python[:2]}",
-            *versions,
-            f"--abi={vendor.abi.split('.')[-1]}",
-            *(f"--platform={platform}" for platform in vendor.platform.split(".")),
-            f"{vendor.canonical}=={vendor.version}",
-        ]
     )

@@ -98,7 +98,7 @@ def relinked(scene: Scene, path: Path) -> None:
         report = library.relink(path, options)
         report_json(report)
         console = Console(file=io.StringIO())
-        show(console, *text.plan_text(report, verbose=True), *text.verdict_text(verdict(report)))
+        show(console, *text.plan_text(report), *text.verdict_text(verdict(report)))
         show(console, *text.header_text(report, verdict(report)), *text.change_text(report))
         for verbose in (True, False):
             show(console, *text.findings_text(report.findings, verbose=verbose))

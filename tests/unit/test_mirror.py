@@ -15,7 +15,6 @@ ELSEWHERE = {
     "__init__": "unit/test_library",
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
-    "cli/bar": "unit/cli/test_relinking",
     "cli/packaging": "nix/test_real",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
@@ -24,7 +23,7 @@ ELSEWHERE = {
     "indexes/install/environment": "unit/indexes/install/test_installing",
     "indexes/install/installed": "unit/indexes/install/test_installing",
     "indexes/install/installers": "unit/indexes/install/test_installing",
-    "indexes/install/kept": "unit/indexes/install/test_installing",
+    "cli/fetching": "unit/indexes/install/test_fetching",
     "indexes/install/repairing": "unit/indexes/install/test_installing",
     "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own

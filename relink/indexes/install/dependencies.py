@@ -49,7 +49,6 @@ def install_wheel(
     options: Options,
     *,
     extras: str = "",
-    offline: bool = False,
     import_test: bool = True,
     dependencies: bool = True,
 ) -> InstallResult:
@@ -67,9 +66,7 @@ def install_wheel(
         if dependencies:
             wanted = _wanted(wheel, extras)
             refused = select(
-                tuple(
-                    _other_stack(name.canonical, _new(environment, wanted, place, offline=offline), wanted)
-                ),
+                tuple(_other_stack(name.canonical, _new(environment, wanted, place), wanted)),
                 options.select,
                 options.ignore,
             )
@@ -86,9 +83,8 @@ def install_wheel(
         if dependencies:
             requirement = f"{done.distribution}{extras}=={done.version}"
             failed = f"{requirement} is installed, but not all that it depends on"
-            no_index = ["--no-index"] if offline else []
-            run_installer([*installer_of(environment), *no_index, requirement], place, failed)
-            relinked = _relink(done.canonical, environment, options, offline=offline, import_test=import_test)
+            run_installer([*installer_of(environment), requirement], place, failed)
+            relinked = _relink(done.canonical, environment, options, import_test=import_test)
         imports, loads = tested(result, report, environment) if import_test else ((), ())
         return InstallResult(report, done, imports, required_by(result), loads, relinked)
 
@@ -112,7 +108,7 @@ def _wanted(wheel: Path, extras: str) -> list[str]:
     return wanted
 
 
-def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path, *, offline: bool) -> list[str]:
+def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> list[str]:
     """Return the canonical names of what the installer would install for requirements; nothing is installed.
 
     :raises InstallerError: pip or uv fails: some cannot be had.
@@ -132,11 +128,7 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path, *, 
             "--no-input",
         ]
     is_uv = command[1] == "pip"
-    more = [
-        "--dry-run",
-        *(["--no-index"] if offline else []),
-        *([] if is_uv else ["--quiet", f"--report={document}"]),
-    ]
+    more = ["--dry-run", *([] if is_uv else ["--quiet", f"--report={document}"])]
     told = run_installer(
         [*command, *more, *wanted], place, "what the wheel depends on cannot be had, so nothing was installed"
     )
@@ -162,15 +154,13 @@ def _other_stack(name: str, new: Sequence[str], wanted: Sequence[str]) -> list[F
 
 
 def _relink(
-    name: str, environment: TargetEnvironment, options: Options, *, offline: bool, import_test: bool
+    name: str, environment: TargetEnvironment, options: Options, *, import_test: bool
 ) -> tuple[InstallResult, ...]:
     """Relink what an installed distribution depends on and cannot load its libraries; not what others have brought."""
     below = _below(name, environment)
     checked = check_environment(environment, options)
     return tuple(
-        repair(one, environment, options, offline=offline, import_test=import_test)
-        for one in checked.mendable
-        if one in below
+        repair(one, environment, options, import_test=import_test) for one in checked.mendable if one in below
     )
 
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from packaging.tags import Tag
-
 from relink.elf.image import machine_name
-from relink.indexes.install.cache import CachedWheel, cached_wheels, intact, keep, working_place
+from relink.indexes.install.cache import CachedWheel, keep, working_place
 from relink.indexes.install.installers import InstallerError, find_pip, run_installer
 from relink.indexes.install.requirements import WantedWheel
 from relink.loader.python import PythonFacts
@@ -53,36 +51,14 @@ def platform_of(target: Target, own: PythonFacts | None = None) -> Platform:
     return Platform(python, target.glibc, machine_name(target.header.machine))
 
 
-def fetch(wanted: WantedWheel, platform: Platform, *, offline: bool = False) -> CachedWheel:
-    """Return the newest wheel that fits, from the index that pip is configured for or, `offline`, from the cache.
+def fetch(wanted: WantedWheel, platform: Platform) -> CachedWheel:
+    """Return the newest wheel that fits, from the index that pip is configured for.
 
-    :raises UsageError: the cache has none, or there is no pip.
+    :raises UsageError: there is no pip.
     :raises InstallerError: pip fails; it may have found none, too.
     """
-    return _from_cache(wanted, platform) if offline else _from_index(wanted, platform)
-
-
-def _from_cache(wanted: WantedWheel, platform: Platform) -> CachedWheel:
-    ranks = {tag: -rank for rank, tag in enumerate(_tags(platform))}
-    fitting = [
-        wheel
-        for wheel in cached_wheels(wanted.canonical)
-        if wanted.specifier.contains(wheel.name.version, prereleases=True) and wheel.name.tags & ranks.keys()
-    ]
-    fitting.sort(
-        key=lambda wheel: (wheel.name.version, max(ranks.get(tag, -len(ranks)) for tag in wheel.name.tags))
-    )
-    for wheel in reversed(fitting):
-        if intact(wheel):
-            return wheel
-    raise UsageError(
-        f"{wanted.text}: the cache has no wheel of it for {platform.shown}; run the same without --offline, "
-        "or pass a wheel's path"
-    )
-
-
-def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
-    python, tags = platform.python, _tags(platform)
+    python = platform.python
+    tags = supported_tags(python, platform.glibc, platform.machine)
     own = tags[0]
     platforms = dict.fromkeys(tag.platform for tag in tags if tag.platform != "any")
     with working_place() as place:
@@ -108,7 +84,3 @@ def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
         if len(wheels) != 1:
             raise InstallerError(failed)
         return keep(wheels[0])
-
-
-def _tags(platform: Platform) -> tuple[Tag, ...]:
-    return supported_tags(platform.python, platform.glibc, platform.machine)

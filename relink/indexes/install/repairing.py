@@ -41,7 +41,6 @@ def repair(
     options: Options,
     *,
     wheel: Path | None = None,
-    offline: bool = False,
     import_test: bool = True,
 ) -> InstallResult:
     """Relink an installed distribution and install the result in its place, without dependencies.
@@ -53,7 +52,7 @@ def repair(
     installed = _installed(name, environment)
     sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
     version = installed.plan.wheel.version if installed.plan else installed.version
-    original = _original(installed, version, sha256, environment, wheel, offline=offline)
+    original = _original(installed, version, sha256, environment, wheel)
     if sha256 is None:
         _refuse_another(original, installed)
     with working_place() as place:
@@ -72,7 +71,6 @@ def undo(
     environment: TargetEnvironment,
     *,
     wheel: Path | None = None,
-    offline: bool = False,
 ) -> InstallResult:
     """Install the vendor's wheel again that an installed relinked one was made of; it is not imported.
 
@@ -85,7 +83,7 @@ def undo(
             f"{installed.name} {installed.version} in {environment.prefix} is not relinked, so there is nothing to undo"
         )
     facts = installed.plan.wheel
-    original = _original(installed, facts.version, facts.sha256, environment, wheel, offline=offline)
+    original = _original(installed, facts.version, facts.sha256, environment, wheel)
     install_exactly(environment, original)
     return InstallResult(None, parse_wheel_name(original.name))
 
@@ -109,8 +107,6 @@ def _original(
     sha256: str | None,
     environment: TargetEnvironment,
     given: Path | None,
-    *,
-    offline: bool,
 ) -> Path:
     """Return the vendor's wheel, in the cache: as given, as kept there before, or fetched.
 
@@ -121,7 +117,7 @@ def _original(
         # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
         exact = canonicalize_version(version, strip_trailing_zero=False)
         wanted = parse_requirement(f"{installed.name}==={exact}", exact=True)
-        known = fetch(wanted, platform_of(find_target(python=environment.python)), offline=offline)
+        known = fetch(wanted, platform_of(find_target(python=environment.python)))
     if sha256 is not None and known.sha256 != sha256:
         raise UsageError(
             f"{known.path.name} (sha256 {known.sha256}) is not the wheel that {installed.name} was installed from (sha256 "

@@ -144,7 +144,7 @@ def package_of(
         python=python if exact else None,
         inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
         unknown=tuple(unknown),
-        about=metadata.about(read, metadata.programs(archive)),
+        about=metadata.about(read),
         dependencies=dependencies,
         siblings=siblings,
         same_version=profile.nixpkgs_version_of,

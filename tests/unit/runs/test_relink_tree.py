@@ -567,6 +567,6 @@ def test_the_kernels_beside_a_library_of_the_tree(tree: Path) -> None:
     (module,) = [file for file in report.files if file.path == "mod/m.so"]
     (found_at,) = [str(entry.resolved) for entry in module.needed if entry.soname == "libhip.so.7"]
     assert os.path.normpath(found_at) == f"{os.path.realpath(tree)}/core/lib/libhip.so.7"
-    shown = "\n".join(line.plain for line in plan_text(report, verbose=True))
+    shown = "\n".join(line.plain for line in plan_text(report))
     assert f"libhip.so.7  tree: {os.path.realpath(tree)}/mod" in shown
     assert "$WHEEL" not in shown + str(html_page(report))

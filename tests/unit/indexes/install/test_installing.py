@@ -355,7 +355,7 @@ def test_the_vendors_wheel_is_kept_until_it_is_undone(
 
     fill()
     assert len(cached_sha256s()) == 2
-    assert run("repair", "demo", "--undo", "--offline", "--python", python)[0] == 0
+    assert run("repair", "demo", "--undo", "--python", python)[0] == 0
     assert version_in(environment) == "1.0"
     fill()
     assert len(cached_sha256s()) == 1
