@@ -36,7 +36,7 @@ def fetch(
     """
     from relink.cli.terminal import print_json, show
     from relink.indexes.install.fetching import fetch as fetch_wheel
-    from relink.indexes.install.requirements import parse_requirement
+    from relink.indexes.install.fetching import parse_requirement
     from relink.system.copying import copy_file
     from relink.system.errors import UsageError
 
@@ -52,7 +52,7 @@ def fetch(
         except OSError as error:
             raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
         facts = {"sha256": found.sha256, "size": found.size}
-        documents.append({"requirement": requirement.text, "path": str(place), **facts})
+        documents.append({"requirement": str(requirement), "path": str(place), **facts})
         if not shown.as_json:
             show(f"{place}  {_described(found, platform)}")
     if shown.as_json:
@@ -65,7 +65,7 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, quiet: bool) -> li
     :raises RelinkError: one cannot be fetched.
     """
     from relink.indexes.install.fetching import fetch as fetch_wheel
-    from relink.indexes.install.requirements import parse_requirement
+    from relink.indexes.install.fetching import parse_requirement
 
     platform = platform_for(options)
     paths = []

@@ -52,8 +52,7 @@ def install(
     """
     from relink.indexes.install.dependencies import install_wheel
     from relink.indexes.install.environment import find_environment
-    from relink.indexes.install.fetching import fetch
-    from relink.indexes.install.requirements import parse_requirement
+    from relink.indexes.install.fetching import fetch, parse_requirement
 
     environment = find_environment(options.python, os.environ)
     options = installing_into(environment, options)
@@ -62,7 +61,7 @@ def install(
     platform = platform_for(options)
     outcomes: list[InstallResult] = []
     for text in requirements:
-        extras = ""
+        extras: set[str] = set()
         if text in wanted:
             found = fetch(wanted[text], platform)
             wheel, extras = found.path, wanted[text].extras

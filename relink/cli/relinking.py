@@ -123,7 +123,7 @@ def run(
                     show(f"statement: {place}")
     if len(reports) > 1 and not quiet:
         with _collected(failures):
-            show("", several_text([report for _, report in reports]))
+            show("", *several_text([report for _, report in reports]))
     if not text:
         with _collected(failures):
             results = [_wheel_result(path, report) for path, report in reports]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from relink.report.lines import NEXT, Grid, Line
+from relink.report.lines import NEXT, Line, aligned
 from relink.report.summary import Verdict, product_of, verdict, verified
 from relink.system.findings.causes import causes
 from relink.system.findings.model import RULES, Finding, Level, Rule
@@ -249,16 +249,14 @@ def command_line(command: str) -> Line:
     return Line(f"    {command}", no_wrap=True)
 
 
-def several_text(reports: Sequence[Report]) -> Grid:
+def several_text(reports: Sequence[Report]) -> list[Line]:
     """A table of several wheels: each with its verdict."""
-    table = Grid()
-    for heading in ("wheel", "verdict"):
-        table.add_column(heading)
+    rows: list[tuple[str | Line, str | Line]] = [("wheel", "verdict")]
     for report in reports:
         summed = verdict(report)
         name = f"{report.wheel.name} {report.wheel.version}"
-        table.add_row(name, Line(summed.text, style=_VERDICT_STYLE[summed.level]))
-    return table
+        rows.append((name, Line(summed.text, style=_VERDICT_STYLE[summed.level])))
+    return aligned(rows)
 
 
 def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Line]:
@@ -285,14 +283,12 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
     return [first, *lines, *findings_text(findings, verbose=True), *ending]
 
 
-def rules_table() -> Grid:
+def rules_table() -> list[Line]:
     """Every finding code, a line each."""
-    table = Grid()
-    for heading in ("code", "level", "title"):
-        table.add_column(heading)
-    for rule in RULES.values():
-        table.add_row(rule.code, Line(rule.level, style=_LEVEL_STYLE[rule.level]), Line(rule.title))
-    return table
+    rows = [
+        (rule.code, Line(rule.level, style=_LEVEL_STYLE[rule.level]), rule.title) for rule in RULES.values()
+    ]
+    return aligned([("code", "level", "title"), *rows])
 
 
 def rule_text(rule: Rule) -> list[Line]:

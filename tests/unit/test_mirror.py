@@ -25,7 +25,6 @@ ELSEWHERE = {
     "indexes/install/installers": "unit/indexes/install/test_installing",
     "cli/fetching": "unit/indexes/install/test_fetching",
     "indexes/install/repairing": "unit/indexes/install/test_installing",
-    "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",

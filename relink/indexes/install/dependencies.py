@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -48,7 +48,7 @@ def install_wheel(
     environment: TargetEnvironment,
     options: Options,
     *,
-    extras: str = "",
+    extras: Collection[str] = (),
     import_test: bool = True,
     dependencies: bool = True,
 ) -> InstallResult:
@@ -81,7 +81,8 @@ def install_wheel(
         done = parse_wheel_name(result.name)
         relinked: tuple[InstallResult, ...] = ()
         if dependencies:
-            requirement = f"{done.distribution}{extras}=={done.version}"
+            chosen = f"[{','.join(sorted(extras))}]" if extras else ""
+            requirement = f"{done.distribution}{chosen}=={done.version}"
             failed = f"{requirement} is installed, but not all that it depends on"
             run_installer([*installer_of(environment), requirement], place, failed)
             relinked = _relink(done.canonical, environment, options, import_test=import_test)
@@ -89,9 +90,8 @@ def install_wheel(
         return InstallResult(report, done, imports, required_by(result), loads, relinked)
 
 
-def _wanted(wheel: Path, extras: str) -> list[str]:
+def _wanted(wheel: Path, extras: Collection[str]) -> list[str]:
     """Return the requirements of a wheel that hold with these extras; other markers are left to the installer."""
-    chosen = extras.strip("[]").split(",")
     wanted = []
     for text in requirements_of(wheel):
         try:
@@ -101,7 +101,7 @@ def _wanted(wheel: Path, extras: str) -> list[str]:
         if any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
             continue  # the relinked wheel may not require it
         if requirement.marker is not None and "extra" in str(requirement.marker):
-            if not any(requirement.marker.evaluate({"extra": extra}) for extra in chosen):
+            if not any(requirement.marker.evaluate({"extra": extra}) for extra in extras or ("",)):
                 continue
             requirement.marker = None
         wanted.append(str(requirement))

@@ -5,18 +5,22 @@ Only wheels are taken: to build one of a source distribution would run its code.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from relink.elf.image import machine_name
 from relink.indexes.install.cache import CachedWheel, keep, working_place
 from relink.indexes.install.installers import InstallerError, find_pip, run_installer
-from relink.indexes.install.requirements import WantedWheel
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
 from relink.planning.checks.tags import supported_tags
 from relink.system.errors import UsageError
 
-__all__ = ["Platform", "fetch", "platform_of"]
+__all__ = ["Platform", "fetch", "parse_requirement", "platform_of"]
+
+_EXACT = re.compile(r"={2,3}[^*,]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,13 @@ def platform_of(target: Target, own: PythonFacts | None = None) -> Platform:
     return Platform(python, target.glibc, machine_name(target.header.machine))
 
 
-def fetch(wanted: WantedWheel, platform: Platform) -> CachedWheel:
+def fetch(wanted: Requirement, platform: Platform) -> CachedWheel:
     """Return the newest wheel that fits, from the index that pip is configured for.
 
     :raises UsageError: there is no pip.
     :raises InstallerError: pip fails; it may have found none, too.
     """
-    python = platform.python
+    python, text = platform.python, f"{wanted.name}{wanted.specifier}"
     tags = supported_tags(python, platform.glibc, platform.machine)
     own = tags[0]
     platforms = dict.fromkeys(tag.platform for tag in tags if tag.platform != "any")
@@ -73,10 +77,10 @@ def fetch(wanted: WantedWheel, platform: Platform) -> CachedWheel:
             f"--python-version={'.'.join(map(str, python.version))}",
             f"--abi={own.abi}",
             *(f"--platform={name}" for name in platforms),
-            wanted.text,
+            text,
         ]
         failed = (
-            f"{wanted.text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
+            f"{text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
             "Python that will load it by --python, or see what pip says"
         )
         run_installer(command, place, failed)
@@ -84,3 +88,25 @@ def fetch(wanted: WantedWheel, platform: Platform) -> CachedWheel:
         if len(wheels) != 1:
             raise InstallerError(failed)
         return keep(wheels[0])
+
+
+def parse_requirement(text: str, *, exact: bool = False) -> Requirement:
+    """Take apart what a user writes: ``NAME==VERSION``, or for `fetch` and `install` a bare NAME or any version specifier.
+
+    :param exact: it must name one version, since a typing error in a bare name would fetch a stranger's package.
+    :raises UsageError: it is none, or one that relink does not fetch.
+    """
+    try:
+        parsed = Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
+        raise UsageError(f"{text!r} is not a requirement: write it like NAME==VERSION") from error
+    if parsed.url or parsed.marker:
+        raise UsageError(
+            f"{text!r}: a requirement with a URL or an environment marker is not fetched; write it like NAME==VERSION, "
+            "or download the wheel and pass its path"
+        )
+    if exact and not _EXACT.fullmatch(str(parsed.specifier)):
+        raise UsageError(
+            f"{text!r} does not name one version; write it like {parsed.name}==VERSION, or let `relink fetch` choose one"
+        )
+    return parsed

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_version
 
 from relink.indexes.install.cache import LARGEST, find_by_sha256, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.fetching import fetch, platform_of
+from relink.indexes.install.fetching import fetch, parse_requirement, platform_of
 from relink.indexes.install.installed import Installed, find_installed, refuse_foreign
 from relink.indexes.install.installing import (
     InstallResult,
@@ -23,7 +23,6 @@ from relink.indexes.install.installing import (
     required_by,
     tested,
 )
-from relink.indexes.install.requirements import parse_requirement
 from relink.loader.target import find_target
 from relink.planning.options import Options
 from relink.system.errors import UsageError

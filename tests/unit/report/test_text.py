@@ -29,7 +29,7 @@ from relink.planning.model.model import (
 )
 from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection
-from relink.report.lines import Grid, Line, Part, branch, show
+from relink.report.lines import Line, Part, branch, show
 from relink.report.model import OutputFacts, Report, to_json
 from relink.report.summary import Verdict
 from relink.system.findings.model import RULES, Finding, finding
@@ -367,10 +367,7 @@ def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:
 
 def test_lines_wrap_on_a_terminal_only() -> None:
     line = "word " * 30
-    table = Grid(show_header=False)
-    table.add_row("x" * 100, "y")
     assert shown(Line(line), "end") == line.rstrip() + "\nend\n"
-    assert "x" * 100 in shown(table)
     assert max(map(len, shown(Line(line), terminal=True).splitlines())) <= 40
     assert shown() == ""
 
@@ -382,23 +379,17 @@ def test_the_next_command_is_one_line_on_a_terminal_too() -> None:
 
 
 def test_nothing_is_taken_for_markup() -> None:
-    table = Grid()
-    table.add_column("[red]head")
-    table.add_row("[bold]lib[/bold] :smile:")
     assert shown("[bold]lib[/bold] :smile:") == "[bold]lib[/bold] :smile:\n"
-    assert shown(table) == "[red]head\n[bold]lib[/bold] :smile:\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_name_does_not_steer_the_terminal(terminal: bool) -> None:
     name = "lib\x1b[2J\rx.so\nnext\u202e"
     spelled = "lib\\x1b[2J\\x0dx.so\\nnext\\u202e"
-    table = Grid(show_header=False)
-    table.add_row(name)
     tree = branch(name)
     tree.add(name)
-    out = shown(name, Line(name), Line.assemble(name, (name, "")), table, tree, terminal=terminal, width=200)
-    assert out.splitlines() == [spelled, spelled, spelled * 2, spelled, spelled, f"└── {spelled}"]
+    out = shown(name, Line(name), Line.assemble(name, (name, "")), tree, terminal=terminal, width=200)
+    assert out.splitlines() == [spelled, spelled, spelled * 2, spelled, f"└── {spelled}"]
 
 
 @pytest.mark.parametrize("part", [Text("x"), Table("x"), b"x", None])

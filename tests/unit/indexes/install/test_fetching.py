@@ -25,7 +25,7 @@ from relink.indexes.install.cache import (
     keep,
     working_place,
 )
-from relink.indexes.install.requirements import parse_requirement
+from relink.indexes.install.fetching import parse_requirement
 from relink.make.added_members import PLAN_MEMBER
 from relink.system.errors import UsageError
 from tests.support.command import Run
@@ -67,9 +67,9 @@ def test_what_is_not_fetched(text: str, sentence: str) -> None:
 
 def test_extras_are_for_dependencies() -> None:
     wanted = parse_requirement("Demo_Pkg[b,a]>=1")
-    assert (wanted.canonical, wanted.extras, wanted.text) == ("demo-pkg", "[a,b]", "Demo_Pkg>=1")
+    assert (wanted.name, wanted.extras, str(wanted.specifier)) == ("Demo_Pkg", {"a", "b"}, ">=1")
     with pytest.raises(UsageError):
-        parse_requirement(f"{wanted.text}; extra == 'a'")
+        parse_requirement("demo>=1; extra == 'a'")
 
 
 # relink REQUIREMENT
