@@ -164,8 +164,7 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
 
 def _settings(path: Path, text: str) -> Settings | None:
     """Return what a file sets; None for a pyproject.toml that has no [tool.relink]."""
-    from relink.providers.profiles.document import check_document, parse_document
-    from relink.providers.profiles.lines import line_of, lines_of
+    from relink.providers.profiles.document import check_document, line_of, lines_of, parse_document
 
     data: Any = parse_document(text, path, "settings file")
     at: tuple[str, ...] = ()

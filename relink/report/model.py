@@ -19,12 +19,12 @@ from relink.planning.model.model import (
     plan_of,
 )
 from relink.planning.model.model import from_json as plan_from_json
-from relink.planning.model.typed import typed
 from relink.report.formats import SCHEMA as SEVERAL
 from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import pluralize
+from relink.system.typed import typed
 
 __all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "read_saved", "to_json"]
 

@@ -37,7 +37,6 @@ ELSEWHERE = {
     "runs/starting_profile": "unit/cli/test_profile",
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
     "planning/model/files": "unit/planning/model/test_model",
-    "providers/profiles/document": "unit/providers/profiles/test_profiles",
     "report/html/gpu_code": "unit/report/html/test_page",
     "report/html/libraries": "unit/report/html/test_graph",
     "report/html/words": "unit/report/html/test_graph",

@@ -22,12 +22,12 @@ from relink.planning.model.files import (
     Strategy,
 )
 from relink.planning.model.reliance import ChangedRequirement, Reliance
-from relink.planning.model.typed import typed
 from relink.system.atomic import atomic_file
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import read_text
+from relink.system.typed import typed
 
 __all__ = [
     "Action",

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from relink.providers.profiles.document import read_document
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
+from relink.system.typed import typed
 
 if TYPE_CHECKING:  # names in annotations only; the commands that read a profile alone start without it
     from relink.system.findings.model import Finding
@@ -304,42 +305,15 @@ def read_profile(path: Path) -> Profile:
         everything that is wrong.
     """
     data = read_document(path, "profile", "profile")
-    return Profile(
-        name=data.get("name", path.stem),
-        distributions=tuple(str(canonicalize_name(item)) for item in data.get("distributions", ())),
-        imports=tuple(data.get("imports", ())),
-        nixpkgs=data.get("nixpkgs"),
-        nixpkgs_version_of=tuple(data.get("nixpkgs_version_of", ())),
-        requires=tuple(str(canonicalize_name(item)) for item in data.get("requires", ())),
-        variants=tuple(data.get("variants", ())),
-        optional=tuple(
-            OptionalMembers(tuple(row["members"]), row["why"], row.get("what"))
-            for row in data.get("optional", ())
-        ),
-        for_packages=tuple(
-            OptionalMembers(tuple(row["members"]), row["why"]) for row in data.get("for_packages", ())
-        ),
-        bundled=tuple(
-            BundledMembers(tuple(row["members"]), row.get("library")) for row in data.get("bundled", ())
-        ),
-        optional_libraries={row["library"]: row["why"] for row in data.get("optional_library", ())},
-        preload=tuple(data.get("preload", ())),
-        brings=tuple(data.get("brings", ())),
-        rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),
-        dlopen=tuple(
-            DlopenEntry(row["member"], tuple(row["sonames"]), row["why"], row.get("required", False))
-            for row in data.get("dlopen", ())
-        ),
-        same_abi=tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
-        hints=tuple(Hint(row["code"], row["text"], row.get("subject", "*")) for row in data.get("hints", ())),
-        releases=tuple(
-            PackageRelease(
-                str(canonicalize_name(row["distribution"])), row["version"], tuple(row["gpus"]), row["source"]
-            )
-            for row in data.get("releases", ())
-        ),
-        source=data.get("source", ""),
-    )
+    del data["schema"]
+    for key in data.keys() & {"distributions", "requires"}:
+        data[key] = [str(canonicalize_name(name)) for name in data[key]]
+    for row in data.get("releases", ()):
+        row["distribution"] = str(canonicalize_name(row["distribution"]))
+    data["optional_libraries"] = {row["library"]: row["why"] for row in data.pop("optional_library", ())}
+    data["rpath_drop"] = data.pop("rpath", {}).get("drop", [])
+    profile: Profile = typed(Profile, {"name": path.stem, **data}, str(path))
+    return profile
 
 
 def with_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Finding]:

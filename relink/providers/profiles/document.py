@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from relink.providers.profiles.lines import line_of, lines_of
-from relink.providers.profiles.nesting import too_deep
-from relink.providers.profiles.schema import Problem, problems
+from relink.providers.profiles.schema import KeyPath, Problem, problems
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.shipped_files import load_schema
@@ -20,6 +18,8 @@ from relink.system.system_errors import raise_if_machine_fault
 __all__ = [
     "DOCUMENT_LIMIT",
     "check_document",
+    "line_of",
+    "lines_of",
     "parse_document",
     "read_document",
     "read_named_text",
@@ -29,6 +29,13 @@ DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
 _MAX_ISSUES = 100  # the list is cut after so many problems
 
+# tomllib takes time and memory quadratic in the parts of a dotted key; text in strings has no such chains of words.
+_MOST_PARTS = 64
+_DEEP = re.compile(
+    rf"(?:(?:[\w-]{{1,80}}+|\"[^\"\n]{{0,80}}+\"|'[^'\n]{{0,80}}+')[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}"
+)
+_HEADER = re.compile(r"\s*\[(\[?)([\w.\s-]+)\]")
+_KEY = re.compile(r"([\w.\s-]+)=")
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
 
 
@@ -65,10 +72,17 @@ def parse_document(text: str, path: Path, what: str) -> dict[str, Any]:
 
     :raises UsageError: it is not TOML, or is nested too deep; names FILE:LINE.
     """
-    if deep := too_deep(text):
-        raise UsageError(f"{path}:{deep[0]}: the {what} is nested too deep ({deep[1]})")
+    if deep := _DEEP.search(text):
+        start = text.count("\n", 0, deep.start()) + 1
+        raise UsageError(
+            f"{path}:{start}: the {what} is nested too deep: more than {_MOST_PARTS} parts of one key"
+        )
     try:
         return tomllib.loads(text)
+    except RecursionError as error:
+        raise UsageError(
+            f"{path}: the {what} is nested too deep: too many brackets in one another"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         at = _AT.search(message)
@@ -93,3 +107,34 @@ def check_document(wrong: Iterable[Problem], text: str, path: Path, what: str) -
             for line, where, text in numbered
         ]
         raise UsageError(f"{path}: not a {what} that this relink understands", issues)
+
+
+def lines_of(text: str) -> dict[KeyPath, int]:
+    """Return the line, from 1, that tables and keys begin on, as far as each line by itself says it.
+
+    Items of lists and of tables in braces have no line of their own, nor has a key in quotation marks.
+    """
+    lines: dict[KeyPath, int] = {}
+    counts: dict[KeyPath, int] = {}  # of arrays of tables
+    table: KeyPath = ()
+    for number, written in enumerate(text.split("\n"), 1):
+        if header := _HEADER.match(written):
+            path: KeyPath = ()
+            for part in _parts(header[2]):
+                path = (*path, counts[path], part) if path in counts else (*path, part)
+            if header[1]:
+                counts[path] = counts.get(path, -1) + 1
+                path = (*path, counts[path])
+            lines.setdefault(table := path, number)
+        elif key := _KEY.match(written):
+            lines.setdefault((*table, *_parts(key[1])), number)
+    return lines
+
+
+def _parts(key: str) -> list[str]:
+    return [part.strip() for part in key.split(".")]
+
+
+def line_of(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
+    """Return the line of a value, or of the nearest thing around it that has one."""
+    return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 1)

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from relink.providers.profiles.lines import Path
+__all__ = ["KeyPath", "Problem", "problems"]
 
-__all__ = ["Problem", "problems"]
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Keys and indices from the top of a document: ``("releases", 0, "gpus")``."""
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -35,7 +36,7 @@ _KNOWN = frozenset(
 class Problem:
     """One thing that is wrong: with the value at `path`, or with the key itself where that does not exist."""
 
-    path: Path
+    path: KeyPath
     message: str
 
     @property
@@ -55,7 +56,7 @@ def problems(value: Any, schema: Schema) -> Iterator[Problem]:
     yield from _check(value, schema, schema, ())
 
 
-def _check(value: Any, schema: Schema, root: Schema, path: Path) -> Iterator[Problem]:
+def _check(value: Any, schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
     if unknown := set(schema) - _KNOWN:
         raise ValueError(f"the schema uses {sorted(unknown)}, which are not understood here")
     if "$ref" in schema:
@@ -78,7 +79,7 @@ def _check(value: Any, schema: Schema, root: Schema, path: Path) -> Iterator[Pro
         yield from _check_table(value, schema, root, path)
 
 
-def _check_list(value: list[Any], schema: Schema, root: Schema, path: Path) -> Iterator[Problem]:
+def _check_list(value: list[Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
     if len(value) < schema.get("minItems", 0):
         yield Problem(path, f"{schema['minItems']} or more were expected, not {len(value)}")
     if schema.get("uniqueItems"):
@@ -92,7 +93,7 @@ def _check_list(value: list[Any], schema: Schema, root: Schema, path: Path) -> I
         yield from _check(item, schema.get("items", {}), root, (*path, number))
 
 
-def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: Path) -> Iterator[Problem]:
+def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
     known = schema.get("properties", {})
     others = schema.get("additionalProperties", {})
     if len(value) < schema.get("minProperties", 0):

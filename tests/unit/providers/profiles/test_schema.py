@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from relink.providers.profiles.lines import Path
-from relink.providers.profiles.schema import problems
+from relink.providers.profiles.schema import KeyPath, problems
 from relink.system.shipped_files import load_schema, shipped_directory
 from tests.support.amount import amount
 
@@ -49,7 +48,7 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-def places(name: str, data: Any) -> tuple[set[Path], set[Path]]:
+def places(name: str, data: Any) -> tuple[set[KeyPath], set[KeyPath]]:
     """Where relink and jsonschema see something wrong. A key that does not exist is laid at its table's door."""
     ours = {
         item.path[:-1] if item.message.startswith("no such key") else item.path

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from relink.planning.model.typed import typed
 from relink.system.errors import UsageError
+from relink.system.typed import typed
 
 
 @dataclasses.dataclass(frozen=True)
