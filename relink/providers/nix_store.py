@@ -30,7 +30,6 @@ __all__ = [
     "add_roots",
     "closure_of",
     "compiler_runtime_of",
-    "deriver_of",
     "loader_in",
     "name_in_store_path",
     "open_closure",
@@ -118,15 +117,6 @@ def name_in_store_path(path: str) -> StoreName:
     if output is None or output[1] in _NO_OUTPUTS:
         return StoreName(package.removesuffix("-unstable"), rest[0] if rest else None, None)
     return StoreName(package.removesuffix("-unstable"), rest[0][: output.start()], output[1])
-
-
-def deriver_of(path: str) -> str | None:
-    """Return the name of the derivation that a store path was built by, ``gcc-15.2.0.drv``; None where Nix does not know."""
-    try:
-        found = _nix_store(["--query", "--deriver", path], path).strip()
-    except ProviderError:
-        return None
-    return posixpath.basename(found)[_HASH:] if found.endswith(".drv") else None
 
 
 def open_place(path: str, target: Target) -> Provider:

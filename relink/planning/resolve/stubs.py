@@ -10,7 +10,7 @@ says "not supported".
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -29,7 +29,7 @@ from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["AUTO", "StubPlans", "plan_stubs", "plan_stubs_alone", "with_stubs"]
+__all__ = ["AUTO", "StubPlans", "plan_stubs", "with_stubs"]
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
@@ -52,14 +52,6 @@ class _Wanted:
     copied: dict[str, None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
-    """What one member lacks: the libraries that are asked for, and its imports that nothing exports, as name and version."""
-
-    asked: Sequence[str]
-    open: AbstractSet[tuple[str, str | None]]
-
-
 def plan_stubs(
     context: ResolveContext,
     tables: Mapping[str, SymbolTable],
@@ -74,7 +66,7 @@ def plan_stubs(
     """
     if not wanted:
         return StubPlans()
-    gaps: dict[str, _Gap] = {}
+    by_soname: dict[str, _Wanted] = {}
     missed: dict[str, None] = {}
     known = Tables(context.files, {})
     for member in context.images:
@@ -86,62 +78,11 @@ def plan_stubs(
         }
         missed |= dict.fromkeys(missing)
         asked = [name for name in missing if _asked(context, wanted, name)]
-        if not asked:
-            continue
-        bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
-        gaps[member] = _Gap(asked, {(unbound.name, unbound.version) for unbound in bindings.unbound})
-    return _stubs(context, tables, wanted, distribution, missed, gaps)
-
-
-def plan_stubs_alone(
-    context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
-    wanted: Sequence[str],
-    distribution: str,
-    missing: Mapping[str, Sequence[str]],
-) -> StubPlans:
-    """Plan stubs where no library is at hand: what no member exports counts as open.
-
-    :param missing: for each member the sonames that are not to be found in the wheel.
-    """
-    exported = {name for table in tables.values() for name in table.exports}
-    gaps: dict[str, _Gap] = {}
-    for member, sonames in missing.items():
-        if asked := [name for name in sonames if _asked(context, wanted, name)]:
-            imports = [
-                imported
-                for imported in tables[member].imports
-                if imported.name not in exported and imported.binding != "weak"
-            ]
-            gaps[member] = _Gap(asked, {(imported.name, imported.version) for imported in imports})
-    missed = [soname for sonames in missing.values() for soname in sonames]
-    return _stubs(context, tables, wanted, distribution, missed, gaps)
-
-
-def _stubs(
-    context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
-    wanted: Sequence[str],
-    distribution: str,
-    missed: Collection[str],
-    gaps: Mapping[str, _Gap],
-) -> StubPlans:
-    by_soname: dict[str, _Wanted] = {}
-    for member, gap in gaps.items():
-        table = tables[member]
-        for soname in sorted(gap.asked):
-            library = by_soname.setdefault(soname, _Wanted())
-            needs = [need for need in table.verneeds if need.file == soname]
-            library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
-            facts = context.vendor.optional(soname)
-            for imported in table.imports:
-                if (imported.name, imported.version) in gap.open and _is_its(
-                    context, imported, soname, facts
-                ):
-                    library.imports.setdefault((imported.name, imported.version), imported)
-            library.copied |= dict.fromkeys(
-                imported.name for imported in table.copies if _is_its(context, imported, soname, facts)
-            )
+        if asked:
+            bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
+            unbound = {(imported.name, imported.version) for imported in bindings.unbound}
+            for soname in sorted(asked):
+                _note(by_soname.setdefault(soname, _Wanted()), context, tables[member], soname, unbound)
     stubs: list[Stub] = []
     findings = [
         finding("RLK126", soname, "--stub: no member of the wheel misses a library of that name")
@@ -159,6 +100,26 @@ def _stubs(
         stubs.append(stub)
         findings.append(finding("RLK125", soname, _message(stub, context.stub_facts(soname))))
     return StubPlans(tuple(stubs), tuple(findings))
+
+
+def _note(
+    library: _Wanted,
+    context: ResolveContext,
+    table: SymbolTable,
+    soname: str,
+    unbound: AbstractSet[tuple[str, str | None]],
+) -> None:
+    """Add what one member imports of a library and nothing exports."""
+    needs = [need for need in table.verneeds if need.file == soname]
+    library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
+    facts = context.vendor.optional(soname)
+    for imported in table.imports:
+        key = (imported.name, imported.version)
+        if key in unbound and _is_its(context, imported, soname, facts):
+            library.imports.setdefault(key, imported)
+    library.copied |= dict.fromkeys(
+        imported.name for imported in table.copies if _is_its(context, imported, soname, facts)
+    )
 
 
 def with_stubs(

@@ -27,7 +27,6 @@ class Owner:
     :ivar libraries: its sonames without their versions.
     :ivar names: anchored patterns of its C names, and of C++ functions and classes outside of any namespace.
     :ivar namespaces: its outermost C++ namespaces.
-    :ivar versions: anchored patterns of its version nodes.
     :ivar others: names that its libraries export as well and that are nobody's.
     :ivar complete: names, namespaces and `others` are all that its libraries export, as far as they were seen.
     """
@@ -36,7 +35,6 @@ class Owner:
     libraries: tuple[str, ...]
     names: tuple[re.Pattern[str], ...]
     namespaces: frozenset[str]
-    versions: tuple[re.Pattern[str], ...]
     others: frozenset[str]
     complete: bool
 
@@ -46,10 +44,6 @@ class Owner:
         if nested:
             return source in self.namespaces
         return any(pattern.match(source) for pattern in self.names)
-
-    def has_version(self, node: str) -> bool:
-        """Whether a version node is one of this component's."""
-        return any(pattern.match(node) for pattern in self.versions)
 
 
 def source_name(name: str) -> tuple[str, bool]:
@@ -79,7 +73,6 @@ def owners() -> tuple[Owner, ...]:
             tuple(row["libraries"]),
             tuple(map(re.compile, row["names"])),
             frozenset(row.get("namespaces", ())),
-            tuple(map(re.compile, row.get("versions", ()))),
             frozenset(row.get("others", ())),
             row["complete"],
         )
