@@ -18,8 +18,7 @@ from packaging.version import InvalidVersion, Version
 from relink.planning.model.reliance import ChangedRequirement
 from relink.providers.prefix import Provider
 from relink.providers.profiles import Profile
-from relink.providers.release_series import series
-from relink.providers.site_packages import SITE_PACKAGES
+from relink.providers.site_packages import SITE_PACKAGES, series
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor

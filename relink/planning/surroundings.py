@@ -26,11 +26,11 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.proof import system_path
 from relink.providers.prefix import Provider
-from relink.providers.release_series import series
 from relink.providers.site_packages import (
     SITE_PACKAGES,
     find_distribution,
     owners_of,
+    series,
 )
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding

@@ -26,7 +26,6 @@ __all__ = [
     "VERSION_LABEL",
     "components",
     "copy_of",
-    "dlopens",
     "dlopens_of",
     "has",
     "optional_library",
@@ -77,7 +76,6 @@ def rocm_facts() -> _Facts:
                 {key: tuple(items) for key, items in row["sonames"].items()},
                 row.get("debian", {}),
                 {family: row[family] for family in ("fedora", "arch") if family in row},
-                tuple(row.get("nix_names", ())),
                 newest,
             )
             for row in data.get("component", ())
@@ -117,11 +115,6 @@ def release_of_hip(hip: tuple[int, int]) -> str | None:
 def components() -> tuple[Component, ...]:
     """Return the parts of ROCm, and what they need, that the table has."""
     return rocm_facts().components
-
-
-def dlopens() -> tuple[DlopenEntry, ...]:
-    """Return what ROCm's libraries are known to dlopen; the member is a soname without its version."""
-    return rocm_facts().dlopen
 
 
 def same_abi(one: str, other: str) -> str | None:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 from relink.loader.target import Target
 from relink.providers.prefix import InstalledPackage, Provider, read_directories, soname_stem
-from relink.providers.release_series import series
-from relink.providers.site_packages import SITE_PACKAGES, canonical, distributions, names_in
+from relink.providers.site_packages import SITE_PACKAGES, canonical, distributions, names_in, series
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated

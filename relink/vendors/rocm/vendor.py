@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.prefix import Provider
-from relink.vendors.rocm.extended_isa import extended_by
 from relink.vendors.rocm.facts import (
     ROCM,
     VERSION_LABEL,
     components,
     copy_of,
-    dlopens,
     dlopens_of,
     has,
     same_abi,
@@ -21,7 +19,7 @@ from relink.vendors.rocm.facts import (
     who_has,
 )
 from relink.vendors.rocm.facts import optional_library as optional
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.installation import extended_by, release_of
 from relink.vendors.rocm.names import is_own, is_runtime, whose
 from relink.vendors.rocm.places import choose_place, find_places, prefix_of_libraries
 from relink.vendors.rocm.sdk_packages import (
@@ -40,7 +38,6 @@ __all__ = [
     "choose_place",
     "components",
     "copy_of",
-    "dlopens",
     "dlopens_of",
     "extended_by",
     "find_places",
