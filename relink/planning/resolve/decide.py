@@ -24,12 +24,11 @@ from relink.planning.model.files import (
     necessary,
 )
 from relink.planning.model.model import Load, Opened
+from relink.planning.resolve.added_libraries import with_forgotten_needed, with_known_preloads
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import opened_of
 from relink.planning.resolve.findings.decisions import decision_findings
 from relink.planning.resolve.findings.imports import import_findings
-from relink.planning.resolve.forgotten import with_forgotten_needed
-from relink.planning.resolve.preloading import with_known_preloads
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.served_parts import has_vendors, mapped_for
 from relink.planning.resolve.strategy import Outcome

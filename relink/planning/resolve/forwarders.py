@@ -18,9 +18,9 @@ from relink.loader.closure import Closure
 from relink.loader.duplicates import two_versions
 from relink.loader.tables import Tables
 from relink.planning.model.additions import STUB_DIRECTORY, Stub, is_plain
+from relink.planning.resolve.added_libraries import with_known_preloads
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import DlopenKnowledge, forwardable, unloadable
-from relink.planning.resolve.preloading import with_known_preloads
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import find_strategy
 from relink.planning.resolve.stubs import AUTO, StubPlans, with_stubs

@@ -6,7 +6,7 @@ Takes a context and a member. Gives an :class:`Outcome`: edit, closure after it,
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from relink.elf.image import Image
@@ -126,23 +126,20 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
     base = _Base(context, member, image, edit, nothing)
     outcomes = [nothing] if clean else []
     # In this order: a RUNPATH changes what one file finds, a DT_RPATH what all find that it loads, flattening what it needs.
-    for strategy in (_runpath, _rpath, _flatten):
-        outcome = strategy(base, outcomes[-1] if outcomes else nothing)
+    for outcome in base.attempts():
         if outcome.loads:
             return outcome
         outcomes.append(outcome)
-    # First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues, the least invasive.
-    return min(
-        outcomes, key=lambda attempt: (_unused_provider_libraries(context, attempt), attempt.issue_count)
-    )
 
+    def badness(attempt: Outcome) -> tuple[int, int]:
+        """First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues."""
+        unused = (
+            issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
+            for issue in attempt.issues
+        )
+        return sum(unused), attempt.issue_count
 
-def _unused_provider_libraries(context: ResolveContext, outcome: Outcome) -> int:
-    """Count the edges that are missing although a provider has the soname."""
-    return sum(
-        issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
-        for issue in outcome.issues
-    )
+    return min(outcomes, key=badness)  # of equals the least invasive
 
 
 def _attempt(
@@ -241,35 +238,36 @@ class _Base:
             return False
         return is_libc_elsewhere(context, soname)
 
+    def attempts(self) -> Iterator[Outcome]:
+        """Yield the outcome of each strategy that edits, the least invasive first."""
+        # A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object).
+        last = self.attempt("runpath", self.with_path(self.needed, "runpath"))
+        yield last
+        # A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count.
+        yield self.attempt("rpath", self.with_path([edge.soname for edge in last.closure.edges], "rpath"))
+        yield self.flattened()
 
-def _runpath(base: _Base, _last: Outcome) -> Outcome:
-    """A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object)."""
-    return base.attempt("runpath", base.with_path(base.needed, "runpath"))
-
-
-def _rpath(base: _Base, last: Outcome) -> Outcome:
-    """A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count."""
-    wanted = [edge.soname for edge in last.closure.edges]
-    return base.attempt("rpath", base.with_path(wanted, "rpath"))
-
-
-def _flatten(base: _Base, _last: Outcome) -> Outcome:
-    """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
-    context = base.context
-    added = list(base.edit.add)
-    while True:
-        needed = [*base.needed, *added]
-        edit = replace(base.with_path(needed, "runpath"), add=tuple(added))
-        outcome = base.attempt("flatten", edit)
-        unserved = (
-            issue.edge.soname for issue in outcome.issues if issue.kind in ("missing", "incoherent", "libc")
-        )
-        had = (
-            soname
-            for soname in unserved
-            if soname in context.added or context.provider_path(soname) or base.comes_with_the_loader(soname)
-        )
-        more = dict.fromkeys(soname for soname in had if soname not in needed)
-        if not more:
-            return outcome
-        added += more  # every round adds some of a provider's finite libraries
+    def flattened(self) -> Outcome:
+        """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
+        context = self.context
+        added = list(self.edit.add)
+        while True:
+            needed = [*self.needed, *added]
+            edit = replace(self.with_path(needed, "runpath"), add=tuple(added))
+            outcome = self.attempt("flatten", edit)
+            unserved = (
+                issue.edge.soname
+                for issue in outcome.issues
+                if issue.kind in ("missing", "incoherent", "libc")
+            )
+            had = (
+                soname
+                for soname in unserved
+                if soname in context.added
+                or context.provider_path(soname)
+                or self.comes_with_the_loader(soname)
+            )
+            more = dict.fromkeys(soname for soname in had if soname not in needed)
+            if not more:
+                return outcome
+            added += more  # every round adds some of a provider's finite libraries

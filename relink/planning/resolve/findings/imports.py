@@ -19,7 +19,7 @@ from relink.planning.resolve.dlopen import dlopen_findings
 from relink.planning.resolve.findings.duplicate_libraries import duplicate_findings
 from relink.planning.resolve.proof import Prover, preloaded_paths
 from relink.planning.resolve.strategy import Outcome, simulate
-from relink.planning.resolve.suppliers import find_suppliers, is_of_python, steps_of
+from relink.planning.resolve.suppliers import find_suppliers, is_of_python
 from relink.planning.resolve.version_gaps import VersionGaps
 from relink.planning.siblings import sibling_findings
 from relink.system.findings.model import Finding, finding
@@ -112,8 +112,8 @@ def _unbound_imports(
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
-        steps = steps_of(context, suppliers, imports) if cause is None else ()
-        remedy = suppliers.remedy(context, imports)
+        remedy, steps = suppliers.advice(context, imports)
+        steps = steps if cause is None else ()
         if first := _relinked_first(context, path):
             remedy, steps = f"Relink that package for the same libraries first: {first}", (first,)
         unbound = finding("RLK302", path, text, remedy)
