@@ -25,7 +25,7 @@ from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
 if TYPE_CHECKING:
-    from relink.providers.profiles.schema import Problem
+    from relink.providers.profiles.document import Problem
 
 __all__ = ["NONE", "VARIABLE", "WORDS", "Settings", "apply_settings", "find_settings", "parameter_of"]
 
@@ -185,7 +185,7 @@ def _settings(path: Path, text: str) -> Settings | None:
 
 
 def _problems(data: Any) -> Iterator[Problem]:
-    from relink.providers.profiles.schema import Problem, problems
+    from relink.providers.profiles.document import Problem, problems
     from relink.system.shipped_files import load_schema
 
     settable = {option.names[0] for option in option_table(Options).values() if option.setting}

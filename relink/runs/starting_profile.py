@@ -12,11 +12,11 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
-from relink.planning.resolve.member_graph import reached
+from relink.loader.object_graph import breadth_first
 from relink.system.shipped_files import load_schema
 from relink.system.text import escaped, join_truncated, spelled_in_strings
 
-__all__ = ["starting_profile"]
+__all__ = ["reached", "starting_profile"]
 
 _BACKEND = re.compile(r"(?<=[._-])(?:rocm|hip|cuda|xpu|cpu|gfx)[0-9a-z]*(?:\.[0-9]+)*")
 _SHOWN = 40  # entries or names that are listed; what is left out is counted
@@ -167,3 +167,13 @@ def _dlopens(images: Mapping[str, Image], strings: Mapping[str, Sequence[str]]) 
             yield f"# member = {_text(member)}"
             yield f"# sonames = {_list(others[:_SHOWN])}{more}"
             yield '# why = "what it is for"'
+
+
+def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
+    """Return the members that each member reaches by NEEDED within the wheel, itself among them."""
+    by_name = {image.soname or posixpath.basename(member): member for member, image in images.items()}
+    needed = {
+        member: [by_name[soname] for soname in image.needed if soname in by_name]
+        for member, image in images.items()
+    }
+    return {member: set(breadth_first(needed, [member])) for member in images}

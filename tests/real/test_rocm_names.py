@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relink.providers.prefix import soname_stem
-from relink.vendors.rocm.names import owner_of, owners, source_name
+from relink.vendors.rocm.facts import owner_of, owners, source_name
 from tests.support.symbol_names import exports_of
 
 

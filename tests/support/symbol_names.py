@@ -18,8 +18,7 @@ from pathlib import Path
 from relink.elf.symbol_reader import read_symbols
 from relink.providers.prefix import soname_stem
 from relink.system.safe_open import map_file
-from relink.vendors.rocm.facts import rocm_facts
-from relink.vendors.rocm.names import source_name
+from relink.vendors.rocm.facts import rocm_facts, source_name
 
 _HEAD = """\
 #:schema ./rocm-names.schema.json

@@ -7,10 +7,10 @@ object dlopens is then mapped already under its soname (glibc elf/dl-load.c, _dl
 string in a file is no knowledge: RLK120 names the option then (:mod:`relink.planning.resolve.dlopen`).
 
 *Forgotten NEEDED*: a member imports what libraries export, and names no library for it. Such a member loads only where something
-else has mapped the library before. The smallest set of libraries of one provider and one release is added that exports every open
-import with its version, if there is one such set, and if of each library something besides the symbols says that it is the one:
-other members of the wheel need the same soname, the vendor's table gives it all of the names, it is the target's own C library, or
-``--preload`` names it.
+else has mapped the library before. The smallest set of libraries of one provider and one release is added that exports every
+open import with its version, if there is one such set, and if of each library something besides the symbols says that it is the
+one: other members of the wheel need the same soname, the vendor's table gives it all of the names, it is the target's own C
+library, or ``--preload`` names it.
 """
 
 from __future__ import annotations

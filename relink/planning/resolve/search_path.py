@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.image import Image
 from relink.loader.search import expand
-from relink.planning.model.additions import STUB_DIRECTORY
+from relink.planning.model.files import STUB_DIRECTORY
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout, is_below
 from relink.system.findings.model import Finding, finding

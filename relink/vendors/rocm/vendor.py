@@ -14,13 +14,15 @@ from relink.vendors.rocm.facts import (
     copy_of,
     dlopens_of,
     has,
+    is_own,
+    is_runtime,
     same_abi,
     text_of,
     who_has,
+    whose,
 )
 from relink.vendors.rocm.facts import optional_library as optional
 from relink.vendors.rocm.installation import extended_by, release_of
-from relink.vendors.rocm.names import is_own, is_runtime, whose
 from relink.vendors.rocm.places import choose_place, find_places, prefix_of_libraries
 from relink.vendors.rocm.sdk_packages import (
     bundles,

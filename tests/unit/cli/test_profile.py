@@ -21,7 +21,7 @@ from relink.planning.reading import open_wheel
 from relink.planning.wheel_plan import context_of
 from relink.providers.distribution import Distribution
 from relink.providers.profiles import Profile, read_profile, shipped_profiles
-from relink.runs.starting_profile import starting_profile
+from relink.runs.starting_profile import reached, starting_profile
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.rocm.vendor import where_to_get
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
@@ -247,3 +247,15 @@ def test_the_distribution_is_that_of_the_sysroot(works: Works, tmp_path: Path) -
     assert where_to_get("librccl.so.1", context.distribution, context.providers) == (
         "librccl.so.1 is part of RCCL; on Arch Linux: pacman -S rccl, if its release has this version."
     )
+
+
+def test_by_soname_by_name_and_in_a_circle() -> None:
+    libraries = {
+        "pkg/a.so": Library(soname="liba.so.1", needed=("libb.so", "libc.so.6")),
+        "pkg/lib/libb.so": Library(needed=("libc-own.so",)),  # no soname: its name counts
+        "pkg/c.so": Library(soname="libc-own.so", needed=("liba.so.1",)),
+        "pkg/alone.so": Library(soname="libalone.so", needed=("a.so",)),  # the soname hides the file's name
+    }
+    images = {name: read_image(build(library), name) for name, library in libraries.items()}
+    circle = {"pkg/a.so", "pkg/lib/libb.so", "pkg/c.so"}
+    assert reached(images) == {**dict.fromkeys(sorted(circle), circle), "pkg/alone.so": {"pkg/alone.so"}}
