@@ -15,7 +15,6 @@ from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.planning.bundled_copies import find_copies
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.model.files import metadata_lines
@@ -30,6 +29,7 @@ from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs
 from relink.planning.siblings import find_siblings
 from relink.planning.site_requirements import (
     Relocation,
+    find_copies,
     following_label,
     left_out,
     of_vendor,

@@ -20,11 +20,10 @@ from relink.planning.model.model import (
 )
 from relink.planning.model.model import from_json as plan_from_json
 from relink.report.formats import SCHEMA as SEVERAL
-from relink.system.bounded_json import parse_json
+from relink.system.bounded_json import parse_json, typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import pluralize
-from relink.system.typed import typed
 
 __all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "read_saved", "to_json"]
 

@@ -232,7 +232,7 @@ class Vendor(Protocol):
     ) -> str | None:
         """Return a sentence that says which package has a library, or None where it is not one that is known.
 
-        Asked by `planning.resolve.findings.missing_findings`, `loader_maps` and `runs.questions`.
+        Asked by `planning.resolve.findings.missing_findings`, `served_parts` and `runs.questions`.
         """
         return None
 

@@ -10,7 +10,7 @@ __all__ = ["PRINTED", "TRIGGERS", "plain_words", "printed", "same_words", "unfin
 
 TRIGGERS: dict[str, str] = {
     "RLK101": "tests/unit/planning/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",
-    "RLK102": "tests/unit/planning/checks/test_loader_maps.py::test_verify_allowed_by_an_honest_plan",
+    "RLK102": "tests/unit/planning/resolve/test_served_parts.py::test_verify_allowed_by_an_honest_plan",
     "RLK103": "tests/unit/planning/resolve/test_decide.py::test_unserved_variants_stay_as_they_are",
     "RLK104": "tests/unit/planning/resolve/test_decide.py::test_no_variant_served_is_an_error",
     "RLK105": "tests/unit/planning/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",
@@ -106,7 +106,7 @@ TRIGGERS: dict[str, str] = {
     "RLK545": "tests/unit/runs/test_tree_copy.py::test_tree_setuid",
     "RLK551": "tests/unit/indexes/install/test_checking.py::test_a_package_for_another_vendors_gpus",
     "RLK552": "tests/unit/indexes/install/test_dependencies.py::test_cudas_build_is_refused_before_it_is_fetched",
-    "RLK546": "tests/unit/planning/test_bundled_copies.py::test_without_the_runtime_all_copies_stay",
+    "RLK546": "tests/unit/planning/test_site_requirements.py::test_without_the_runtime_all_copies_stay",
     "RLK550": "tests/unit/planning/test_surroundings.py::test_rocm_in_two_layers",
     "RLK601": "tests/unit/make/test_verification.py::test_another_order_is_a_difference",
     "RLK602": "tests/unit/make/test_verification.py::test_a_loader_that_cannot_be_run",

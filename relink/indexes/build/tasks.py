@@ -20,8 +20,8 @@ from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.sources import fits
 from relink.indexes.build.store import Store, StoredResult
+from relink.system.bounded_json import typed
 from relink.system.errors import UsageError
-from relink.system.typed import typed
 
 __all__ = [
     "Numbered",

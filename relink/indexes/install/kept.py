@@ -17,9 +17,8 @@ from typing import TypeVar
 
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.installed import Installed
-from relink.system.atomic import atomic_file
+from relink.system.atomic import atomic_file, copy_file
 from relink.system.bounded_json import JSON_LIMIT, parse_json
-from relink.system.copying import copy_file
 from relink.system.safe_open import read_text
 
 __all__ = ["keep_aside", "put_back"]

@@ -24,11 +24,10 @@ from relink.planning.model.files import (
     Stub,
 )
 from relink.system.atomic import atomic_file
-from relink.system.bounded_json import JSON_LIMIT, parse_json
+from relink.system.bounded_json import JSON_LIMIT, parse_json, typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import read_text
-from relink.system.typed import typed
 
 __all__ = [
     "Action",

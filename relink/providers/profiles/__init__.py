@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from relink.providers.profiles.document import read_document
+from relink.system.bounded_json import typed
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
-from relink.system.typed import typed
 
 if TYPE_CHECKING:  # names in annotations only; the commands that read a profile alone start without it
     from relink.system.findings.model import Finding

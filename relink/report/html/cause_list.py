@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import FEW, LEVELS, few_items, name_of
-from relink.system.findings.causes import Cause, causes
-from relink.system.findings.model import RULES, Finding, Level
+from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import pluralize
 
 __all__ = ["counted", "findings_section", "told"]

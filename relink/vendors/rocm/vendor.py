@@ -23,14 +23,16 @@ from relink.vendors.rocm.facts import (
 )
 from relink.vendors.rocm.facts import optional_library as optional
 from relink.vendors.rocm.installation import extended_by, release_of
-from relink.vendors.rocm.places import choose_place, find_places, prefix_of_libraries
-from relink.vendors.rocm.sdk_packages import (
+from relink.vendors.rocm.places import (
     bundles,
+    choose_place,
+    find_places,
     find_site,
     is_distribution,
     is_package,
     open_site,
     packages_of,
+    prefix_of_libraries,
     preload_lines,
     site_findings,
 )

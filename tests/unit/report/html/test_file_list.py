@@ -13,8 +13,8 @@ from relink.gpu.amd.target_id import CodeTarget, TargetId
 from relink.library import relink
 from relink.planning.model.model import Load, plain
 from relink.report.model import Report
+from relink.system.bounded_json import typed
 from relink.system.errors import UsageError
-from relink.system.typed import typed
 from tests.support.works import Works
 
 ROOT = "$WHEEL/demo/a.so"
