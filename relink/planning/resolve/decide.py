@@ -115,7 +115,7 @@ def decide(
         fails = not outcome.loads or open_imports
         if (optional or context.profile.is_variant(member)) and fails:
             unserved.append(member)
-            prover.leave(member)
+            prover.adopt(member, ElfEdit())
         else:
             images[member] = outcome.image
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
@@ -129,7 +129,7 @@ def decide(
         for member in context.images
         if member in outcomes
     )
-    closures = prover.closures(served)
+    closures = {member: prover.knowledge.follow(member, outcome) for member, outcome in served.items()}
     names = _names([*closures.values(), *(outcome.closure for outcome in outcomes.values())])
     told = replace(context, layout=replace(context.layout, names=names))
     gaps = version_gaps(told, served.values(), prover.tables)
@@ -249,7 +249,12 @@ def _needed(
     elif soname in outcome.forgotten:
         evidence = outcome.forgotten[soname]
     elif action == "add":
-        who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
+        closure = outcome.closure
+        who = dict.fromkeys(
+            shown(closure.objects[other.requester].path)
+            for other in closure.edges
+            if other.soname == soname and other.requester != closure.roots[-1]
+        )
         if who:
             evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
         else:
@@ -260,13 +265,6 @@ def _needed(
         evidence = (f"profile {context.profile.name}: the package loads it before",)
     origin = _origin(context, outcome, edge, soname)
     return NeededDecision(soname, action, soname_after, path and shown(path), found_by, origin, evidence)
-
-
-def _requesters(context: ResolveContext, outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """(path of the requester, soname) of every edge but the root's own."""
-    for edge in outcome.closure.edges:
-        if edge.requester != outcome.closure.roots[-1]:
-            yield context.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
 
 
 def _loads(context: ResolveContext, outcome: Outcome) -> Iterator[Load]:

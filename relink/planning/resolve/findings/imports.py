@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from relink.elf.patchelf import result_of
-from relink.loader.binding import Bindings, Unbound, differences
+from relink.loader.binding import Unbound, differences
 from relink.loader.closest import Closest
 from relink.loader.closure import Closure
 from relink.loader.duplicates import SharedSymbols, TwoVersions, duplicates, two_versions
@@ -32,6 +32,7 @@ from relink.system.text import join_truncated, pluralize
 __all__ = ["duplicate_findings", "import_findings"]
 
 _MAX_SHOWN = 4
+_HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
 
 
 def import_findings(
@@ -50,7 +51,15 @@ def import_findings(
     for member, outcome in outcomes.items():
         closure = outcome.closure
         bindings = prover.bindings(member, closure)
-        for unbound in _unbound_of_complete_objects(outcome, bindings):
+        # A missing library is a finding of its own.
+        incomplete = {
+            issue.edge.requester
+            for issue in outcome.issues
+            if issue.kind in ("missing", "allowed", "sibling")
+        }
+        for unbound in bindings.unbound:
+            if unbound.requester in incomplete:
+                continue
             unbound_imports.setdefault(context.layout.shown(unbound.path), {}).setdefault(unbound, closure)
         for imported in bindings.explained:
             if imported.kind != "process" and imported.requester == outcome.root:
@@ -163,19 +172,6 @@ def _changed_bindings(
         yield finding("RLK304", member, message)
 
 
-def _unbound_of_complete_objects(outcome: Outcome, bindings: Bindings) -> Iterator[Unbound]:
-    """Yield the unbound imports of objects whose NEEDED are all there: a missing library is a finding of its own."""
-    incomplete = {
-        issue.edge.requester for issue in outcome.issues if issue.kind in ("missing", "allowed", "sibling")
-    }
-    for unbound in bindings.unbound:
-        if unbound.requester not in incomplete:
-            yield unbound
-
-
-_HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
-
-
 def duplicate_findings(
     prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
 ) -> Iterator[Finding]:
@@ -240,14 +236,25 @@ def _two_versions(
     :param closure: with what is dlopened; `needed_only` without.
     """
     needed = {pair.paths for pair in two_versions(needed_only)}
+    without_opened = {loaded.path for loaded in needed_only.objects}
     # With the dlopen edges as links, a chain leads from the root to what arrives by dlopen, too.
     linked = replace(closure, edges=(*closure.edges, *closure.dlopened))
     for pair in two_versions(linked):
         by_needed = pair.paths in needed
         chains = "; ".join(_arrows(chain) for chain in pair.chains)
-        how = "both by NEEDED" if by_needed else f"{_dlopened_sonames(pair, needed_only)} by dlopen"
+        opened = [
+            name for name, path in zip(pair.sonames, pair.paths, strict=True) if path not in without_opened
+        ]
+        how = "both by NEEDED" if by_needed else f"{' and '.join(opened) or pair.sonames[1]} by dlopen"
         message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
-        profile = None if by_needed else _profile_of_chain(prover, linked, pair.chains)
+        links = {link for chain in pair.chains for link in pairwise(chain)}
+        knowing = (
+            profile_of(prover.knowledge.of(caller)[edge.soname])
+            for edge in linked.dlopened
+            if edge.target is not None
+            and ((caller := linked.objects[edge.requester]).path, linked.objects[edge.target].path) in links
+        )
+        profile = None if by_needed else next(filter(None, knowing), None)
         level: Level = "error" if by_needed or _is_runtime(context, pair.stem) else "warning"
         remedy = None
         if copy := _renamed_copy(context, pair):
@@ -303,18 +310,6 @@ def _is_runtime(context: ResolveContext, stem: str) -> bool:
     return context.vendor.runtime == f"{stem}.so"
 
 
-def _profile_of_chain(prover: Prover, closure: Closure, chains: Iterable[Sequence[str]]) -> str | None:
-    """The profile that knows of a dlopen in one of the chains of paths, if one does."""
-    links = {link for chain in chains for link in pairwise(chain)}
-    for edge in closure.dlopened:
-        caller = closure.objects[edge.requester]
-        if edge.target is not None and (caller.path, closure.objects[edge.target].path) in links:
-            name = profile_of(prover.knowledge.of(caller)[edge.soname])
-            if name:
-                return name
-    return None
-
-
 def _arrows(paths: Sequence[str]) -> str:
     """Write a chain of paths by their file names."""
     return " → ".join(posixpath.basename(path) for path in paths)
@@ -332,10 +327,3 @@ def _chain(closure: Closure, index: int) -> list[int]:
         if step is None:
             return chain[::-1]
         chain.append(step)
-
-
-def _dlopened_sonames(pair: TwoVersions, closure: Closure) -> str:
-    """The sonames of those of the two that are loaded by dlopen only."""
-    needed = {loaded.path for loaded in closure.objects}
-    dlopened = [soname for soname, path in zip(pair.sonames, pair.paths, strict=True) if path not in needed]
-    return " and ".join(dlopened) or pair.sonames[1]
