@@ -44,7 +44,7 @@ _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
 _ITEM = re.compile(
     r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+"
 )  # Nix' base 32 has no e, o, t and u
-_VERSION = re.compile(r"-(\d{1,9}(?:\.\d{1,9})+)(?:-(?:lib|out|dev|bin))?$")
+_VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
 _VERSION_BEGINS = re.compile(r"-(?=\d)")  # as builtins.parseDrvName has it, but for its letters
 _OUTPUT = re.compile(r"-([a-z]+)$")
 _NO_OUTPUTS = frozenset({"unstable", "pre", "alpha", "beta", "rc", "git"})  # ends of versions
@@ -186,9 +186,10 @@ def version_in_store_path(path: str) -> tuple[str, str] | None:
     ``("7.2.3", "clr-7.2.3")`` for ``/nix/store/…-clr-7.2.3/lib/libamdhip64.so.7``.
     """
     item = store_path(path)
-    name = posixpath.basename(item)[_HASH:] if item else ""
-    match = _VERSION.search(name)
-    return (match[1], name) if match else None
+    version = name_in_store_path(item).version if item else None
+    if item is None or version is None or not _VERSION.fullmatch(version):
+        return None
+    return version, posixpath.basename(item)[_HASH:]
 
 
 def closure_of(path: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import InstalledPackage, Provider
-from relink.providers.profiles import OptionalLibrary, SystemCopy
+from relink.providers.profiles import EqualSonames, OptionalLibrary
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding
 
@@ -189,7 +189,7 @@ class Vendor(Protocol):
         """
         return None
 
-    def copy_of(self, soname: str) -> SystemCopy | None:
+    def copy_of(self, soname: str) -> EqualSonames | None:
         """Return the system's library that a library is a copy of, or None. Asked by `planning.resolve.proof`."""
         return None
 

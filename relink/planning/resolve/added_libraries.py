@@ -55,7 +55,7 @@ def with_known_preloads(prover: Prover, member: str, outcome: Outcome) -> Outcom
         more = replace(edit, add=(*edit.add, soname))
         attempt = find_strategy(prover.context, member, more)
         after = prover.knowledge.follow(member, attempt)
-        second = _in_new_versions(_linked(closure), _linked(after))
+        second = _in_new_versions(closure, after)
         if attempt.loads and not second and not _rebound(prover, member, outcome, attempt):
             preloaded = {**outcome.preloaded, soname: profile}
             outcome = replace(attempt.with_reasons_of(outcome), preloaded=preloaded)
@@ -99,11 +99,6 @@ def _rebound(prover: Prover, member: str, before: Outcome, after: Outcome) -> li
         (before.closure, prover.bindings(member, before.closure)),
         (after.closure, prover.bindings(member, after.closure)),
     )
-
-
-def _linked(closure: Closure) -> Closure:
-    """Return the closure with its dlopens as edges, so that what they bring counts."""
-    return replace(closure, edges=(*closure.edges, *closure.dlopened))
 
 
 def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outcome:

@@ -19,7 +19,6 @@ from relink.planning.model.model import Strategy
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.search_path import (
     SearchPathEntry,
-    added_entries,
     classify,
     is_of_stubs,
     origin_entries,
@@ -206,7 +205,13 @@ class _Base:
         # A real library comes before its stub, wherever it is.
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         opened = opened_in_wheel(context, self.member)
-        added = added_entries(context.layout, context.added, self.member, (*wanted, *opened))
+        path_of = context.layout.path_of
+        stubs_of = {
+            posixpath.dirname(path_of(context.added[soname]))
+            for soname in (*wanted, *opened)
+            if soname in context.added
+        }
+        added = origin_entries(path_of(self.member), sorted(stubs_of))
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]

@@ -321,8 +321,7 @@ def _forwarder(
 
 def _pairs(closure: Closure) -> set[tuple[str, str]]:
     """Return the libraries that are there in two versions, with what is opened."""
-    linked = replace(closure, edges=(*closure.edges, *closure.dlopened))
-    return {pair.sonames for pair in two_versions(linked)}
+    return {pair.sonames for pair in two_versions(closure)}
 
 
 def _leads(closure: Closure, name: str, path: str) -> bool:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:  # names in annotations only; the commands that read a profile
 
 __all__ = [
     "NO_PROFILE",
-    "BundledMembers",
     "DlopenEntry",
     "EqualSonames",
     "Hint",
@@ -34,7 +33,6 @@ __all__ = [
     "OptionalMembers",
     "PackageRelease",
     "Profile",
-    "SystemCopy",
     "profile_for",
     "profile_named",
     "read_document",
@@ -66,18 +64,14 @@ class DlopenEntry:
 
 @dataclass(frozen=True, slots=True)
 class OptionalMembers:
-    """Members (globs) without which the package works, why that is known, and what they are for in a few words."""
+    """Members (globs) that may be left out, why that is known, and what they are for in a few words.
+
+    :ivar library: of files beside a copy of a vendor's library: that which alone uses them.
+    """
 
     members: tuple[str, ...]
-    why: str
+    why: str = ""
     what: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BundledMembers:
-    """Members (globs) that are copies of a vendor's libraries, or files that a copy of `library` alone uses."""
-
-    members: tuple[str, ...]
     library: str | None = None
 
 
@@ -99,20 +93,12 @@ class OptionalLibrary:
 
 
 @dataclass(frozen=True, slots=True)
-class SystemCopy:
-    """A vendor's library that is built from the same upstream as one of the system, under names of its own.
-
-    :ivar sonames: those that the system's library has, by distribution; the first that there is counts.
-    :ivar why: what the vendor builds, from which release, and where that is written.
-    """
-
-    sonames: tuple[str, ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class EqualSonames:
-    """Sonames that are one ABI under several numbers, and why that is known. The symbols have to be there all the same."""
+    """Sonames that are one ABI, and why that is known. The symbols have to be there all the same.
+
+    They are one library under several numbers, or those by which distributions have the upstream of a vendor's library; of these
+    the first that there is counts.
+    """
 
     sonames: tuple[str, ...]
     why: str
@@ -164,7 +150,7 @@ class Profile:
     optional_libraries: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     for_packages: tuple[OptionalMembers, ...] = ()
-    bundled: tuple[BundledMembers, ...] = ()
+    bundled: tuple[OptionalMembers, ...] = ()
     brings: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
     dlopen: tuple[DlopenEntry, ...] = ()
@@ -225,7 +211,7 @@ class Profile:
         :param entries: the search path entries of its ELF files.
         """
         globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
-        of_rows: dict[str, tuple[OptionalMembers | BundledMembers, ...]] = {
+        of_rows: dict[str, tuple[OptionalMembers, ...]] = {
             "optional": self.optional,
             "for_packages": self.for_packages,
             "bundled": self.bundled,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary, SystemCopy, read_document
+from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary, read_document
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.protocol import Component, Relation, TextKind
 
@@ -51,7 +51,7 @@ class _Facts:
     same_abi: tuple[EqualSonames, ...]
     dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
     components: tuple[Component, ...] = ()
-    copies: Mapping[str, SystemCopy] = field(default_factory=dict)
+    copies: Mapping[str, EqualSonames] = field(default_factory=dict)
     stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
     texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
     same_until: tuple[int, ...] = ()  # up to this version HIP and ROCm have one
@@ -84,7 +84,7 @@ def rocm_facts() -> _Facts:
             for row in data.get("component", ())
         ),
         {
-            row["soname"]: SystemCopy(
+            row["soname"]: EqualSonames(
                 tuple(row["system"]), f"AMD builds it from {row['upstream']} ({row['source']}); {row['why']}"
             )
             for row in data.get("system_copy", ())
@@ -128,7 +128,7 @@ def same_abi(one: str, other: str) -> str | None:
     return None
 
 
-def copy_of(soname: str) -> SystemCopy | None:
+def copy_of(soname: str) -> EqualSonames | None:
     """Return the system's library that a library of AMD's is a copy of, or None where the table names none."""
     return rocm_facts().copies.get(soname)
 

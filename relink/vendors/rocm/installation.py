@@ -37,10 +37,10 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     root = _Root(provider.path, sysroot)
     real = _real_root(provider, sysroot)
     return (
-        _from_info(root)
-        or (_from_info(real, f"{real.path}/") if real else None)
+        _in_text(root, _INFO, r"\A\s*")
+        or (_in_text(real, _INFO, r"\A\s*", f"{real.path}/") if real else None)
         or _from_rocm_header(root)
-        or _from_manifest(root)
+        or _in_text(root, _MANIFEST, r'"rocm_(?:package_)?version"\s*:\s*"')
         or _from_changelog(root)
         or _from_name(provider, sysroot, "librocm-core.so.", _CORE_NAME)
         or _from_name(provider, sysroot, _HIP, _OLD_HIP_NAME)
@@ -52,6 +52,9 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     )
 
 
+_INFO = ".info/version"
+# TheRock writes it since 7.13 (build_tools/generate_therock_manifest.py).
+_MANIFEST = "share/therock/therock_manifest.json"
 _CORE_NAME = re.compile(r"librocm-core\.so\.\d{1,9}\.\d{1,9}\.(?P<packed>\d{5,6})(?:-\S+)?")
 _OLD_HIP_NAME = re.compile(
     r"libamdhip64\.so\.(?P<series>\d{1,9}\.\d{1,9})\.(?P<packed>\d{5,6})(?:-\S+)?"
@@ -96,9 +99,10 @@ class _Root:
             return []
 
 
-def _from_info(root: _Root, shown: str = "") -> Release | None:
-    match = re.match(r"\s*(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(".info/version"))
-    return Release(match[1], f"{shown}.info/version") if match else None
+def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release | None:
+    """The release that a file says, by the pattern of what stands before the number."""
+    match = re.search(rf"{pattern}(\d{{1,9}}\.\d{{1,9}}(?:\.\d{{1,9}})?)", root.head(name))
+    return Release(match[1], f"{shown}{name}") if match else None
 
 
 def _from_rocm_header(root: _Root) -> Release | None:
@@ -130,13 +134,6 @@ def _real_root(provider: Provider, sysroot: str) -> _Root | None:
     outside = sysroot.rstrip("/")
     seen = real.removeprefix(outside) if real.startswith(f"{outside}/") else real
     return _Root(seen, sysroot) if seen != posixpath.normpath(provider.path) else None
-
-
-def _from_manifest(root: _Root) -> Release | None:
-    """TheRock writes it since 7.13 (build_tools/generate_therock_manifest.py)."""
-    name = "share/therock/therock_manifest.json"
-    match = re.search(r'"rocm_(?:package_)?version"\s*:\s*"(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)', root.head(name))
-    return Release(match[1], name) if match else None
 
 
 def _real_names(provider: Provider, sysroot: str, start: str) -> Iterator[str]:

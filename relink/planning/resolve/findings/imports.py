@@ -237,9 +237,7 @@ def _two_versions(
     """
     needed = {pair.paths for pair in two_versions(needed_only)}
     without_opened = {loaded.path for loaded in needed_only.objects}
-    # With the dlopen edges as links, a chain leads from the root to what arrives by dlopen, too.
-    linked = replace(closure, edges=(*closure.edges, *closure.dlopened))
-    for pair in two_versions(linked):
+    for pair in two_versions(closure):
         by_needed = pair.paths in needed
         chains = "; ".join(_arrows(chain) for chain in pair.chains)
         opened = [
@@ -250,9 +248,9 @@ def _two_versions(
         links = {link for chain in pair.chains for link in pairwise(chain)}
         knowing = (
             profile_of(prover.knowledge.of(caller)[edge.soname])
-            for edge in linked.dlopened
+            for edge in closure.dlopened
             if edge.target is not None
-            and ((caller := linked.objects[edge.requester]).path, linked.objects[edge.target].path) in links
+            and ((caller := closure.objects[edge.requester]).path, closure.objects[edge.target].path) in links
         )
         profile = None if by_needed else next(filter(None, knowing), None)
         level: Level = "error" if by_needed or _is_runtime(context, pair.stem) else "warning"
