@@ -21,7 +21,7 @@ from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works, copy_glibc
-from tests.unit.indexes.install.conftest import pip_install, python_of, site_of, tree
+from tests.unit.indexes.install.conftest import pip_install, put, python_of, site_of, tree
 
 LOADS = b"""import ctypes, os
 ctypes.CDLL(os.path.join(os.path.dirname(__file__), "a.so"))
@@ -108,9 +108,9 @@ def test_repair_leaves_alone_what_needs_no_rocm(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
     idle = shared(tmp_path / "m" / "idle.so", "int p(void){return 1;}", flags=[VENDOR_PATH])
-    environment = make_environment()
+    environment = make_environment(with_pip=False)
     make_wheel(index, {"demo/__init__.py": b"", "demo/idle.so": idle}, tag=TAG)
-    pip_install(environment, "demo")
+    put(environment, "demo")
     before = tree(environment)
     code, out, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
     assert (code, err) == (0, "")
@@ -149,9 +149,9 @@ def test_a_full_disk_is_told_before_anything_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """pip that is stopped in the middle leaves the directories of two releases."""
-    environment = make_environment()
+    environment = make_environment(with_pip=False)
     vendor(works, index)
-    pip_install(environment, "demo")
+    put(environment, "demo")
     before = tree(environment)
     monkeypatch.setattr("shutil.disk_usage", lambda _: (1 << 40, 1 << 40, 4096))
     code, _, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
