@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping
 
 from relink.loader.search import Tried
 from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.served_parts import missing_remedy
 from relink.planning.resolve.strategy import Outcome
 from relink.planning.resolve.substitution import SubstitutionDecision, merged
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, ResolutionIssue, why_withheld
 from relink.planning.siblings import sibling_of
 from relink.providers.prefix import soname_stem
-from relink.system.findings.model import RULES, Finding, finding
+from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["missing_findings", "missing_remedy"]
+__all__ = ["missing_findings"]
 
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
@@ -104,12 +105,6 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
     product = context.vendor.product if context.vendor.has(soname) else "prefix"
     runtime = context.vendor.is_runtime(soname)
     return missing_remedy(context, soname, _substitution_remedy(soname, product, decision, runtime=runtime))
-
-
-def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
-    """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
-    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
-    return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
 
 def _substitution_remedy(
