@@ -19,7 +19,7 @@ from relink.planning.resolve.proof import system_path
 from relink.planning.resolve.strategy import Outcome
 from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.siblings import assumed_finding, sibling_of
-from relink.providers.platform import is_platform_library
+from relink.providers.distribution import is_platform_library
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import join_truncated
 
