@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from relink import __version__
-from relink.cli.guessing import closest, unknown_word
+from relink.cli.guessing import unknown_word
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
 from relink.system.errors import MachineError, RelinkError
@@ -30,18 +30,11 @@ _INTERRUPTED = "interrupted; no unfinished file was left behind"
 
 @contextmanager
 def _escaped_usage() -> Iterator[None]:
-    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged.
-
-    Of the options that a misspelt one resembles, the closest is proposed.
-    """
+    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged."""
     try:
         yield
     except _UsageError as error:
-        message = error.format_message()
-        name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
-        if name and possible:
-            message = f"No such option: {name}. Did you mean {closest(name, possible)}?"
-        raise _UsageError(escaped(message), error.ctx) from None
+        raise _UsageError(escaped(error.format_message()), error.ctx) from None
 
 
 class _WithDefault(TyperGroup):
@@ -97,7 +90,10 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"relink {__version__}")
+        from relink.system.shipped_files import source_commit
+
+        commit = source_commit()
+        typer.echo(f"relink {__version__}" + (f" ({commit})" if commit else ""))
         raise typer.Exit
 
 
@@ -106,7 +102,9 @@ def _top(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001 (its callback prints it)
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print release and commit, and exit."
+        ),
     ] = False,
 ) -> None:
     apply_settings(context)

@@ -15,7 +15,6 @@ ELSEWHERE = {
     "__init__": "unit/test_library",
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
-    "cli/bar": "unit/cli/test_relinking",
     "cli/packaging": "nix/test_real",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
@@ -24,9 +23,8 @@ ELSEWHERE = {
     "indexes/install/environment": "unit/indexes/install/test_installing",
     "indexes/install/installed": "unit/indexes/install/test_installing",
     "indexes/install/installers": "unit/indexes/install/test_installing",
-    "indexes/install/kept": "unit/indexes/install/test_installing",
+    "cli/fetching": "unit/indexes/install/test_fetching",
     "indexes/install/repairing": "unit/indexes/install/test_installing",
-    "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",
@@ -34,15 +32,11 @@ ELSEWHERE = {
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
-    "runs/starting_profile": "unit/cli/test_profile",
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
-    "planning/model/files": "unit/planning/model/test_model",
-    "providers/profiles/document": "unit/providers/profiles/test_profiles",
     "report/html/gpu_code": "unit/report/html/test_page",
     "report/html/libraries": "unit/report/html/test_graph",
     "report/html/words": "unit/report/html/test_graph",
     "planning/resolve/dlopen": "unit/planning/resolve/test_decide",
-    "planning/resolve/findings/duplicate_libraries": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/missing_libraries": "unit/planning/resolve/test_decide",
     "planning/resolve/findings/imports": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/decisions": "unit/planning/resolve/test_decide",
@@ -50,7 +44,6 @@ ELSEWHERE = {
     "planning/resolve/suppliers": "unit/planning/resolve/test_proof",
     "planning/resolve/version_gaps": "unit/planning/resolve/test_proof",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",
-    "system/sandbox/start": "unit/system/sandbox/test_attacks",
     # With Nix: tests/nix has these
 }
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""

@@ -53,7 +53,12 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert (code, out) == (0, f"Nothing in {venv} has to be repaired.\n")
 
     assert run("repair", "--all", "--undo", "--python", python_of(venv))[0] == 0
-    assert tree(venv) == before
+    kept = {
+        name: digest
+        for name, digest in before.items()
+        if ".dist-info/" not in name and not name.endswith(".pyc")
+    }
+    assert kept.items() <= tree(venv).items()
     assert run("check", venv)[0] == 1
 
 
