@@ -10,7 +10,6 @@
   auditwheel,
   isal,
   packaging,
-  pyelftools,
   rich,
   typer,
   wheel,
@@ -60,7 +59,6 @@ buildPythonApplication {
       setuptools-scm
     ])
     packaging
-    pyelftools
     rich
     typer
     (newer wheel "0.48.0" "sha256-lIAHZWAekXG/XVjQZuZAZihCvO3Lq5grLJB4eiyYcyI=" [ flit-core ])
