@@ -89,11 +89,11 @@ def hunt(works: Works, place: Path, kills: int) -> Counter[str]:
         if process.poll() is None:
             kill(process.pid, signal.SIGKILL)
         ended = process.wait() != -signal.SIGKILL
-        found = check_site(place / "site", 0, {})
+        found = check_site(place / "site")
         assert (found.problems, found.files) == ((), WHEELS), f"after kill {number}"
         seen["ended" if ended else "old" if os.readlink(place / "site") == before else "new"] += 1
     assert started(place).wait() == 0
-    found = check_site(place / "site", 0, {})
+    found = check_site(place / "site")
     assert (found.problems, found.files) == ((), WHEELS)
     left = [
         path.name for path in (place / "site.relink" / "files").iterdir() if path.name.startswith(".relink-")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,11 +30,10 @@ class InlineEngine:
     :ivar ran: the tasks that were run.
     """
 
+    window = 1
+
     def __init__(self, ran: list[Any]) -> None:
         self.ran = ran
-
-    def room(self, job: Job, running: Collection[Job]) -> bool:
-        return not running and job.memory > 0
 
     def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
         for job in jobs:

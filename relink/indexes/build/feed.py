@@ -16,19 +16,20 @@ _NAMESPACE = "http://www.w3.org/2005/Atom"
 _EPOCH = 0.0
 
 
-def atom_feed(title: str, site: str, changes: Sequence[tuple[float, Mapping[str, Any]]]) -> bytes:
+def atom_feed(title: str, site: str, changes: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the feed.
 
     :param site: a UUID of the site.
-    :param changes: (seconds since 1970, change), the newest first; a change has project, version, target, before and after.
+    :param changes: the newest first; each has time (seconds since 1970), project, version, target, before and after.
     """
     feed = Element("feed", xmlns=_NAMESPACE)
     SubElement(feed, "id").text = uuid.UUID(site).urn
     SubElement(feed, "title").text = escaped(title)
-    SubElement(feed, "updated").text = _time(changes[0][0] if changes else _EPOCH)
+    SubElement(feed, "updated").text = _time(changes[0]["time"] if changes else _EPOCH)
     SubElement(SubElement(feed, "author"), "name").text = "relink"
     SubElement(feed, "link", href="index.html")
-    for seconds, change in changes:
+    for change in changes:
+        seconds = change["time"]
         entry = SubElement(feed, "entry")
         what = f"{change['project']} {change['version']} for {change['target']}"
         SubElement(entry, "id").text = uuid.uuid5(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from relink.elf.image import machine_name
 from relink.elf.patchelf import find_patchelf
@@ -67,6 +68,16 @@ class TargetState:
         """The release that an index is for, as versions have it: ``rocm7.2.4``."""
         releases = (found[0] for found in parse_json(self.release or "[]") if found)
         return f"{VENDORS[0].table}{next(releases, '')}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the matrix says of it, as JSON data."""
+        return {
+            "prefixes": list(self.paths),
+            "release": self.product,
+            "fingerprint": self.fingerprint,
+            "machine": self.machine,
+        }
 
     @cached_property
     def fingerprint(self) -> str:

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relink.indexes.install.installers import InstallerError, find_pip
+from relink.indexes.install.installers import InstallerError, ask_installer, find_pip
 from relink.system.errors import UsageError
-from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["PipSettings", "pip_settings"]
 
 _SECTIONS = ("global", "download", ":env:")  # the last one wins
-_LINE = re.compile(r"(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>.*)")
+_LINE = re.compile(r"""(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>(['"]).*\4)""")
 _DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
-_TIMEOUT = 60  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,14 @@ def pip_settings() -> PipSettings:
     :raises InstallerError: it fails.
     """
     pip = find_pip()
-    values = _values(_said([*pip, "config", "list"]))
+    values: dict[str, str] = {}
+    lines = [
+        match for line in _said([*pip, "config", "list"]).splitlines() if (match := _LINE.fullmatch(line))
+    ]
+    for section in _SECTIONS:
+        values |= {
+            line["key"]: ast.literal_eval(line["value"]) for line in lines if line["section"] == section
+        }
     indexes: list[str] = []
     if values.get("no-index", "").strip().lower() not in ("1", "true", "yes", "on"):
         indexes.append(values.get("index-url") or _default_index(pip))
@@ -66,20 +69,6 @@ def pip_settings() -> PipSettings:
     )
 
 
-def _values(text: str) -> dict[str, str]:
-    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line.strip())
-        if match is None or match["section"] not in found:
-            continue
-        try:
-            value = ast.literal_eval(match["value"])
-        except (ValueError, SyntaxError):
-            continue
-        found[match["section"]][match["key"]] = str(value)
-    return {key: value for section in _SECTIONS for key, value in found[section].items()}
-
-
 def _default_index(pip: Sequence[str]) -> str:
     """The index that pip asks where none is configured: its help says it."""
     match = _DEFAULT.search(_said([*pip, "download", "--help"]))
@@ -91,21 +80,8 @@ def _default_index(pip: Sequence[str]) -> str:
 
 
 def _said(command: Sequence[str]) -> str:
-    try:
-        run = subprocess.run(
-            command,
-            env=child_environment(),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, command[0])
-        raise InstallerError(f"pip cannot be asked for its configuration ({error})") from error
-    if run.returncode != 0:
-        raise InstallerError("pip cannot be asked for its configuration", run.stderr.splitlines()[-3:])
+    run = ask_installer(command)
+    if run is None or run.returncode != 0:
+        lines = run.stderr.splitlines()[-3:] if run else ()
+        raise InstallerError("pip cannot be asked for its configuration", lines)
     return run.stdout

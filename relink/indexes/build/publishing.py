@@ -13,17 +13,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from relink.indexes.build.pages import FILES, Write
+from relink.indexes.build.pages import FILES
 from relink.indexes.build.store import Store
 from relink.system.atomic import sync_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["BASIS", "check_place", "publish", "shows"]
+__all__ = ["BASIS", "Write", "check_place", "publish", "shows"]
 
 BASIS = "site.sha256"
 """The file of a site that says what it was made of."""
+Write = Callable[[str, bytes], None]
+"""Takes a path below the site and the content of the file."""
 _KEPT = 2  # sites: the one that is shown, and the one before, of which a web server may still read
 
 
@@ -64,8 +66,7 @@ def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write],
             def write(name: str, content: bytes) -> None:
                 path = made / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("ab") as file:
-                    file.write(content)
+                path.write_bytes(content)
 
             write_pages(write)
             (made / BASIS).write_text(basis)

@@ -63,7 +63,7 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
         "size": (final / wheel.name).stat().st_size,
         "metadata": hashlib.sha256(beside[METADATA]).hexdigest(),
         "requires_python": read_metadata(beside[METADATA]).requires_python,
-        "beside": sorted(path.name[len(wheel.name) :] for path in final.iterdir() if path.name != wheel.name),
+        "statement": statement is not None,
     }
 
 

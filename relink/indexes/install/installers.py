@@ -16,7 +16,7 @@ from relink.system.errors import RelinkError, UsageError
 from relink.system.sandbox import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["InstallerError", "find_pip", "find_uv", "has_pip", "run_installer"]
+__all__ = ["InstallerError", "ask_installer", "find_pip", "find_uv", "has_pip", "run_installer"]
 
 _SHOWN = 8  # lines of what a program says before it fails
 _TIMEOUT = 60  # seconds for a question
@@ -26,20 +26,27 @@ class InstallerError(RelinkError):
     """pip or uv has failed; the issues are its last lines."""
 
 
-def has_pip(python: str) -> bool:
-    """Whether a Python has pip."""
+def ask_installer(command: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+    """Ask pip or uv a question; None where it cannot be run, or does not answer in a minute."""
     try:
-        run = subprocess.run(
-            [python, "-I", "-m", "pip", "--version"],
+        return subprocess.run(
+            command,
             env=child_environment(),
             cwd="/",
             capture_output=True,
+            text=True,
+            errors="replace",
             timeout=_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return run.returncode == 0
+        return None
+
+
+def has_pip(python: str) -> bool:
+    """Whether a Python has pip."""
+    run = ask_installer([python, "-I", "-m", "pip", "--version"])
+    return run is not None and run.returncode == 0
 
 
 def find_pip(pythons: Iterable[str] = ()) -> list[str]:

@@ -22,7 +22,8 @@ SITE = "6a0c7d58-2f4c-5d0f-9f2e-0d7f5e6b1a37"
 
 
 def parsed(*changes: tuple[float, dict[str, str | None]], site: str = SITE) -> ET.Element:
-    return ET.fromstring(atom_feed("Changes", site, changes))  # noqa: S314 (relink's own)
+    told = [{"time": time, **change} for time, change in changes]
+    return ET.fromstring(atom_feed("Changes", site, told))  # noqa: S314 (relink's own)
 
 
 def test_entries() -> None:

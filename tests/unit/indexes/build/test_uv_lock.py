@@ -47,7 +47,6 @@ def test_wheels_by_their_hashes(tmp_path: Path) -> None:
     assert [(wheel.name.version_text, wheel.sha256, wheel.size) for wheel in found] == [
         ("1", ONE, 7),
         ("1+local", TWO, None),
-        ("1", None, None),
     ]
 
 
