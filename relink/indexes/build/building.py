@@ -16,9 +16,8 @@ from typing import Any
 from relink import __version__
 from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.cluster import ClusterEngine
-from relink.indexes.build.digests import Digests
 from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
-from relink.indexes.build.fingerprint import TargetState, state_of
+from relink.indexes.build.fingerprint import Digests, TargetState, state_of
 from relink.indexes.build.pip_settings import PipSettings, pip_settings
 from relink.indexes.build.pruning import named_wheels
 from relink.indexes.build.publishing import check_place
@@ -116,7 +115,7 @@ class _Run:
             wheel if wheel.sha256 else replace(wheel, sha256=known.get(wheel.url)) for wheel in listing.wheels
         ]
         self.store.keep_wheels(
-            (wheel.sha256, wheel.yanked, wheel.uploaded) for wheel in wheels if wheel.sha256
+            (wheel.sha256, wheel.yanked, wheel.uploaded, None) for wheel in wheels if wheel.sha256
         )
         return wheels
 
@@ -173,8 +172,7 @@ class _Run:
                 self._fail(wheel, own.target.name, str(result) or type(result).__name__)
             return
         if wheel.sha256 is None:
-            self.store.keep_hash(wheel.url, result.sha256)
-            self.store.keep_wheels([(result.sha256, wheel.yanked, wheel.uploaded)])
+            self.store.keep_wheels([(result.sha256, wheel.yanked, wheel.uploaded, wheel.url)])
         if not wheel.url.startswith("file:"):
             self.summary.fetched += 1
             self.summary.bytes_fetched += result.size

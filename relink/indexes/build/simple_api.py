@@ -1,31 +1,36 @@
-"""Pages of a simple index: the wheels that one lists, from HTML or JSON.
+"""The wheels that a page of a simple index lists, in HTML or JSON, or a uv.lock.
 
-Sources: "Simple repository API" of the PyPA specifications (PEP 503, PEP 592, PEP 629, PEP 658 and PEP 714, PEP 691, PEP 700).
+Sources: "Simple repository API" of the PyPA specifications (PEP 503, PEP 592, PEP 629, PEP 658 and PEP 714, PEP 691, PEP 700);
+uv's documentation, "Lockfile" (`version = 1`; uv2nix reads the same: lib/lock1.nix).
 """
 
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import NormalizedName
+from packaging.utils import NormalizedName, canonicalize_name
 
 from relink.indexes.build.web import FetchError, Page
+from relink.providers.profiles.document import parse_document, read_named_text
 from relink.system.bounded_json import parse_json
-from relink.system.errors import WheelError
+from relink.system.errors import UsageError, WheelError
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["PAGE_LIMIT", "ListedWheel", "checked_wheel", "read_page"]
+__all__ = ["PAGE_LIMIT", "ListedWheel", "read_lock", "read_page"]
 
 PAGE_LIMIT = 32 << 20
 """Bytes of one project's page. The largest known has some 10 MB."""
 _FILES = 200_000
+_LOCK_LIMIT = 32 << 20  # bytes; the lock of a large workspace has a few millions
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _ANCHOR = re.compile(r"(?=<a\s)", re.IGNORECASE)
 _PIECE = 8192  # characters of one anchor that are looked at
@@ -78,7 +83,7 @@ def read_page(page: Page, project: NormalizedName | None) -> tuple[tuple[ListedW
         if not isinstance(name, str) or not name.endswith(".whl"):
             continue
         try:
-            wheel = checked_wheel(file, name, page.url, project)
+            wheel = _checked(file, name, page.url, project)
         except WheelError as error:
             refused.append(f"{page.url}: {name[:_TEXT]!r} is passed over: {error.message}")
             continue
@@ -87,7 +92,7 @@ def read_page(page: Page, project: NormalizedName | None) -> tuple[tuple[ListedW
     return tuple(wheels.values()), tuple(refused)
 
 
-def checked_wheel(
+def _checked(
     file: Mapping[str, Any], filename: str, base: str, project: NormalizedName | None
 ) -> ListedWheel:
     """Take what an entry says, by the keys of PEP 691, where it is what it should be.
@@ -122,6 +127,29 @@ def checked_wheel(
         yanked[:_TEXT] if isinstance(yanked, str) else "" if yanked is True else None,
         uploaded if isinstance(uploaded, str) and _TIME.fullmatch(uploaded) else None,
     )
+
+
+def read_lock(path: Path) -> tuple[ListedWheel, ...]:
+    """Return the wheels with an address and a SHA-256, in the order of the file.
+
+    :raises UsageError: it cannot be read, is not TOML, or is no uv.lock.
+    """
+    text = read_named_text(path, _LOCK_LIMIT, "lock file")
+    packages = parse_document(text, path, "lock file").get("package")
+    if not isinstance(packages, list):
+        raise UsageError(f"{path}: no uv.lock: it has no [[package]]; name the one that `uv lock` writes")
+    base = path.absolute().as_uri()
+    found: list[ListedWheel] = []
+    for package in packages:
+        name, wheels = (package.get("name"), package.get("wheels")) if isinstance(package, dict) else (0, 0)
+        for wheel in wheels if isinstance(name, str) and isinstance(wheels, list) else ():
+            try:
+                filename = posixpath.basename(unquote(urlsplit(wheel["url"]).path))
+                file = {**wheel, "hashes": {"sha256": wheel["hash"].removeprefix("sha256:")}}
+                found.append(_checked(file, filename, base, canonicalize_name(str(name))))
+            except (ValueError, LookupError, TypeError, AttributeError, WheelError):
+                continue  # a file that is no wheel, or one without an address
+    return tuple(found)
 
 
 def _specifier(value: Any) -> str | None:

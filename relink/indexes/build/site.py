@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from relink import __version__
-from relink.indexes.build.feed import atom_feed
 from relink.indexes.build.matrix import PROJECTS, Cell, matrix_data
 from relink.indexes.build.matrix_page import matrix_page
 from relink.indexes.build.pages import SiteFile, json_bytes, list_pages, project_pages
 from relink.indexes.build.publishing import Write, publish, shows
 from relink.indexes.build.recipe import Recipe
 from relink.indexes.build.store import Store, now
+from relink.system.text import escaped
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["ONE_PAGE", "publish_site"]
+__all__ = ["ONE_PAGE", "atom_feed", "publish_site"]
 
 _CHANGES = 500  # that the page and the feed show
 _FEED = 100
@@ -78,7 +80,7 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         data = matrix_data(targets, indexes, cells, changes) | ({PROJECTS: listed} if many else {})
         write("matrix.json", json_bytes(data))
         write("index.html", matrix_page(data).encode())
-        write("changes.atom", atom_feed("Changes of the index", store.site_id, changes[:_FEED]))
+        write("changes.atom", atom_feed("Changes of the index", store.site_id(), changes[:_FEED]))
 
     publish(store, site, basis, write_pages)
     return True
@@ -110,3 +112,35 @@ def _site_file(row: Any, record: Mapping[str, Any], originals: str) -> SiteFile 
         file["metadata"],
         uploaded,
     )
+
+
+def atom_feed(title: str, site: uuid.UUID, changes: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return changes of a site as an Atom feed (RFC 4287).
+
+    :param changes: the newest first; each has time (seconds since 1970), project, version, target, before and after.
+    """
+    feed = Element("feed", xmlns="http://www.w3.org/2005/Atom")
+    SubElement(feed, "id").text = site.urn
+    SubElement(feed, "title").text = escaped(title)
+    SubElement(feed, "updated").text = _time(changes[0]["time"] if changes else 0)
+    SubElement(SubElement(feed, "author"), "name").text = "relink"
+    SubElement(feed, "link", href="index.html")
+    for change in changes:
+        seconds = change["time"]
+        entry = SubElement(feed, "entry")
+        what = f"{change['project']} {change['version']} for {change['target']}"
+        SubElement(entry, "id").text = uuid.uuid5(site, f"{seconds} {change['wheel']} {change['target']}").urn
+        SubElement(entry, "title").text = escaped(f"{what}: {change['after']}")
+        SubElement(entry, "updated").text = _time(seconds)
+        SubElement(entry, "link", href="index.html")
+        before = change["before"] or "new"
+        SubElement(entry, "content", type="text").text = escaped(
+            f"{change['wheel']}: {before} → {change['after']}. {change['text']}"
+        )
+    indent(feed)
+    text: bytes = tostring(feed, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -22,11 +22,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
-from relink.indexes.build.digests import Digests
+from relink.indexes.build.fingerprint import Digests
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import Recipe, WheelSource
-from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_page
-from relink.indexes.build.uv_lock import read_lock
+from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_lock, read_page
 from relink.indexes.build.web import FetchError, Page, Web, without_secrets
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for

@@ -44,8 +44,7 @@ create view if not exists shown_now as
 create table if not exists shown (
     filename text not null, target text not null, status text not null, primary key (filename, target));
 create table if not exists changes (time real not null, change text not null);
-create table if not exists wheels (sha256 text primary key, yanked text, uploaded text);
-create table if not exists unhashed (url text primary key, sha256 text not null);
+create table if not exists wheels (sha256 text primary key, yanked text, uploaded text, unhashed text);
 create table if not exists indexes (target text primary key, facts text not null);
 create table if not exists releases (
     project text not null, version text not null, target text not null, number integer not null, time real not null,
@@ -53,6 +52,7 @@ create table if not exists releases (
 create table if not exists names (
     target text not null, filename text not null, number integer not null, primary key (target, filename, number)) without rowid;
 create table if not exists site (id text not null);
+insert into site select lower(hex(randomblob(16))) where not exists (select 1 from site);
 """
 _CHANGED = """
 insert into changes select ?, json_object('project', project, 'version', version, 'wheel', filename, 'target', target,
@@ -311,32 +311,28 @@ class Store:
         query = "select target, filename, file_sha256, file_name from results where file_sha256 is not null"
         return [tuple(row) for row in self._each(query)]
 
-    def keep_wheels(self, wheels: Iterable[tuple[str, str | None, str | None]]) -> None:
-        """Note what sources say of wheels, by SHA-256: why it is yanked, and when it was uploaded."""
+    def keep_wheels(self, wheels: Iterable[tuple[str, str | None, str | None, str | None]]) -> None:
+        """Note what sources say of wheels, by SHA-256: why it is yanked, and when it was uploaded.
+
+        :param wheels: with the address of each whose source says no SHA-256: it is as it was when it was fetched.
+        """
         with self._written() as run:
             for wheel in wheels:
                 run(
-                    "insert into wheels values (?, ?, ?) on conflict do update set yanked = excluded.yanked, "
+                    "insert into wheels values (?, ?, ?, ?) on conflict do update set yanked = excluded.yanked, "
                     "uploaded = excluded.uploaded where (yanked, uploaded) is not (excluded.yanked, excluded.uploaded)",
                     wheel,
                 )
 
     def unhashed(self) -> dict[str, str]:
-        """Return the SHA-256 of wheels whose source says none, by address, as they were when they were fetched."""
-        return dict(map(tuple, self._each("select url, sha256 from unhashed")))
+        """Return the SHA-256 of wheels whose source says none, by address."""
+        query = "select unhashed, sha256 from wheels where unhashed is not null"
+        return dict(map(tuple, self._each(query)))
 
-    def keep_hash(self, url: str, sha256: str) -> None:
-        """Note the SHA-256 of a wheel whose source says none."""
-        with self._written() as run:
-            run("insert or replace into unhashed values (?, ?)", (url, sha256))
-
-    @property
-    def site_id(self) -> str:
-        """A UUID of the site, made when it is asked for first."""
-        with self._written() as run:
-            run("insert into site select ? where not exists (select 1 from site)", (str(uuid.uuid4()),))
+    def site_id(self) -> uuid.UUID:
+        """Return what this site has and no other one."""
         ((found,),) = self._each("select id from site")
-        return str(found)
+        return uuid.UUID(found)
 
     def note_changes(self) -> None:
         """Note what is shown now and was not when this was called last."""

@@ -14,13 +14,11 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink import __version__
-from relink.indexes.build.digests import Digests
-from relink.indexes.build.fingerprint import Dependencies, TargetState, hold
+from relink.indexes.build.fingerprint import Digests, TargetState, hold
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.sources import fits
 from relink.indexes.build.store import Store
-from relink.planning.model.typed import typed
 from relink.system.errors import UsageError
 
 __all__ = ["TaskPlan", "plan_tasks", "stale_results", "task_key"]
@@ -68,7 +66,7 @@ def stale_results(
             f"--since {since}: no version of relink; write it like --since {__version__}"
         ) from error
     targets = {target.name: target for target in recipe.targets}
-    rests = {name: typed(Dependencies, body, f"what {name} rests on") for name, body in store.rests().items()}
+    rests = store.rests()
 
     @functools.cache
     def unchanged(rests_on: str, target: str) -> bool:

@@ -18,9 +18,8 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
-from relink.indexes.build.digests import Digests
 from relink.indexes.build.fetching import fetch_wheel
-from relink.indexes.build.fingerprint import TargetState, dependencies_of, state_of
+from relink.indexes.build.fingerprint import Digests, TargetState, dependencies_of, state_of
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import ListedWheel
@@ -29,7 +28,6 @@ from relink.indexes.build.wheel_files import METADATA_LIMIT, place_wheel
 from relink.indexes.install.cache import CachedWheel
 from relink.planning.contents import Contents
 from relink.planning.memory import spool_of
-from relink.planning.model.model import plain
 from relink.planning.options import words_of
 from relink.report.model import Report
 from relink.report.summary import verdict
@@ -103,7 +101,7 @@ class TaskOutcome:
 
     status: Literal["written", "original", "refused", "failed"]
     record: dict[str, Any]
-    rests: dict[str, Any] | None = None
+    rests: dict[str, str] | None = None
     seconds: float = 0.0
 
 
@@ -175,7 +173,7 @@ def _outcome(task: WheelTask, own: TargetTask, cached: CachedWheel, state: Targe
     start = time.monotonic()
     try:
         status, record, report = _relinked(task, own, cached, state)
-        rests = plain(dependencies_of(report, state, _digests())) if report else None
+        rests = dependencies_of(report, state, _digests()) if report else None
     except (RelinkError, OSError, MemoryError) as error:
         return TaskOutcome("failed", {"error": str(error)[:_TEXT] or type(error).__name__})
     return TaskOutcome(status, record, rests, round(time.monotonic() - start, 3))

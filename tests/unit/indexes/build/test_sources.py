@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from relink.indexes.build.digests import Digests
+from relink.indexes.build.fingerprint import Digests
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.simple_api import ListedWheel
@@ -36,7 +36,7 @@ FILES = [
 
 
 def of(*requirements: str, latest: int | None = None, kind: str = "index", place: str = "pip") -> WheelSource:
-    return WheelSource(kind, place, tuple(map(Requirement, requirements)), latest)  # type: ignore[arg-type]
+    return WheelSource(kind, place, tuple(map(Requirement, requirements)), latest)
 
 
 def found(

@@ -34,8 +34,7 @@ def test_what_is_noted_is_there_again(tmp_path: Path) -> None:
         kept(store, rests=RESTS)
         kept(store, "two", None, status="refused")
         store.fail({"project": "a", "version": "1", "filename": "a.whl", "target": "one", "error": "full"})
-        store.keep_hash("https://x.test/x.whl", "ab")
-        store.keep_wheels([("input", "bad", "2026-01-01T00:00:00Z")])
+        store.keep_wheels([("input", "bad", "2026-01-01T00:00:00Z", "https://x.test/x.whl")])
         store.note_changes()
     with Store(tmp_path / "site") as store:
         one, two = store.holding()
@@ -53,7 +52,7 @@ def test_what_is_noted_is_there_again(tmp_path: Path) -> None:
         assert (listed["yanked"], listed["uploaded"]) == ("bad", "2026-01-01T00:00:00Z")
         assert store.parsed(listed["record"])["file"] == FILE
         assert store.parsed(store.listed("a", 0)[0]["record"]) == {"error": "full"}
-        assert store.unhashed() == {"https://x.test/x.whl": "ab"}
+        assert store.unhashed() == {"https://x.test/x.whl": "input"}
         assert [
             (change["wheel"], change["target"], change["after"], change["text"])
             for change in store.changes(9)
@@ -95,7 +94,7 @@ def test_a_digest_is_of_what_is_listed(tmp_path: Path) -> None:
         for more in ({}, {"key": "other"}, {"file": FILE | {"size": 2}}):
             kept(store, **more)
             found.append(store.digest(0))
-        store.keep_wheels([("input", "bad", None)])
+        store.keep_wheels([("input", "bad", None, None)])
         found.append(store.digest(0))
         store.fail({"project": "a", "version": "1", "filename": "a.whl", "target": "one", "error": "full"})
         found.append(store.digest(0))
