@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
@@ -32,6 +33,7 @@ _CHANGES = 500  # that the page and the feed show
 _FEED = 100
 ONE_PAGE = 15_000
 """Results that one page shows; where there are more, each project has a page."""
+_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
 
 
 def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
@@ -59,7 +61,7 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
                     continue
                 record = store.parsed(row["record"])
                 if row["until"] is None:
-                    own.append(Cell(parse_wheel_name(row["filename"]), row["target"], row["status"], record))
+                    own.append(Cell(_name(row["filename"]), row["target"], row["status"], record))
                 if file := _site_file(row, record, recipe.originals):
                     files[row["target"]].append(file)
             for name in (name for name in files if files[name]):
@@ -103,7 +105,7 @@ def _site_file(row: Any, record: Mapping[str, Any], originals: str) -> SiteFile 
         name, digest, address = file["filename"], file["sha256"], None
     python = file["requires_python"] or wheel["requires_python"]
     return SiteFile(
-        parse_wheel_name(name),
+        _name(name),
         digest,
         file["size"],
         python,
