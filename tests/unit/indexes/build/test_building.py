@@ -235,7 +235,7 @@ def test_wheels_of_an_index(
         server.answers[f"/f/{name}"] = Answer((tmp_path / "served" / name).read_bytes())
         anchor = f'<a href="/f/{name}" data-yanked="old">{name}</a>'
         server.answers[f"/simple/{project}/"] = Answer(anchor.encode())
-    recipe = recipe_of(tmp_path, own, head='originals = "link"')
+    recipe = recipe_of(tmp_path, own, "one", "two", head='originals = "link"')
     text = (tmp_path / "index.toml").read_text()
     source = f'index = "{server.url}/simple"\nrequirements = ["demo", "plain"]'
     (tmp_path / "index.toml").write_text(text.replace('directory = "wheels"', source))
@@ -245,7 +245,9 @@ def test_wheels_of_an_index(
     monkeypatch.setattr("relink.indexes.build.building.pip_settings", relink_settings)
     site = tmp_path / "site"
     first = built(recipe, site, monkeypatch)
-    assert (first.summary.fetched, first.summary.written, first.summary.original) == (2, 1, 1)
+    assert (first.summary.fetched, first.summary.written, first.summary.original) == (2, 2, 2)
+    fetched = [path for path, _ in server.asked if path.startswith("/f/")]
+    assert len(fetched) == len(set(fetched)) == 2  # once for both targets
     (plain,) = page(site, "one", "plain")
     assert (plain["url"], plain["yanked"]) == (f"{server.url}/f/plain-1.0-{TAG}.whl", "old")
     assert page(site, "one", "demo")[0]["yanked"] == "old"
