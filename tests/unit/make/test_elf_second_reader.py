@@ -128,7 +128,9 @@ def test_bytes_that_are_not_those_of_the_plan(
     assert path is not None
     names = {"NEEDED": after.image.needed[0], "RPATH": path}
     name = names[field].encode()
-    data = bytes(after.view).replace(name + b"\0", name[:-1] + b"!\0")  # patchelf leaves the old string table, too
+    data = bytes(after.view).replace(
+        name + b"\0", name[:-1] + b"!\0"
+    )  # patchelf leaves the old string table, too
     (message,) = found(works, planned, replace(after, view=data))
     assert field.replace("RPATH", "PATH: relink has") in message
     assert "pyelftools reads" in message
