@@ -104,7 +104,7 @@ def _version_needs(
         return
     if "DT_STRTAB" not in dynamic:
         raise ElfError("there is no DT_STRTAB")
-    strings = _Strings(elf, stream, dynamic["DT_STRTAB"])
+    strings: Any = _Strings(elf, stream, dynamic["DT_STRTAB"])
     # The section header that a file without any would have.
     header = Container(
         sh_offset=offset_of(elf, dynamic["DT_VERNEED"]),
