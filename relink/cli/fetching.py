@@ -34,7 +34,7 @@ def fetch(
     Wheels only, without what they depend on. They stay in a cache: ~/.cache/relink/wheels, 20 GiB at most.
     Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
     """
-    from relink.cli.terminal import print_json, show
+    from relink.cli.terminal import print_json
     from relink.indexes.install.fetching import fetch as fetch_wheel
     from relink.indexes.install.fetching import parse_requirement
     from relink.system.atomic import copy_file
@@ -54,7 +54,7 @@ def fetch(
         facts = {"sha256": found.sha256, "size": found.size}
         documents.append({"requirement": str(requirement), "path": str(place), **facts})
         if not shown.as_json:
-            show(f"{place}  {_described(found, platform)}")
+            tell_fetched(str(place), found, platform)
     if shown.as_json:
         print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
 
@@ -74,7 +74,7 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, quiet: bool) -> li
             found = fetch_wheel(parse_requirement(str(wheel), exact=True), platform)
             paths.append(found.path)
             if not quiet:
-                tell_fetched(found, platform)
+                tell_fetched(found.path.name, found, platform)
         else:
             paths.append(wheel)
     return paths
@@ -91,12 +91,8 @@ def platform_for(options: Options) -> Platform:
     return platform_of(target, own)
 
 
-def _described(found: CachedWheel, platform: Platform) -> str:
-    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, fetched for {platform.shown}"
-
-
-def tell_fetched(found: CachedWheel, platform: Platform) -> None:
-    """Print which wheel was fetched."""
+def tell_fetched(place: str, found: CachedWheel, platform: Platform) -> None:
+    """Print which wheel was fetched, as `place` names it."""
     from relink.cli.terminal import show
 
-    show(f"{found.path.name}  {_described(found, platform)}")
+    show(f"{place}  sha256 {found.sha256}  {found.size / 1e6:.1f} MB, fetched for {platform.shown}")

@@ -66,7 +66,7 @@ def install(
             found = fetch(wanted[text], platform)
             wheel, extras = found.path, wanted[text].extras
             if not shown.quiet and not shown.as_json:
-                tell_fetched(found, platform)
+                tell_fetched(found.path.name, found, platform)
         else:
             wheel = Path(text)
         done = install_wheel(

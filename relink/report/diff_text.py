@@ -170,15 +170,12 @@ def _change(change: MemberChange, limit: int | None) -> list[Line]:
 
 def _verdict(diff: WheelDiff) -> str:
     counts = f"{len(diff.changed)} changed, {len(diff.added)} added, {len(diff.removed)} removed, {diff.unchanged} unchanged"
-    match diff.verdict:
-        case "identical":
-            return "identical"
-        case "same content":
-            return "same content, packed differently"
-        case "not judged":
-            return f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD"
-        case "only what the plan says":
-            return f"only what the plan says ({counts}); the plan is {diff.reference}"
-        case "unexplained":
-            count = pluralize(len(diff.unexplained), "difference")
-            return f"{count} from what relink makes of OLD ({counts}); the plan is {diff.reference}"
+    number = pluralize(len(diff.unexplained), "difference")
+    texts: dict[DiffVerdict, str] = {
+        "identical": "identical",
+        "same content": "same content, packed differently",
+        "not judged": f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD",
+        "only what the plan says": f"only what the plan says ({counts}); the plan is {diff.reference}",
+        "unexplained": f"{number} from what relink makes of OLD ({counts}); the plan is {diff.reference}",
+    }
+    return texts[diff.verdict]

@@ -45,11 +45,6 @@ class TargetEnvironment:
     prefix: Path
     site: tuple[Path, ...]
 
-    @property
-    def has_conda(self) -> bool:
-        """Whether conda keeps packages in it."""
-        return (self.prefix / "conda-meta").is_dir()
-
 
 def find_environment(
     python: str | None, environment: Mapping[str, str], *, changed: bool = True

@@ -129,8 +129,6 @@ def _text(path: Path, limit: int) -> str | None:
 
 def _in_conda(environment: TargetEnvironment, name: NormalizedName) -> bool:
     """conda-meta has a file NAME-VERSION-BUILD.json for each package; INSTALLER is not always there."""
-    if not environment.has_conda:
-        return False
     stems = (entry.rsplit("-", 2)[0] for entry in _entries(environment.prefix / "conda-meta"))
     return any(canonicalize_name(stem) == name for stem in stems)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from relink.report.html.drawing import shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
-from relink.report.html.words import few_items, name_of, path_of, region
+from relink.report.html.words import name_of, path_of, region
 from relink.system.bounded_json import typed
 from relink.system.text import pluralize
 
@@ -109,7 +109,7 @@ def gpu_section(isa: Isa | None) -> Html:
     if isa is None:
         text = "This is a plan, and a plan does not say which GPUs the code is for. relink --report and --json do."
         return tag("section", heading, tag("p", text), aria_labelledby="gpu")
-    parts = [*(_verdict(gpu) for gpu in isa.gpus), _matrix(isa), _quiet_files(isa), _runtime(isa)]
+    parts = [*(_verdict(gpu) for gpu in isa.gpus), _matrix(isa), _problems(isa), _runtime(isa)]
     return tag("section", heading, *parts, aria_labelledby="gpu")
 
 
@@ -247,20 +247,13 @@ def _foot(text: str, marks: Sequence[str | None], values: Sequence[str]) -> Html
     return tag("tr", tag("th", text, scope="row"), *cells)
 
 
-def _quiet_files(isa: Isa) -> Html:
-    quiet = [file.path for file in (*isa.files, *isa.libraries) if file.path not in isa.matrix]
+def _problems(isa: Isa) -> Html:
     problems = [
         tag("li", name_of(file.path), f": {text}")
         for file in (*isa.files, *isa.libraries)
         for text in file.problems
     ]
-    parts = []
-    if quiet:
-        names = [tag("li", path_of(path)) for path in quiet]
-        parts += [tag("p", "No GPU code in", class_="caption"), *few_items(names, "files", class_="alike")]
-    if problems:
-        parts.append(tag("ul", *problems))
-    return joined(parts)
+    return tag("ul", *problems) if problems else EMPTY
 
 
 def _runtime(isa: Isa) -> Html:

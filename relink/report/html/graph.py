@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -231,21 +232,11 @@ def _merged(built: _Building) -> _Building:
 
 
 def _tell_apart(members: list[Node]) -> None:
-    """Give boxes of files that are called alike longer names: as much of the path as differs, or the first of several files."""
-    called: dict[str, list[Node]] = {}
+    """Give boxes of files that are called alike their paths as names."""
+    called = Counter(node.name for node in members)
     for node in members:
-        called.setdefault(node.name, []).append(node)
-    for nodes in called.values():
-        if len(nodes) == 1:
-            continue
-        paths = [node.paths[0].split("/") for node in nodes]
-        longest = max(map(len, paths))
-        parts = next(
-            (n for n in range(1, longest) if len({tuple(path[-n:]) for path in paths}) == len(paths)), longest
-        )
-        for node, path in zip(nodes, paths, strict=True):
-            more = f" and {len(node.alike)} more" if node.alike else ""
-            node.name = f"{'/'.join(path[-parts:])}{more}"
+        if called[node.name] > 1 and node.file is not None:
+            node.name = f"{node.file.path}{f' and {len(node.alike)} more' if node.alike else ''}"
 
 
 def _loads(report: Report, members: dict[str, FilePlan]) -> Iterable[Load]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import RelinkError
 from relink.system.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
@@ -94,56 +92,18 @@ def is_packed_alike(before: WheelArchive, after: WheelArchive, old: str, new: st
     return all(left == right for left, right in zip(before.raw(old), after.raw(new), strict=True))
 
 
-def text_differences(old: memoryview, new: memoryview, path: str) -> tuple[str, ...]:
-    """Return how two texts differ: what JSON has otherwise, or the lines that went and came; nothing where one is no text.
-
-    :param path: of the member; the first differences are returned.
-    """
-    size = max(len(old), len(new))
-    if size > JSON_LIMIT:
+def text_differences(old: memoryview, new: memoryview) -> tuple[str, ...]:
+    """Return how two texts differ: the first of the lines that went and came; nothing where one is no text."""
+    if max(len(old), len(new)) > _LINES_LIMIT:
         return ()
     try:
         before, after = str(old, "utf-8"), str(new, "utf-8")
     except UnicodeDecodeError:
         return ()
-    lines: list[str] = []
-    if path.endswith(".json"):
-        with contextlib.suppress(ValueError, RecursionError):
-            lines = [*islice(_json_differences(parse_json(before), parse_json(after), ""), _TEXTS + 1)]
-    if not lines and size > _LINES_LIMIT:
-        return ()
-    if not lines:
-        lines = [*islice(_line_differences(before.splitlines(), after.splitlines()), _TEXTS + 1)]
+    lines = [*islice(_line_differences(before.splitlines(), after.splitlines()), _TEXTS + 1)]
     if not lines:
         return ("the same lines in another order, or with other ends",)
     return (*(line[:_LONG] for line in lines[:_TEXTS]), *(["and more"] if lines[_TEXTS:] else []))
-
-
-def _json_differences(old: Any, new: Any, at: str) -> Iterator[str]:
-    """Name each value that is not the same by the way to it; of lists, what only one of the two has."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in {**old, **new}:
-            way = f"{at}.{key}" if at else key
-            if key not in new:
-                yield f"{way} is not there"
-            elif key not in old:
-                yield f"{way} is added: {json.dumps(new[key])}"
-            elif old[key] != new[key]:
-                yield from _json_differences(old[key], new[key], way)
-    elif isinstance(old, list) and isinstance(new, list):
-        left, right = (Counter(map(json.dumps, values)) for values in (old, new))
-        went, came = [*(left - right).elements()], [*(right - left).elements()]
-        if not (went or came):
-            yield f"{at} is in another order"
-        elif len(went) == len(came):
-            for pair in zip(went, came, strict=True):
-                a, b = map(parse_json, pair)
-                yield from _json_differences(a, b, f"{at}[{old.index(a)}]")
-        else:
-            yield from (f"{at} lacks {text}" for text in went)
-            yield from (f"{at} has {text}" for text in came)
-    else:
-        yield f"{at} is {json.dumps(new)} instead of {json.dumps(old)}"
 
 
 def _line_differences(before: list[str], after: list[str]) -> Iterator[str]:

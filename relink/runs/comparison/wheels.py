@@ -157,7 +157,7 @@ class _Comparison:
     def texts(self, change: MemberChange) -> Iterator[str]:
         """Say how a changed member's content differs: its lines, or its bytes and the facts of an ELF file."""
         with open_both(self.before, self.after, self.names[change.path], change.path) as contents:
-            if lines := text_differences(*contents, change.path):
+            if lines := text_differences(*contents):
                 yield from lines
                 return
         shown = ", ".join(

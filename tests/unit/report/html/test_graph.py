@@ -132,16 +132,16 @@ def test_roots_with_another_need_result_or_change_stay_apart() -> None:
     assert libraries.nodes[0].name == "2 files of the wheel"
 
 
-def test_boxes_that_would_be_called_alike_say_what_differs() -> None:
+def test_boxes_that_would_be_called_alike_have_their_paths() -> None:
     needs = {"pkg/d.so": "libb.so.1", "pkg/e.abi3.so": "libb.so.1"}
     equal = graph_of(alike_report("pkg/a.abi3.so", "pkg/b.so", *needs, needs=needs))
     names = [node.name for node in equal.nodes if node.file]
-    assert names == ["a.abi3.so and 1 more", "d.so and 1 more"]
-    assert shortened(names[0], 28) == "a….so and 1 more"
+    assert names == ["pkg/a.abi3.so and 1 more", "pkg/d.so and 1 more"]
+    assert shortened(names[0], 28) == "pkg/a….so and 1 more"
     paths = ("pkg/x/same.so", "pkg/y/same.so", "other.so")
     sonames = {path: f"lib{number}.so" for number, path in enumerate(paths)}
     apart = graph_of(alike_report(*paths, needs=sonames))
-    assert [node.name for node in apart.nodes if node.file] == ["x/same.so", "y/same.so", "other.so"]
+    assert [node.name for node in apart.nodes if node.file] == ["pkg/x/same.so", "pkg/y/same.so", "other.so"]
 
 
 def test_a_file_that_another_needs_is_no_root() -> None:

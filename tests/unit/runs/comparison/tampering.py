@@ -263,41 +263,40 @@ HEADERS: dict[str, tuple[str, Change]] = {
     "archive: versions": (f"{OTHERWISE}: ZIP versions of 1 members: {PLAIN}", header(PLAIN, create_version=63)),
 }  # fmt: skip
 
-PLANS: dict[str, tuple[str, Callable[[Any], object]]] = {
-    "findings left out": ("findings lacks", lambda data: data["findings"].clear()),
-    "a finding more": ("findings has", lambda data: data["findings"].append({**data["findings"][0], "code": "RLK102"})),
-    "a finding's words": ("findings[0].message is", lambda data: first(data["findings"][0], message="all is well")),
-    "a finding's level": ("findings[0].level is", lambda data: first(data["findings"][0], level="info")),
-    "findings in another order": ("findings is in another order", lambda data: data["findings"].reverse()),
-    "evidence": ("files[0].needed[0].evidence", lambda data: data["files"][0]["needed"][0]["evidence"].append("well")),
-    "loads left out": ("loads lacks", lambda data: data["loads"].clear()),
-    "a load": ("loads[0].resolved is", lambda data: first(data["loads"][0], resolved=f"{EVIL}/libhip.so.7")),
-    "sites": ("sites is added", lambda data: first(data, sites=[EVIL])),
-    "kept": ("kept is added", lambda data: first(data, kept=[PLAIN])),
-    "relies_on": ("relies_on is added", lambda data: first(data, relies_on=[{"name": "evil", "version": "1"}])),
-    "metadata": ("metadata is added", lambda data: first(data, metadata=["Requires-Dist: evil"])),
-    "relocatable": ("relocatable is added", lambda data: first(data, relocatable=True)),
-    "a provider": ("providers[0].path is", lambda data: first(data["providers"][0], path=EVIL)),
-    "a provider's release": ("providers[0].rocm_version is", lambda data: first(data["providers"][0], rocm_version="9.9")),
-    "the loader": ("target.interpreter is", lambda data: first(data["target"], interpreter="/evil/ld.so")),
-    "the root": ("target.sysroot is", lambda data: first(data["target"], sysroot="/evil")),
-    "a closure": ("files[0].closure", lambda data: data["files"][0]["closure"].pop()),
-    "an edit": ("files[0].rpath.after is", lambda data: first(data["files"][0]["rpath"], after=EVIL)),
-    "a file left out": ("files lacks", lambda data: data["files"].pop()),
-    "the vendor's wheel": ("wheel.sha256 is", lambda data: first(data["wheel"], sha256="0" * 64)),
-    "the output": ("output is", lambda data: first(data, output="evil-1-py3-none-any.whl")),
-    "why there is a stub": ("stubs[0].why is", lambda data: first(data["stubs"][0], why="well")),
-    "no stub": ("stubs is not there", lambda data: data.pop("stubs")),
-    "a key of its own": ("allow_missing is added", lambda data: first(data, allow_missing=["*"])),
+PLANS: dict[str, Callable[[Any], object]] = {
+    "findings left out": lambda data: data["findings"].clear(),
+    "a finding more": lambda data: data["findings"].append({**data["findings"][0], "code": "RLK102"}),
+    "a finding's words": lambda data: first(data["findings"][0], message="all is well"),
+    "a finding's level": lambda data: first(data["findings"][0], level="info"),
+    "findings in another order": lambda data: data["findings"].reverse(),
+    "evidence": lambda data: data["files"][0]["needed"][0]["evidence"].append("well"),
+    "loads left out": lambda data: data["loads"].clear(),
+    "a load": lambda data: first(data["loads"][0], resolved=f"{EVIL}/libhip.so.7"),
+    "sites": lambda data: first(data, sites=[EVIL]),
+    "kept": lambda data: first(data, kept=[PLAIN]),
+    "relies_on": lambda data: first(data, relies_on=[{"name": "evil", "version": "1"}]),
+    "metadata": lambda data: first(data, metadata=["Requires-Dist: evil"]),
+    "relocatable": lambda data: first(data, relocatable=True),
+    "a provider": lambda data: first(data["providers"][0], path=EVIL),
+    "a provider's release": lambda data: first(data["providers"][0], rocm_version="9.9"),
+    "the loader": lambda data: first(data["target"], interpreter="/evil/ld.so"),
+    "the root": lambda data: first(data["target"], sysroot="/evil"),
+    "a closure": lambda data: data["files"][0]["closure"].pop(),
+    "an edit": lambda data: first(data["files"][0]["rpath"], after=EVIL),
+    "a file left out": lambda data: data["files"].pop(),
+    "the vendor's wheel": lambda data: first(data["wheel"], sha256="0" * 64),
+    "the output": lambda data: first(data, output="evil-1-py3-none-any.whl"),
+    "why there is a stub": lambda data: first(data["stubs"][0], why="well"),
+    "no stub": lambda data: data.pop("stubs"),
+    "a key of its own": lambda data: first(data, allow_missing=["*"]),
 }  # fmt: skip
 
-SBOMS: dict[str, tuple[str, Callable[[Any], object]]] = {
-    "a component less": ("components lacks", lambda data: data["components"].pop(0)),
-    "a component's path": ("components[0].bom-ref is", lambda data: first(data["components"][0], **{"bom-ref": EVIL})),
-    "another serial number": ("serialNumber is", lambda data: first(data, serialNumber="urn:uuid:0")),
-    "another ancestor": (
-        "metadata.component.pedigree.ancestors[0].hashes[0].content is",
-        lambda data: first(data["metadata"]["component"]["pedigree"]["ancestors"][0]["hashes"][0], content="0" * 64),
+SBOMS: dict[str, Callable[[Any], object]] = {
+    "a component less": lambda data: data["components"].pop(0),
+    "a component's path": lambda data: first(data["components"][0], **{"bom-ref": EVIL}),
+    "another serial number": lambda data: first(data, serialNumber="urn:uuid:0"),
+    "another ancestor": lambda data: first(
+        data["metadata"]["component"]["pedigree"]["ancestors"][0]["hashes"][0], content="0" * 64
     ),
 }  # fmt: skip
 
@@ -323,7 +322,10 @@ RECORDS: dict[str, tuple[str, Change]] = {
 BYTES: dict[str, tuple[str, Change]] = {
     "plan: no JSON": ("- ", content(PLAN, lambda data: data[:-3])),
     "plan: written otherwise": ("- ", content(PLAN, lambda data: json.dumps(json.loads(data)).encode())),
-    "plan: a key twice": ("kept is added: []", swap(PLAN, b'{\n "schema"', b'{\n "kept": [],\n "schema"')),
+    "plan: a key twice": (
+        '+ line 2:  "kept": [],',
+        swap(PLAN, b'{\n "schema"', b'{\n "kept": [],\n "schema"'),
+    ),
     "plan: binary": ("bytes 0x0..", content(PLAN, lambda _: b"\xff\0")),
 }
 
@@ -346,9 +348,9 @@ def _all() -> dict[str, tuple[str, Change]]:
         every[name] = (word, change)
         every[f"{name}, plan too"] = (word, _both(change, claimed(PLAIN)))
     for kind, member, edits in (("plan", PLAN, PLANS), ("SBOM", SBOM, SBOMS)):
-        for name, (word, edit) in edits.items():
-            every[f"{kind}: {name}"] = (f"{member}: {word}", of_json(member, edit))
-            every[f"{kind}: {name}, RECORD too"] = (f"{member}: {word}", _both(of_json(member, edit), listed))
+        for name, edit in edits.items():
+            every[f"{kind}: {name}"] = (f"{member}: ", of_json(member, edit))
+            every[f"{kind}: {name}, RECORD too"] = (f"{member}: ", _both(of_json(member, edit), listed))
     every |= {name: (f"{RECORD}: {word}", change) for name, (word, change) in RECORDS.items()}
     for name, (word, change) in BYTES.items():
         every[name] = (f"{PLAN}: {word}", change)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
@@ -54,39 +53,32 @@ def test_ranges() -> None:
     assert found(data, flipped(flipped(data, 10), 27)) == [(10, 11), (27, 28)]
 
 
-def said(old: object, new: object, path: str = "x.json") -> tuple[str, ...]:
-    texts = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
-    a, b = (memoryview(text.encode()) for text in texts)
-    return text_differences(a, b, path)
+def said(old: str, new: str) -> tuple[str, ...]:
+    return text_differences(memoryview(old.encode()), memoryview(new.encode()))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "lines"),
     [
-        ({"a": {"b": [1, {"c": 2}]}}, {"a": {"b": [1, {"c": 3}]}}, ("a.b[1].c is 3 instead of 2",)),
-        ({"a": 1}, {"b": 1}, ("a is not there", "b is added: 1")),
-        ({"a": [1, 2]}, {"a": [2, 1]}, ("a is in another order",)),
-        ({"a": [1, 1]}, {"a": [1]}, ("a lacks 1",)),
-        ({"a": []}, {"a": {}}, ("a is {} instead of []",)),
-        ({"a": 1}, '{"a": true}', ('- {"a": 1}', '+ line 1: {"a": true}')),
-        ({"a": 1}, "[" * 2000, ('- {"a": 1}', f"+ line 1: {'[' * 490}")),
+        ('{"a": 1}', '{"a": true}', ('- {"a": 1}', '+ line 1: {"a": true}')),
+        ("x", "[" * 2000, ("- x", f"+ line 1: {'[' * 490}")),
         ("x\ny\n", "y\nx\n", ("the same lines in another order, or with other ends",)),
-        ([*range(99)], [], (*(f" lacks {number}" for number in range(20)), "and more")),
+        ("a\nb\n", "a\nc\nb\n", ("+ line 2: c",)),
+        (
+            "".join(f"{number}\n" for number in range(99)),
+            "",
+            (*(f"- {number}" for number in range(20)), "and more"),
+        ),
     ],
 )
-def test_texts(old: object, new: object, lines: tuple[str, ...]) -> None:
+def test_texts(old: str, new: str, lines: tuple[str, ...]) -> None:
     assert said(old, new) == lines
 
 
 def test_what_is_no_text() -> None:
-    assert text_differences(memoryview(b"x"), memoryview(b"\xff"), "x.json") == ()
-    assert said("a\nb\n", "a\nc\nb\n", "x.py") == ("+ line 2: c",)
-
-
-def test_a_large_document() -> None:
-    """Each of 100,000 entries is another: what is shown is found without comparing each with each, which would take hours."""
-    ours, theirs = ({"a": [{"b": start + number} for number in range(100_000)]} for start in (0, 10**6))
-    assert said(ours, theirs)[0] == "a[0].b is 1000000 instead of 0"
+    assert text_differences(memoryview(b"x"), memoryview(b"\xff")) == ()
+    large = "line\n" * 1_000_000
+    assert said(large, f"{large}x") == ()
 
 
 @pytest.mark.slow(reason="deflates and reads 320 MB")

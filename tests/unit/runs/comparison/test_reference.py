@@ -124,7 +124,7 @@ def test_the_options_are_the_users(works: Works, tmp_path: Path) -> None:
     (text,) = (text for text in said(pair, allow_missing=()).unexplained if "RLK101" in text)
     assert text.startswith("relink writes nothing: RLK101 libnowhere.so.1: ")
     forced = said(pair, allow_missing=(), force=True).unexplained
-    assert [text for text in forced if text.startswith(f"{INFO}/relink.json: findings")]
+    assert [text for text in forced if text.startswith(f"{INFO}/relink.json: ")]
     other = said(pair, local_version="other").unexplained
     assert [text for text in other if text.startswith("the wheel is called ")]
     assert said(pair, ignore=("RLK102",)).unexplained
@@ -188,7 +188,7 @@ def test_another_release(stubbed: Pair, drafted: Callable[..., Path]) -> None:
 def test_no_release(stubbed: Pair, drafted: Callable[..., Path], release: object) -> None:
     found = said(stubbed._replace(new=drafted(of_release(release), SITES, listed)))
     assert found.notes == ()
-    assert any("sites is added" in text for text in found.unexplained)
+    assert any('"sites"' in text for text in found.unexplained)
 
 
 # A plan that the user trusts
