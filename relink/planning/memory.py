@@ -17,8 +17,6 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.spool import KEPT, WHOLE, Spool
 
-__all__ = ["LEAST_MEMORY", "Shares", "check_room", "edit_memory", "shares_of", "spool_of"]
-
 LEAST_MEMORY: Final = 256 << 20
 """Bytes: the program itself, what it reads a file with, and the facts of a small wheel and of a prefix."""
 _USUAL: Final = 256 << 20  # bytes that are deflated ahead, or edited side by side, if nothing limits them

@@ -22,18 +22,6 @@ import stat
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = [
-    "NOT_REGULAR",
-    "StrPath",
-    "file_sha256",
-    "map_file",
-    "open_regular",
-    "read_bytes",
-    "read_start",
-    "read_text",
-    "read_with_status",
-]
-
 StrPath: TypeAlias = str | os.PathLike[str]
 
 NOT_REGULAR = "not a regular file"

@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-__all__ = ["PACKAGE", "load_schema", "shipped_directory"]
-
 PACKAGE = Path(__file__).resolve().parents[1]
 """The directory of the package ``relink``."""
 

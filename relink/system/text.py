@@ -7,16 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "escaped",
-    "join_some",
-    "join_truncated",
-    "join_with_and",
-    "json_text",
-    "pluralize",
-    "spelled_in_strings",
-]
-
 _SHOWN = 4
 # Runners of continuous integration read commands out of what a step prints: GitHub's at "##[" anywhere in a line, and where a
 # line begins with blanks and "::" (ActionCommand.cs of actions/runner); Azure's at "##vso[" and "##[". A line

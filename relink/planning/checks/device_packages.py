@@ -25,8 +25,6 @@ from relink.gpu import (
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_some, join_with_and
 
-__all__ = ["lies_in_a_package", "missing_package"]
-
 # What was built for one family has its code inside, and the family in the name of the directory.
 _NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
 _SPLIT = re.compile(r"(?:.*/site-packages/)?(?P<package>torch|torchvision)/")

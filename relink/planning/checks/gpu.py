@@ -46,19 +46,6 @@ from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.system.findings.model import Finding
 from relink.vendors.registry import extended_by, release_of
 
-__all__ = [
-    "GpuPlan",
-    "Library",
-    "check_gpus",
-    "dlopened_libraries",
-    "host_path",
-    "plan_gpus",
-    "reached_libraries",
-    "read_libraries",
-    "runtime_capability",
-    "survey_of",
-]
-
 _HIP = "libamdhip64.so"
 _SCAN = 256 << 20  # bytes of each file
 

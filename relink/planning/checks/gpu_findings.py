@@ -28,17 +28,6 @@ from relink.planning.checks.device_packages import lies_in_a_package, missing_pa
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_some, join_with_and
 
-__all__ = [
-    "GpuFacts",
-    "Row",
-    "changed_code",
-    "code_problems",
-    "display_name",
-    "gpu_findings",
-    "gpu_json",
-    "gpu_state",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

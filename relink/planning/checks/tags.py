@@ -19,8 +19,6 @@ from relink.loader.target import Target
 from relink.system.findings.model import Finding, finding
 from relink.wheel.naming import WheelName
 
-__all__ = ["installs", "is_for", "supported_tags", "tag_findings"]
-
 # PEP 600: the older names of some manylinux tags, by the minor version of glibc 2.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _FIRST = {"x86_64": 5, "i686": 5}  # the minor version with which manylinux begins; 17 on other machines
