@@ -27,8 +27,6 @@ from relink.planning.option_fields import (
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
 
-__all__ = ["COMPRESSION_LEVELS", "Options", "deciding", "source_date_epoch", "trusted", "words_of"]
-
 _EPOCH_DIGITS = 18  # 10**18 seconds are beyond the dates of any file system
 
 COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}

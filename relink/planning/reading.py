@@ -35,8 +35,6 @@ from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import RecordEntry, RecordIssue, RecordKind, check_record, is_metadata, signatures
 from relink.wheel.schemes import past_the_schemes
 
-__all__ = ["Wheel", "as_stale", "open_wheel", "read_members", "read_wheel", "stale_lines"]
-
 # What as_stale looks at: issues about a line or a file, not about a hash.
 _OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED})
 

@@ -36,19 +36,6 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
 
-__all__ = [
-    "Copies",
-    "Relocation",
-    "find_copies",
-    "following_label",
-    "left_out",
-    "of_vendor",
-    "platform_of",
-    "relocation",
-    "relocation_findings",
-    "requirement_findings",
-]
-
 
 def of_vendor(
     archive: WheelArchive, vendor: Vendor, providers: Iterable[Provider]

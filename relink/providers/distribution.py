@@ -30,17 +30,6 @@ from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "FAMILIES",
-    "PREFIXES",
-    "Distribution",
-    "is_platform_library",
-    "manylinux_tag",
-    "read_distribution",
-    "read_policies",
-    "satisfies_tag",
-]
-
 FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S", "nixos": None}
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""
 

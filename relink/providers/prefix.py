@@ -20,21 +20,6 @@ from relink.system.errors import ElfError, ProviderError
 from relink.system.safe_open import read_start
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "MOST_ENTRIES",
-    "NIX_STORE",
-    "TREE",
-    "InstalledPackage",
-    "Provider",
-    "Skipped",
-    "main_directories",
-    "open_prefix",
-    "read_directories",
-    "serving",
-    "soname_stem",
-    "tree_provider",
-]
-
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}

@@ -19,17 +19,6 @@ from relink.system.safe_open import read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
-__all__ = [
-    "SITE_PACKAGES",
-    "canonical",
-    "distributions",
-    "find_distribution",
-    "names_in",
-    "owners_of",
-    "series",
-    "without_package",
-]
-
 SITE_PACKAGES = "site-packages"
 """The kind of these providers."""
 

@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any, cast
 
-__all__ = ["COMMIT", "PACKAGE", "load_schema", "shipped_directory", "source_commit"]
-
 PACKAGE = Path(__file__).resolve().parents[1]
 """The directory of the package ``relink``."""
 COMMIT = "_commit"

@@ -19,8 +19,6 @@ from relink.providers.profiles import EqualSonames, OptionalLibrary
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding
 
-__all__ = ["NO_VENDOR", "Component", "Place", "Relation", "Release", "TextKind", "Vendor"]
-
 Relation: TypeAlias = Literal["own", "shared", "foreign", "unknown"]
 """Whether a library is where a symbol comes from: ``own``, it is; ``shared``, it may be, and so may others; ``foreign``, it is
 not; ``unknown``, no table says."""

@@ -10,21 +10,6 @@ from relink.system.errors import UsageError
 from relink.vendors.protocol import Component, Place, Release, Vendor
 from relink.vendors.rocm.vendor import rocm
 
-__all__ = [
-    "VENDORS",
-    "choose_place",
-    "component_of",
-    "components",
-    "extended_by",
-    "find_places",
-    "open_site",
-    "prefix_of_libraries",
-    "products",
-    "release_of",
-    "vendor_of",
-    "vendor_that_has",
-]
-
 VENDORS: tuple[Vendor, ...] = (rocm,)
 """In the order in which they are asked. The first is taken where nothing says whose a wheel is."""
 

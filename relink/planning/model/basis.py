@@ -16,16 +16,6 @@ from relink.system.errors import ElfError, UsageError
 from relink.system.safe_open import file_sha256, map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "LIBRARY_LIMIT",
-    "Basis",
-    "LibraryFacts",
-    "basis_of",
-    "changes_since",
-    "provider_digests",
-    "with_contents",
-]
-
 LIBRARY_LIMIT: Final = 16 << 30
 """Bytes of a library that is hashed; the largest known one has 1.1 GB."""
 _MEMBERS: Final = ("$WHEEL/", "$PREFIX/")

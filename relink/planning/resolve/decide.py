@@ -38,8 +38,6 @@ from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = ["PlanDraft", "decide"]
-
 # A NEEDED that nothing serves is looked for in every directory by every strategy: that takes about 0.15 ms, as much as
 # a few files that are mapped already.
 _SEARCHED = 4

@@ -30,8 +30,6 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated
 
-__all__ = ["DlopenKnowledge", "dlopen_findings", "forwardable", "opened_of", "profile_of", "unloadable"]
-
 _PROFILE = "profile "
 
 

@@ -23,17 +23,6 @@ from relink.providers.distribution import is_platform_library
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = [
-    "Mapped",
-    "has_vendors",
-    "idle_findings",
-    "left_out",
-    "mapped_for",
-    "missing_remedy",
-    "unfound_findings",
-    "variant_findings",
-]
-
 _MOST_TOLD = 3  # variants that lack something
 Mapped: TypeAlias = Iterable[tuple[str, str]]
 """What loading a member maps: the soname that is asked for, and the path of the file."""

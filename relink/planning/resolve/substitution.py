@@ -21,13 +21,6 @@ from relink.elf.version_edits import VersionEdit
 from relink.providers.prefix import soname_stem
 from relink.vendors.protocol import NO_VENDOR, Vendor
 
-__all__ = [
-    "SubstituteCandidate",
-    "SubstitutionDecision",
-    "evaluate_substitution",
-    "version_moves",
-]
-
 _MAX_SHOWN = 3
 _MOST_COMPARED = 1_000_000  # missing libraries times imports that are open without them; vendors' files have a few ten thousand
 

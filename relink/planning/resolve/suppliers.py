@@ -22,8 +22,6 @@ from relink.system.findings.model import RULES
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
 
-__all__ = ["Suppliers", "find_suppliers", "is_of_python"]
-
 _MOST_TOGETHER = 4  # libraries that one file may have forgotten
 _MOST_OWNERS = 8  # libraries that export one import: where more do, no set of several is looked for
 _MOST_DIFFERENT = (

@@ -10,8 +10,6 @@ from relink.providers.prefix import Provider
 from relink.vendors.protocol import Vendor
 from relink.vendors.rocm import facts, installation, places
 
-__all__ = ["install", "rocm", "where_to_get"]
-
 
 def where_to_get(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
     """Return which package of the target's distribution brings a library, or None where it is no part of ROCm that is known.

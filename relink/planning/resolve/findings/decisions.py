@@ -28,8 +28,6 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, join_with_and, pluralize
 
-__all__ = ["decision_findings"]
-
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
     "Python that is installed with this C library."

@@ -29,8 +29,6 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["duplicate_findings", "import_findings"]
-
 _MAX_SHOWN = 4
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
 

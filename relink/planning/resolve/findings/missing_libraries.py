@@ -20,8 +20,6 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["missing_findings"]
-
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
