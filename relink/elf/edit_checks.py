@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 
 from relink.elf.constants import (
-    DT_RPATH,
-    DT_RUNPATH,
     PT_DYNAMIC,
     PT_GNU_PROPERTY,
     PT_INTERP,
@@ -16,13 +13,14 @@ from relink.elf.constants import (
     PT_NOTE,
     PT_NULL,
     PT_PHDR,
+    SHN_ABS,
 )
-from relink.elf.dynamic import Buffer, loaded
+from relink.elf.dynamic import Buffer, Strings, loaded
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
-from relink.elf.symbol_columns import Columns, columns_of, same_source, source_of
+from relink.elf.symbol_columns import columns_of
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.version_checks import check_version_edits
 
@@ -226,13 +224,11 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
 
     :param old: the table's section in `original`; `new`: in `edited`.
     """
-    columns, sizes, strings, search_paths = _symbols(original, old)
-    source = source_of(columns, sizes, strings, (), search_paths)
-    return source is not None and same_source(source, *_symbols(edited, new)[:3], ())
+    return _symbols(original, old) == _symbols(edited, new)
 
 
-def _symbols(buffer: Buffer, table: Section) -> tuple[Columns, array[int], str, list[int]]:
-    """Return a section of symbols by columns, their sizes (st_size), the strings, and the offsets of search paths in these."""
+def _symbols(buffer: Buffer, table: Section) -> tuple[object, ...]:
+    """Return the fields of a section of symbols; of a symbol's section, whether it is none, an absolute value, or a section."""
     with loaded(buffer) as memory:
         size = table.file_size - table.file_size % (
             24 if memory.wide else 16
@@ -243,10 +239,9 @@ def _symbols(buffer: Buffer, table: Section) -> tuple[Columns, array[int], str, 
             if info & 15 == _STT_SECTION:  # its section may be at another address
                 columns.values[number] = 0
         sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
-    strings = next((section for section in read_sections(buffer, "") if section.name == ".dynstr"), None)
-    names = bytes(buffer[strings.offset : strings.offset + strings.file_size]) if strings else b""
-    search_paths = [memory.dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in memory.dynamic]
-    return columns, sizes, names.decode("latin-1"), search_paths
+        kinds = [section if section in (0, SHN_ABS) else 1 for section in columns.sections]
+        names = Strings(memory).names(columns.names)
+    return names, columns.infos, columns.others, columns.values, kinds, sizes
 
 
 def equal_bytes(

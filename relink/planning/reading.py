@@ -130,7 +130,7 @@ def read_members(
                 findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
                 continue
             images[name] = image
-            tables[name] = read_symbols(content, with_source=True)
+            tables[name] = read_symbols(content)
             if any(imported.name in DLOPEN for imported in tables[name].imports):
                 opens[name] = library_names(content, image)
             # Without its symbols its bindings cannot be computed.
