@@ -14,8 +14,8 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self
+from contextlib import ExitStack
+from typing import Any
 
 from relink import __version__
 from relink.indexes.build.engine import Job, LostWorkerError, call
@@ -39,7 +39,7 @@ class ClusterError(RelinkError):
     """The scheduler cannot be reached, or no worker can be used."""
 
 
-class ClusterEngine:
+class ClusterEngine(ExitStack):
     """Workers of a Dask cluster. Its scheduler has all tasks at once.
 
     :param address: of the scheduler: ``tcp://host:8786``.
@@ -65,6 +65,7 @@ class ClusterEngine:
         say: Callable[[str], None],
         patience: float = 60,
     ) -> None:
+        super().__init__()
         try:
             import distributed
         except ImportError as error:
@@ -79,6 +80,8 @@ class ClusterEngine:
         self._looked = self._useful = time.monotonic()
         try:
             self._client: Any = self._dask.Client(address, timeout=_CONNECT, set_as_default=False)
+            self.callback(self._client.close)
+            self.callback(self._tell)
             self._client.subscribe_topic(self._token, self._answered)
             for last in (False, False, True):
                 try:
@@ -90,16 +93,8 @@ class ClusterEngine:
                     if last:
                         raise
         except (OSError, ValueError) as error:
+            self.close()
             raise ClusterError(f"{address}: the scheduler cannot be reached ({error})") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._tell()
-        self._client.close()
 
     def _answered(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """Take the answer of a worker; on the thread of Dask's client."""

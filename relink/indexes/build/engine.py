@@ -17,7 +17,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -93,7 +92,7 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Non
             started.append(lost.popleft())
         for job, given in zip(started, engine.submit(started) if started else (), strict=True):
             running[job] = given
-            given.add_done_callback(partial(_put, ended, job))
+            given.add_done_callback(lambda future, job=job: ended.put((job, future)))
         try:
             job, future = ended.get(timeout=_LOOK)
         except Empty:
@@ -108,10 +107,6 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Non
             (lost if job.losses else waiting).append(job)
         else:
             on_done(job, result)
-
-
-def _put(ended: SimpleQueue[tuple[Job, Any]], job: Job, future: Any) -> None:
-    ended.put((job, future))
 
 
 class LocalEngine:

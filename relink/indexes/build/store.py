@@ -17,8 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from relink.system.errors import RelinkError, UsageError
 from relink.system.system_errors import raise_if_machine_fault
@@ -65,6 +64,7 @@ from (
         left join failed on failed.filename = one.filename and failed.target = one.target
     where shown.status is not one.status order by one.project, one.version, one.filename, one.target)
 """
+_FORM = 1  # of the tables
 _RECORDS = {"records": "body", "rests": "body", "changes": "change", "indexes": "facts"}
 
 
@@ -77,46 +77,37 @@ def now() -> float:
     return float(said) if said.isascii() and said.isdigit() else time.time()
 
 
-class Store:
+class Store(contextlib.ExitStack):
     """The state of one index; open in one process at a time. Rows have the columns of the tables.
 
     :param site: the site, as the user names it.
     """
 
     def __init__(self, site: Path) -> None:
+        super().__init__()
         self.directory = site.parent / f"{site.name}.relink"
         self.files = self.directory / "files"
         self.sites = self.directory / "sites"
-        self._lock = -1
+        place = self.directory / "lock"
         try:
             for directory in (self.files, self.sites):
                 directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(
-                self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
-            )
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            self.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._database = sqlite3.connect(self.directory / "state.sqlite")
+            self.callback(self._database.close)
             self._database.row_factory = sqlite3.Row
-            self._database.executescript(_TABLES)
+            ((form,),) = self._database.execute("pragma user_version")
+            if form != _FORM and list(self._database.execute("select 1 from sqlite_master")):
+                raise sqlite3.DatabaseError("another release of relink wrote it; name another site")
+            self._database.executescript(f"pragma user_version = {_FORM};{_TABLES}")
         except BlockingIOError as error:
-            self._unlock()
+            self.close()
             raise UsageError(f"{site}: another `relink index` works on it; wait for it to end") from error
         except (OSError, sqlite3.Error) as error:
-            self._unlock()
+            self.close()
             raise _failed(self.directory, error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._database.close()
-        self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
 
     def path_of(self, sha256: str, filename: str) -> str:
         """Return where a wheel of the site lies."""

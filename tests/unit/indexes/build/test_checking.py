@@ -181,6 +181,15 @@ def test_a_damaged_site_is_repaired(
     assert repair_site(site) == ()
 
 
+def test_a_wheel_that_was_removed_is_made_again(
+    site: Path, made: tuple[Path, Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without repair, too."""
+    shutil.rmtree(wheel_of(site, "plain").parent)
+    built(made[1], site, monkeypatch)
+    assert check_site(site).problems == ()
+
+
 def test_a_broken_record_is_no_fault_of_relink(
     site: Path, made: tuple[Path, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:

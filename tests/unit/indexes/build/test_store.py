@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,7 @@ def test_a_number_is_never_used_twice_for_a_wheel(tmp_path: Path) -> None:
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Store(tmp_path / "site"), pytest.raises(UsageError, match="another `relink index` works on it"):
         Store(tmp_path / "site")
-    Store(tmp_path / "site").__exit__(None, None, None)
+    Store(tmp_path / "site").close()
 
 
 def test_a_state_that_is_none(tmp_path: Path) -> None:
@@ -126,6 +128,13 @@ def test_a_state_that_is_none(tmp_path: Path) -> None:
     (directory / "state.sqlite").write_bytes(b"something else" * 100)
     with pytest.raises(UsageError, match="cannot be used"):
         Store(tmp_path / "site")
+    with Store(tmp_path / "old") as store:
+        assert list(store.holding()) == []
+    with closing(sqlite3.connect(tmp_path / "old.relink" / "state.sqlite")) as database:
+        database.execute("pragma user_version = 7")
+        database.commit()
+    with pytest.raises(UsageError, match="another release of relink wrote it"):
+        Store(tmp_path / "old")
     (tmp_path / "other.relink").touch()
     with pytest.raises(UsageError, match="cannot be used"):
         Store(tmp_path / "other")
