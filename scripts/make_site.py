@@ -292,7 +292,7 @@ def _rule_page(rule: Rule) -> str:
     lines += ["## What it means", "", rule.meaning, "", "## What to do", "", rule.fix, ""]
     lines += ["## For example", "", "```text", rule.example, "```", ""]
     told = f"`relink rules {rule.code}` prints this page, `--ignore {rule.code}` leaves such findings out."
-    lines += [f"`…` stands for directories that say nothing, and `$WHEEL` for site-packages. {told}", ""]
+    lines += [f"`…` shortens paths, and `$WHEEL` is site-packages. {told}", ""]
     if others:
         lines += ["See also: " + ", ".join(f"[{code}]({code}.md)" for code in others) + ".", ""]
     return "\n".join(lines)
