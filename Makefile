@@ -17,13 +17,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 STAGE := @scripts/stage
-APART := slow or network or real or nix or browser or examples or fuzz
 
 .PHONY: ready test test-all check demo docs site fuzz bench bench-check format lock clean
 
 # What a change has to pass while you work: no network, no Nix, no browser, under two minutes on two cores.
 test: check
-	$(STAGE) pytest $(PYTEST) -m "not ($(APART))"
+	$(STAGE) pytest $(PYTEST)
 
 # Every test but the long generated ones, and more generated inputs. Nix, chromium and the package indexes where they can be had.
 test-all: check
@@ -77,17 +76,6 @@ lock: $(READY)
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# A C compiler is needed by the tests and the demo: cc where there is one, else the one in the ziglang package.
 $(READY): pyproject.toml requirements/dev.txt requirements/compiler.txt
 	@test -n "$(PYTHON)" || { echo "relink needs Python 3.11 or newer; install it, or name one: make PYTHON=/path/to/python3"; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-ifeq ($(LOCKED),no)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group dev
-	command -v cc >/dev/null || $(BIN)/python -m pip install --quiet ziglang
-else
-	$(HASHED) --requirement requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	command -v cc >/dev/null || $(HASHED) --requirement requirements/compiler.txt
-endif
-	touch $@
+	LOCKED=$(LOCKED) $(PYTHON) scripts/set_up.py

@@ -1,10 +1,14 @@
-"""The URLs of the project in its metadata: those of the repository that it is built from, which the source does not know."""
+"""What a build adds to the sources: the URLs of the repository in the metadata, and the commit that was built."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "RELINK_REPOSITORY"
@@ -24,3 +28,27 @@ class RepositoryUrls(MetadataHookInterface):
                 "Changelog": f"{repository}/blob/main/CHANGELOG.md",
                 "Issues": f"{repository}/issues",
             }
+
+
+class Commit(BuildHookInterface):
+    """Writes ``relink/_commit`` into an sdist or a wheel that is built of a checkout; an sdist passes it on to its wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the file, where the sources are a checkout and git is there to be asked."""
+        if version == "editable" or not Path(self.root, ".git").exists():
+            return
+        command = ["git", "-C", self.root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError:
+            return
+        if done.stdout:
+            self._directory = tempfile.TemporaryDirectory()
+            file = Path(self._directory.name, "commit")
+            file.write_text(done.stdout, encoding="ascii")
+            build_data["force_include"][str(file)] = "relink/_commit"
+
+    def finalize(self, *_: object) -> None:
+        """Remove the file that was added."""
+        if hasattr(self, "_directory"):
+            self._directory.cleanup()

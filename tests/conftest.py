@@ -20,6 +20,7 @@ from relink.system.findings import model as findings
 from relink.system.findings.model import RULES, Finding
 from relink.system.sandbox import OFF
 from tests.support.amount import load_profile
+from tests.support.cc import compiler
 from tests.support.outside import OFFLINE, inside
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
@@ -31,13 +32,21 @@ sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
 GROUPS = ("browser", "examples", "nix", "real")
-"""Directories whose tests carry a marker of the same name, and which `make test` leaves to `make test-all`."""
+"""Directories whose tests carry a marker of the same name."""
+APART = ("slow", "network", *GROUPS, "fuzz")
+"""Markers of tests that `make test`, which is pytest without a path or an expression, leaves to `make test-all`."""
 MAY_LEAVE = (*GROUPS, "network", "slow")
 """Markers of tests that may use the network and programs that a contributor need not have."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        compiler()
+    except RuntimeError as error:
+        raise pytest.UsageError(str(error)) from None
     load_profile()
+    if not config.option.markexpr and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.option.markexpr = f"not ({' or '.join(APART)})"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

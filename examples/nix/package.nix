@@ -1,4 +1,4 @@
-# Written by relink 0.1.0 from onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl.
+# Written by relink 0.2.0 from onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl.
 {
   lib, fetchPypi, relinkWheel, rocmPackages, coloredlogs, flatbuffers, numpy, packaging, protobuf,
   sympy,

@@ -97,7 +97,10 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"relink {__version__}")
+        from relink.system.shipped_files import source_commit
+
+        commit = source_commit()
+        typer.echo(f"relink {__version__}" + (f" ({commit})" if commit else ""))
         raise typer.Exit
 
 
@@ -106,7 +109,9 @@ def _top(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001 (its callback prints it)
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print release and commit, and exit."
+        ),
     ] = False,
 ) -> None:
     apply_settings(context)

@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +39,14 @@ class Result:
     output: str
 
 
-def commands(markdown: str) -> list[Command]:
-    """Return the commands that a file has for its reader to run, in order."""
+def commands(markdown: str, mark: str = "") -> list[Command]:
+    """Return the commands that a file has for its reader to run, in order; with `mark`, those of the blocks below that line."""
     found: list[Command] = []
     lines = markdown.splitlines()
     at = 0
     while at < len(lines):
-        if lines[at] == _FENCE and not (at and lines[at - 1].startswith(_NOT_RUN)):
+        before = lines[at - 1] if at else ""
+        if lines[at] == _FENCE and (before == mark if mark else not before.startswith(_NOT_RUN)):
             end = lines.index("```", at)
             found += _block(lines[at + 1 : end], at + 2)
             at = end
@@ -72,16 +72,19 @@ def _block(lines: Sequence[str], first: int) -> list[Command]:
     return found
 
 
-def run(asked: Sequence[Command], directory: Path, environment: Mapping[str, str]) -> list[Result]:
-    """Run commands in one shell, one after another; stop behind the first that fails."""
+def run(
+    asked: Sequence[Command], directory: Path, environment: Mapping[str, str], inside: Sequence[str] = ()
+) -> list[Result]:
+    """Run commands in one shell, one after another; stop behind the first that fails.
+
+    With words before the command that enter a chroot (`inside`), they run in the chroot's `HOME`.
+    """
     after = f"code=$?; printf '{_MARK}%s\\n' $code; [ $code = 0 ] || exit\n"
     script = "exec 2>&1 </dev/null\n" + "".join(f"{one.text}\n{after}" for one in asked)
-    with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
-        file.write(script)
-        file.flush()
-        done = subprocess.run(
-            ["bash", "--norc", file.name], cwd=directory, env=environment, stdout=subprocess.PIPE, check=False
-        )
+    if inside:
+        script = f"cd {HOME} || exit\n{script}"
+    command = [*inside, "bash", "--norc", "-c", script]
+    done = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, check=False)
     text = normal(done.stdout.decode(), directory)
     parts = re.split(f"{_MARK}(\\d+)\n", text)
     return [Result(int(code), output) for output, code in zip(parts[::2], parts[1::2], strict=False)]
@@ -90,11 +93,14 @@ def run(asked: Sequence[Command], directory: Path, environment: Mapping[str, str
 def normal(text: str, directory: Path) -> str:
     """Return output with `HOME` for the directory, and without what differs from run to run and from machine to machine.
 
-    That is the seconds, and what pip has to say of the indexes in its configuration.
+    That is the seconds, the commit of relink, and what pip has to say of the indexes in its configuration.
     """
     for path in (str(directory), os.path.realpath(directory)):
         text = text.replace(path, HOME)
     text = re.sub(r"^WARNING: Location '.*' is ignored.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^(relink [\d.]+)( \([0-9a-f]{12}(-dirty)?\))?$", r"\1 (1a2b3c4d5e6f)", text, flags=re.MULTILINE
+    )
     return re.sub(r"\bin \d+ s\b", "in 9 s", text)
 
 

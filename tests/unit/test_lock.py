@@ -66,15 +66,18 @@ def test_what_the_project_asks_for_is_pinned(lock: str) -> None:
     assert wrong == []
 
 
-def test_the_makefile_takes_nothing_else() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    locked = makefile[makefile.index("\nelse\n") : makefile.index("\nendif\n")]
-    installs = [line for line in locked.splitlines() if "install" in line or "HASHED" in line]
-    assert [("$(HASHED)" in line, "--no-deps --no-build-isolation" in line) for line in installs] == [
-        (True, False),
-        (False, True),
-        (True, False),
+def test_what_sets_up_the_environment_takes_nothing_else() -> None:
+    """Each call of pip in a set-up that is locked has hashes, or installs relink itself without dependencies."""
+    text = (ROOT / "scripts/set_up.py").read_text()
+    assert 'pinned = ("--require-hashes", "--only-binary", ":all:", "--requirement")\n' in text
+    locked = text[text.index("    if locked:\n") : text.index("    else:\n")]
+    assert re.findall(r"pip\((.*)\)", locked) == [
+        "*pinned, str(REQUIREMENTS[0])",
+        '"--no-deps", "--no-build-isolation", *editable',
     ]
+    assert "pip(*(*pinned, str(REQUIREMENTS[1])) if locked else" in text
+    makefile = (ROOT / "Makefile").read_text()
+    assert makefile.count("scripts/set_up.py") == 1
     assert "HASHED := $(BIN)/python -m pip install --quiet --require-hashes --only-binary :all:\n" in makefile
 
 

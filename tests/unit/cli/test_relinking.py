@@ -18,6 +18,7 @@ import jsonschema
 import pytest
 from rich.console import Console
 
+import relink
 from relink import cli
 from relink.cli.bar import stage_bar
 from relink.system.errors import UsageError
@@ -321,8 +322,11 @@ def test_help_of_all(run: Run) -> None:
     assert run()[1] or run()[2]
 
 
-def test_version(run: Run) -> None:
-    assert run("--version") == (0, "relink 0.1.0\n", "")
+def test_version_tells_release_and_commit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relink.system.shipped_files.source_commit", lambda: "1a2b3c4d5e6f")
+    assert run("--version") == (0, f"relink {relink.__version__} (1a2b3c4d5e6f)\n", "")
+    monkeypatch.setattr("relink.system.shipped_files.source_commit", lambda: None)
+    assert run("--version") == (0, f"relink {relink.__version__}\n", "")
 
 
 def test_rules(run: Run) -> None:
