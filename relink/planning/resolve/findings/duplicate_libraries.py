@@ -143,7 +143,7 @@ def _other_version_requested(
         key = tuple(sorted((own, edge.soname)))
         shown = context.layout.shown
         chain = _arrows([closure.objects[step].path for step in _chain(closure, edge.requester)])
-        message = f"{own} is loaded ({shown(other.path)}), and {chain}, which arrives by dlopen, needs {edge.soname}"
+        message = f"{own} is loaded ({shown(other.path)}), and {chain}, which is opened later (dlopen), needs {edge.soname}"
         stem = soname_stem(own).removesuffix(".so")
         yield key, finding("RLK130", stem, message, level=None if _is_runtime(context, stem) else "warning")
 

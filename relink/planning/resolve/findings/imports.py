@@ -111,7 +111,7 @@ def _unbound_imports(
             near = f" (near: {', '.join(names)})" if names else ""
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
-        text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
+        text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
         steps = steps_of(context, suppliers, imports) if cause is None else ()
         remedy = suppliers.remedy(context, imports)
         if first := _relinked_first(context, path):
