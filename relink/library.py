@@ -67,7 +67,6 @@ def relink_tree(
     directory: Path | str,
     options: Options | None = None,
     *,
-    link: bool = False,
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Report:
@@ -76,13 +75,11 @@ def relink_tree(
     The copy is `options.output_directory`, which must not exist and appears under its name whole. Nothing is written on a dry
     run, nor where a finding is an error, unless `options.force`. Other parameters as for :func:`relink`.
 
-    :param link: files that stay as they are get one more name (link(2)) in the place of a copy: who writes into one of them later
-        changes the tree and its copy.
     :raises RelinkError: the tree cannot be read or the copy not be written, or as for :func:`relink`.
     """
     from relink.runs.relink_tree import relink_tree as relink_copy
 
-    return relink_copy(Path(directory), options or Options(), link=link, on_stage=on_stage, on_bytes=on_bytes)
+    return relink_copy(Path(directory), options or Options(), on_stage=on_stage, on_bytes=on_bytes)
 
 
 def plan(wheel: Path | str, options: Options | None = None) -> Plan:

@@ -5,6 +5,7 @@ A finding is a whole sentence with a next step, and a test that tests/support/tr
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pkgutil
@@ -22,6 +23,7 @@ from relink.system.sandbox import OFF
 from tests.support.amount import load_profile
 from tests.support.cc import compiler
 from tests.support.outside import OFFLINE, inside
+from tests.support.read_once import read_once
 from tests.support.triggers import TRIGGERS, printed, same_words, unfinished
 
 # Many tests start relink, which would be compiled anew each time; so would the tests themselves, in each worker.
@@ -47,6 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
     load_profile()
     if not config.option.markexpr and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         config.option.markexpr = f"not ({' or '.join(APART)})"
+    read_once()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end: the garbage collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -35,7 +35,7 @@ from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
 from relink.planning.checks.tags import installs
 from relink.providers.prefix import open_prefix
-from relink.report.lines import Grid, Line
+from relink.report.lines import Line, aligned, show
 from relink.system.errors import RelinkError
 from relink.system.safe_open import map_file
 from relink.vendors.rocm.installation import release_of
@@ -300,12 +300,12 @@ def _stand_in(vendor: Vendor, target: Target, work: Path) -> Path:
         "does nothing and returns 0. It shows how relink links; it is not a ROCm and computes nothing.",
     )
     _say(*notice, style="bold yellow")
-    table = _table("stand-in library", "symbols", "version nodes", "needs")
+    rows: list[tuple[str, ...]] = [("stand-in library", "symbols", "version nodes", "needs")]
     for library in standin.standin_libraries(vendor.images, vendor.tables, elsewhere):
         needs = ", ".join(library.needed) + (" (its RUNPATH misses it)" if library.runpath else "")
         place = f"{library.directory}/{library.soname}"
-        table.add_row(place, str(len(library.symbols)), " ".join(library.versions) or "-", needs or "-")
-    _console.print(table)
+        rows.append((place, str(len(library.symbols)), " ".join(library.versions) or "-", needs or "-"))
+    show(_console, *aligned(rows))
     return prefix
 
 
@@ -351,11 +351,11 @@ def _compare(vendor: Vendor, installed: Path, rocm: Path, target: Target, work: 
     before, after = (_ask_the_loader(root, target) for root in roots)
     asked = ["LD_TRACE_LOADED_OBJECTS=1", "LD_BIND_NOW=1", "LD_WARN=1", f"LD_PRELOAD=…/{Path(SHARED).name}"]
     _command([*asked, target.interpreter, f"…/{Path(PROVIDER).name}"])
-    table = _table("soname", "before", "after")
+    rows: list[tuple[str | Line, ...]] = [("soname", "before", "after")]
     for name in {**after.objects, **before.objects}:
         maps = zip((before, after), roots, strict=True)
-        table.add_row(name, *(_cell(found.objects.get(name), (root, work)) for found, root in maps))
-    _console.print(table)
+        rows.append((name, *(_cell(found.objects.get(name), (root, work)) for found, root in maps)))
+    show(_console, *aligned(rows))
     wrong = [f"{name}: not found" for name, path in after.objects.items() if path == "not found"]
     for soname in standin.foreign_sonames(vendor.images):
         path = after.objects.get(soname, "not asked for")
@@ -417,13 +417,6 @@ def _environment() -> dict[str, str]:
 def _short(path: Path, root: Path) -> str:
     """A path below `root` as seen from there; any other as it is."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-
-
-def _table(*headings: str) -> Grid:
-    table = Grid(padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
 
 
 def _heading(number: int, text: str) -> None:

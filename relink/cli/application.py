@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from relink import __version__
-from relink.cli.guessing import closest, unknown_word
+from relink.cli.guessing import unknown_word
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
 from relink.system.errors import MachineError, RelinkError
@@ -30,18 +30,11 @@ _INTERRUPTED = "interrupted; no unfinished file was left behind"
 
 @contextmanager
 def _escaped_usage() -> Iterator[None]:
-    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged.
-
-    Of the options that a misspelt one resembles, the closest is proposed.
-    """
+    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged."""
     try:
         yield
     except _UsageError as error:
-        message = error.format_message()
-        name, possible = getattr(error, "option_name", None), getattr(error, "possibilities", None)
-        if name and possible:
-            message = f"No such option: {name}. Did you mean {closest(name, possible)}?"
-        raise _UsageError(escaped(message), error.ctx) from None
+        raise _UsageError(escaped(error.format_message()), error.ctx) from None
 
 
 class _WithDefault(TyperGroup):

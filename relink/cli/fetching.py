@@ -12,7 +12,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown
 from relink.cli.guessing import is_requirement
-from relink.cli.options import Offline, takes_options
+from relink.cli.options import takes_options
 from relink.planning.options import Options
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ def fetch(
         list[str], typer.Argument(metavar="REQUIREMENT…", help="NAME, NAME==VERSION, 'NAME>=VERSION'.")
     ],
     options: Options,
-    *,
-    offline: Offline = False,
     shown: Shown,
 ) -> None:
     """Fetch wheels for the target's Python, by pip and with its configuration, and change nothing in them.
@@ -38,7 +36,7 @@ def fetch(
     """
     from relink.cli.terminal import print_json, show
     from relink.indexes.install.fetching import fetch as fetch_wheel
-    from relink.indexes.install.requirements import parse_requirement
+    from relink.indexes.install.fetching import parse_requirement
     from relink.system.copying import copy_file
     from relink.system.errors import UsageError
 
@@ -46,37 +44,37 @@ def fetch(
     platform = platform_for(options)
     documents, output = [], options.output_directory
     for requirement in wanted:
-        found = fetch_wheel(requirement, platform, offline=offline)
+        found = fetch_wheel(requirement, platform)
         place = output / found.path.name
         try:
             output.mkdir(parents=True, exist_ok=True)
             copy_file(found.path, place)
         except OSError as error:
             raise UsageError(f"{place}: cannot be written ({error.strerror})") from error
-        facts = {"sha256": found.sha256, "size": found.size, "from_cache": offline}
-        documents.append({"requirement": requirement.text, "path": str(place), **facts})
+        facts = {"sha256": found.sha256, "size": found.size}
+        documents.append({"requirement": str(requirement), "path": str(place), **facts})
         if not shown.as_json:
-            show(f"{place}  {_described(found, platform, offline=offline)}")
+            show(f"{place}  {_described(found, platform)}")
     if shown.as_json:
         print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
 
 
-def with_fetched(wheels: Sequence[Path], options: Options, *, offline: bool, quiet: bool) -> list[Path]:
+def with_fetched(wheels: Sequence[Path], options: Options, *, quiet: bool) -> list[Path]:
     """Return `wheels` with a fetched wheel in the place of each requirement that names a version.
 
     :raises RelinkError: one cannot be fetched.
     """
     from relink.indexes.install.fetching import fetch as fetch_wheel
-    from relink.indexes.install.requirements import parse_requirement
+    from relink.indexes.install.fetching import parse_requirement
 
     platform = platform_for(options)
     paths = []
     for wheel in wheels:
         if is_requirement(str(wheel)):
-            found = fetch_wheel(parse_requirement(str(wheel), exact=True), platform, offline=offline)
+            found = fetch_wheel(parse_requirement(str(wheel), exact=True), platform)
             paths.append(found.path)
             if not quiet:
-                tell_fetched(found, platform, offline=offline)
+                tell_fetched(found, platform)
         else:
             paths.append(wheel)
     return paths
@@ -93,13 +91,12 @@ def platform_for(options: Options) -> Platform:
     return platform_of(target, own)
 
 
-def _described(found: CachedWheel, platform: Platform, *, offline: bool) -> str:
-    source = "from the cache" if offline else "fetched"
-    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, {source} for {platform.shown}"
+def _described(found: CachedWheel, platform: Platform) -> str:
+    return f"sha256 {found.sha256}  {found.size / 1e6:.1f} MB, fetched for {platform.shown}"
 
 
-def tell_fetched(found: CachedWheel, platform: Platform, *, offline: bool) -> None:
+def tell_fetched(found: CachedWheel, platform: Platform) -> None:
     """Print which wheel was fetched."""
     from relink.cli.terminal import show
 
-    show(f"{found.path.name}  {_described(found, platform, offline=offline)}")
+    show(f"{found.path.name}  {_described(found, platform)}")

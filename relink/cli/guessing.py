@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 
-__all__ = ["closest", "is_requirement", "unknown_word"]
+__all__ = ["is_requirement", "unknown_word"]
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
 _EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
@@ -18,11 +18,6 @@ _CLOSE = 0.75  # of difflib's ratio: one letter of four may be another
 def is_requirement(word: str) -> bool:
     """Whether a word is a requirement that names a version, ``NAME==VERSION``, and no file of that name is there."""
     return _EXACT.fullmatch(word) is not None and not os.path.lexists(word)
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return the one of `known` (at least one) that is spelled most like `word`."""
-    return difflib.get_close_matches(word, [*known], n=1, cutoff=0)[0]
 
 
 def unknown_word(word: str, commands: Iterable[str]) -> str | None:

@@ -52,7 +52,7 @@ def rules(
     from relink.system.findings.model import RULES
 
     if code is None:
-        show(text.rules_table())
+        show(*text.rules_table())
         return
     rule = RULES.get(code.upper())
     if rule is None:
@@ -82,7 +82,7 @@ def config(shown: Shown) -> None:
     from relink.cli.settings import check_gpus, find_settings
     from relink.cli.terminal import print_json, say, show
     from relink.loader.target import find_target
-    from relink.report.lines import Grid, Line
+    from relink.report.lines import Line, aligned
     from relink.system.shipped_files import load_schema
     from relink.vendors.registry import find_places
 
@@ -102,10 +102,13 @@ def config(shown: Shown) -> None:
         return
     for sentence in found.passed_over:
         say(sentence)
-    table = Grid(show_header=False)
-    for _ in range(3):
-        table.add_column(overflow="fold")
-    for key, row in rows.items():
-        value = "" if row["value"] is None else json.dumps(row["value"], ensure_ascii=False)
-        table.add_row(key, value, Line(row["source"], style="dim"))
-    show(table)
+    show(
+        *aligned(
+            (
+                key,
+                "" if row["value"] is None else json.dumps(row["value"], ensure_ascii=False),
+                Line(row["source"], style="dim"),
+            )
+            for key, row in rows.items()
+        )
+    )

@@ -15,7 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.fetching import platform_for, tell_fetched
 from relink.cli.formats import Shown
-from relink.cli.options import GivenWheel, NoImportTest, Offline, takes_options
+from relink.cli.options import GivenWheel, NoImportTest, takes_options
 from relink.planning.option_fields import RUN
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
@@ -37,7 +37,6 @@ def install(
     ],
     options: Options,
     *,
-    offline: Offline = False,
     no_import_test: NoImportTest = False,
     no_deps: Annotated[
         bool,
@@ -53,8 +52,7 @@ def install(
     """
     from relink.indexes.install.dependencies import install_wheel
     from relink.indexes.install.environment import find_environment
-    from relink.indexes.install.fetching import fetch
-    from relink.indexes.install.requirements import parse_requirement
+    from relink.indexes.install.fetching import fetch, parse_requirement
 
     environment = find_environment(options.python, os.environ)
     options = installing_into(environment, options)
@@ -63,12 +61,12 @@ def install(
     platform = platform_for(options)
     outcomes: list[InstallResult] = []
     for text in requirements:
-        extras = ""
+        extras: set[str] = set()
         if text in wanted:
-            found = fetch(wanted[text], platform, offline=offline)
+            found = fetch(wanted[text], platform)
             wheel, extras = found.path, wanted[text].extras
             if not shown.quiet and not shown.as_json:
-                tell_fetched(found, platform, offline=offline)
+                tell_fetched(found, platform)
         else:
             wheel = Path(text)
         done = install_wheel(
@@ -76,7 +74,6 @@ def install(
             environment,
             options,
             extras=extras,
-            offline=offline,
             import_test=not no_import_test,
             dependencies=not no_deps,
         )
@@ -159,13 +156,12 @@ def repair(
     ] = False,
     wheel: GivenWheel = None,
     options: Options,
-    offline: Offline = False,
     no_import_test: NoImportTest = False,
     shown: Shown,
 ) -> None:
     """Relink what is installed already: its very wheel is fetched, relinked and installed in its place, without dependencies.
 
-    That it is the very wheel is checked, by its hash or by every file. What pip has made beside it is kept for --undo.
+    That it is the very wheel is checked, by its hash or by every file.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
     from relink.cli.terminal import say, show
@@ -181,14 +177,13 @@ def repair(
     for one in names:
         try:
             if undo:
-                done = repairing.undo(one, environment, wheel=wheel, offline=offline)
+                done = repairing.undo(one, environment, wheel=wheel)
             else:
                 done = repairing.repair(
                     one,
                     environment,
                     installing_into(environment, options),
                     wheel=wheel,
-                    offline=offline,
                     import_test=not no_import_test,
                 )
         except RelinkError as error:  # each is as it was, or done: the others are done all the same

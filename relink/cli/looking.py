@@ -141,7 +141,7 @@ def isa(
 
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
-    from relink.cli.terminal import console, print_json, show
+    from relink.cli.terminal import print_json, show
     from relink.gpu import wanted_gpus
     from relink.planning.checks.gpu import survey_of
     from relink.report import isa_text
@@ -153,9 +153,8 @@ def isa(
         documents = [item.to_json([one.target for one in wanted]) for item in found]
         print_json(collected(documents, (), several=len(paths) > 1))
     else:
-        out = console()
         for item in found:
-            show(*isa_text.survey_text(item, wanted, out))
+            show(*isa_text.survey_text(item, wanted))
     if not all(item.covers(one.target) for item in found for one in wanted):
         raise typer.Exit(1)
 

@@ -17,7 +17,6 @@ from relink.planning.option_fields import LINK, WORK, Option, option_table
 __all__ = [
     "GivenWheel",
     "NoImportTest",
-    "Offline",
     "option_names",
     "profile_names",
     "rule_codes",
@@ -31,14 +30,6 @@ GivenWheel = Annotated[
         metavar="FILE",
         help="The vendor's wheel, where what is named was installed or relinked from it; its SHA-256 must be that one's.",
         rich_help_panel=LINK,
-    ),
-]
-Offline = Annotated[
-    bool,
-    typer.Option(
-        "--offline",
-        help="Ask no package index: a requirement is taken from the cache of fetched wheels.",
-        rich_help_panel=WORK,
     ),
 ]
 NoImportTest = Annotated[

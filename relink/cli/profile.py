@@ -1,4 +1,4 @@
-"""Profiles: which there are, what one says, a new one from a wheel, and whether a file is one."""
+"""Profiles: which there are, what one says, and whether a file is one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.options import profile_names, takes_options
-from relink.cli.pages import write_new
-from relink.planning.options import Options
+from relink.cli.options import profile_names
 from relink.system.errors import UsageError
 
 profile = typer.Typer(
@@ -66,29 +64,6 @@ def show_profile(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: the profile cannot be read ({error})") from error
     show(*(line.expandtabs() for line in content.rstrip("\n").split("\n")))
-
-
-@profile.command()
-@takes_options("profile new")
-def new(
-    wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel of the package.")],
-    options: Options,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where it goes. Default: standard output."),
-    ] = None,
-) -> None:
-    """Write a profile to begin with: what can be seen in a wheel, with what it leaves open as comments.
-
-    Example: relink profile new bitsandbytes-0.50.2-py3-none-manylinux_2_24_x86_64.whl -o bitsandbytes.toml
-    """
-    from relink.runs import questions as queries
-
-    content = queries.new_profile(wheel, options.limits)
-    if output is None:
-        typer.echo(content, nl=False)
-        return
-    write_new(output, content)
 
 
 @profile.command()

@@ -15,7 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.guessing import is_requirement
-from relink.cli.options import GivenWheel, Offline, takes_options
+from relink.cli.options import takes_options
 from relink.cli.pages import file_for, write_page
 from relink.planning.option_fields import OUTPUT, SHOWN
 from relink.planning.options import Options, source_date_epoch
@@ -38,16 +38,6 @@ def run(
     ],
     options: Options,
     *,
-    wheel: GivenWheel = None,
-    link: Annotated[
-        bool,
-        typer.Option(
-            "--link",
-            help="Of a directory: link what stays as it is, in the place of a copy. Who writes into such a file changes both.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    offline: Offline = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -85,14 +75,8 @@ def run(
     if any(is_requirement(str(path)) for path in wheels):
         from relink.cli.fetching import with_fetched
 
-        wheels = with_fetched(wheels, options, offline=offline, quiet=quiet)
-    if wheel is not None:
-        from relink.runs.relinked_input import original_given
-
-        if len(wheels) != 1:
-            raise UsageError("--wheel goes with one relinked wheel")
-        wheels = [original_given(wheels[0], wheel, options.limits)]
-    _check_paths(wheels, statement, link=link)
+        wheels = with_fetched(wheels, options, quiet=quiet)
+    _check_paths(wheels, statement)
     pages = [file_for("--report", html, wheels, path, ".html") for path in wheels]
     statements = [file_for("--statement", statement, wheels, path, ".intoto.json") for path in wheels]
     reports: list[tuple[Path, Report]] = []
@@ -101,7 +85,7 @@ def run(
         try:
             with progress(quiet) as (on_stage, on_bytes):
                 report = (
-                    library.relink_tree(path, options, link=link, on_stage=on_stage, on_bytes=on_bytes)
+                    library.relink_tree(path, options, on_stage=on_stage, on_bytes=on_bytes)
                     if path.is_dir()
                     else library.relink(
                         path,
@@ -139,7 +123,7 @@ def run(
                     show(f"statement: {place}")
     if len(reports) > 1 and not quiet:
         with _collected(failures):
-            show("", several_text([report for _, report in reports]))
+            show("", *several_text([report for _, report in reports]))
     if not text:
         with _collected(failures):
             results = [_wheel_result(path, report) for path, report in reports]
@@ -150,7 +134,7 @@ def run(
         raise typer.Exit(2 if failures else 1)
 
 
-def _check_paths(paths: Sequence[Path], statement: Path | None, *, link: bool) -> None:
+def _check_paths(paths: Sequence[Path], statement: Path | None) -> None:
     """Refuse what cannot be done with these wheels and directories together.
 
     :raises UsageError: says which; also for a directory of wheels or of sources.
@@ -167,8 +151,6 @@ def _check_paths(paths: Sequence[Path], statement: Path | None, *, link: bool) -
         )
     if directories and statement is not None:
         raise UsageError("--statement says where a wheel comes from; the copy of a directory has none")
-    if link and not directories:
-        raise UsageError("--link is for the copy of a directory; leave it out for a wheel")
 
 
 def _wheel_result(wheel: Path, report: Report) -> WheelResult:
@@ -193,13 +175,6 @@ def verify(
     wheel: Annotated[Path, typer.Argument(metavar="WHEEL", help="A wheel, relinked or not.")],
     options: Options,
     *,
-    statement: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="First compare with what `relink WHEEL --statement FILE` wrote; its signature is not looked at.",
-        ),
-    ] = None,
     shown: Shown,
 ) -> None:
     """Ask the real loader what it makes of every ELF file of a wheel, in a dry run and in a sandbox.
@@ -211,28 +186,13 @@ def verify(
     """
     from relink.cli.terminal import show
     from relink.planning.model.model import plain
-    from relink.report import summary as verdict
     from relink.report.formats import WheelResult
-    from relink.report.text import findings_text, verdict_text, verification_text
+    from relink.report.text import verification_text
     from relink.runs import questions as queries
-    from relink.runs.statement import check_statement
 
     chosen = shown.chosen_format()
-    text = chosen is OutputFormat.text
-    differing = check_statement(statement, wheel, options.limits) if statement is not None else []
-    if differing:  # a wheel that is not the statement's is not given to the loader
-        if text:
-            ending = verdict_text(verdict.differing(str(wheel), str(statement), differing))
-            show(*findings_text(differing, verbose=True), *ending)
-        else:
-            facts = {"path": str(wheel), "target": None, "maps": {}, "findings": plain(differing)}
-            document = {"schema": "relink.verification/1", **facts}
-            print_results(chosen, [WheelResult(str(wheel), None, tuple(differing), document)])
-        raise typer.Exit(1)
     result = queries.verify_wheel(wheel, options)
-    if statement is not None and text:
-        show(f"{statement}: agrees with the wheel; its signature was not looked at")
-    if text:
+    if chosen is OutputFormat.text:
         show(*verification_text(str(wheel), result.maps, result.findings))
     else:
         document = {"schema": "relink.verification/1", **plain(result)}

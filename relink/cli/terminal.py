@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -54,20 +55,46 @@ def console(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-    """Show the stage, and its bytes, rate and remaining time where they are known; the bar disappears at the end.
+    """Show the stage, and how far it is and the remaining time where they are known; the bar disappears at the end.
 
     On a terminal only: standard error that goes to a file or a pipe gets nothing.
 
     :return: two callbacks: the name of a stage as it begins, and the bytes done and to do in it.
     """
-    errors = console(stderr=True)
     if quiet or not sys.stderr.isatty():
         yield (lambda _: None), (lambda _done, _total: None)
         return
-    from relink.cli.bar import stage_bar
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    with stage_bar(errors, _STAGES) as listeners:
-        yield listeners
+    columns = (
+        TextColumn("{task.description:10}", markup=False),
+        BarColumn(bar_width=None),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("start", total=None)
+        lock = Lock()  # on_bytes is called on other threads, also while a stage begins
+
+        def on_stage(name: str) -> None:
+            nonlocal task
+            with lock:
+                bar.remove_task(task)  # rich cannot unset a task's total, so each stage is a task of its own
+                task = bar.add_task(f"{name} {_STAGES.index(name) + 1}/{len(_STAGES)}", total=None)
+
+        def on_bytes(done: int, total: int) -> None:
+            with lock:
+                bar.update(task, completed=done, total=total)
+
+        yield on_stage, on_bytes
 
 
 def show(*parts: Part) -> None:
@@ -98,7 +125,7 @@ def print_report(
     if verbose:
         show(
             *text.header_text(report, found, verbose=True),
-            *text.plan_text(report, verbose=True),
+            *text.plan_text(report),
             *text.findings_text(report.findings, verbose=True),
             *ending,
         )

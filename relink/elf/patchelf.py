@@ -32,8 +32,9 @@ from relink.elf.version_edits import write_versions
 from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
 from relink.system.findings.model import Finding
 from relink.system.processes import Steps
+from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import map_file
-from relink.system.sandbox import Limits, Sandbox, child_environment, failure, find_sandbox, status_of, stop
+from relink.system.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system.spool import release_pages
 from relink.system.system_errors import raise_if_machine_fault, trouble_in
 
@@ -120,19 +121,9 @@ def ask_version(path: str) -> Patchelf:
     :raises PatchelfError: it does not say one, or the version has known faults.
     """
     try:
-        run = subprocess.run(
-            [path, "--version"],
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_TIMEOUT,
-            check=False,
-        )
-        version = Version(run.stdout.strip().rpartition(" ")[2])
-    except (OSError, subprocess.TimeoutExpired, InvalidVersion) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, f"{path} cannot be run")
+        said = ask_program([path, "--version"], timeout=VERSION_TIMEOUT).stdout
+        version = Version(said.strip().rpartition(" ")[2])
+    except (NoAnswerError, InvalidVersion) as error:
         raise PatchelfError(
             f"{path}: does not say its version ({error}); {_INSTALL} brings one that does"
         ) from error

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError
-from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.programs import NoAnswerError, ask_program
 
 __all__ = ["NIXOS_STUB", "PythonFacts", "active_python", "ask_python"]
 
@@ -132,23 +130,10 @@ def _identity(python: str) -> tuple[int, ...] | None:
 def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] | None) -> PythonFacts:
     shown = f"{named_by} {python}"
     try:
-        run = subprocess.run(
-            [python, "-I", "-S", "-c", _QUESTION, *user],  # -I: nothing of the current directory is imported
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        reason = f"cannot be run ({error})"  # ValueError: a NUL, or half of a surrogate pair, which a plan may have
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, f"{shown}: cannot be run")
-            reason = f"cannot be run ({error.strerror})"
-        elif isinstance(error, subprocess.TimeoutExpired):
-            reason = f"gave no answer in {_TIMEOUT} s"
-        raise TargetError(f"{shown}: {reason}; name a Python interpreter by --python") from error
+        # -I: nothing of the current directory is imported
+        run = ask_program([python, "-I", "-S", "-c", _QUESTION, *user], timeout=_TIMEOUT)
+    except NoAnswerError as error:
+        raise TargetError(f"{shown}: {error}; name a Python interpreter by --python") from error
     facts = _facts(run.stdout) if run.returncode == 0 else None
     if facts is None and "stub-ld" in run.stderr:
         raise TargetError(f"{shown}: its loader is {NIXOS_STUB}")

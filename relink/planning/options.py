@@ -291,7 +291,7 @@ class Options:
         metavar="DIR",
     ).field(None)
     limits: WheelLimits | None = Option(  # noqa: RUF009 (a field)
-        ("run", "diff", "verify", "inspect", "profile new"),
+        ("run", "diff", "verify", "inspect"),
         WORK,
         "Another limit on a wheel: members, member-size, total-size (32G, say), ratio or loads; repeatable.",
         ("--limit",),

@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 
 from relink.loader.seen_files import resolve_inside
+from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_text
-from relink.system.sandbox import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["FAMILIES", "PREFIXES", "Distribution", "read_distribution"]
@@ -85,16 +84,8 @@ def _apt_suite(package: str, release: str) -> str | None:
     if (program := shutil.which("apt-cache")) is None:
         return ""
     try:
-        run = subprocess.run(
-            [program, "policy", package],
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        run = ask_program([program, "policy", package], timeout=_TIMEOUT)
+    except NoAnswerError:
         return ""
     if run.returncode != 0:
         return ""

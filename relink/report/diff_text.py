@@ -15,7 +15,6 @@ __all__ = [
     "ByteRange",
     "ElfChange",
     "MemberChange",
-    "SectionChange",
     "WheelDiff",
     "WheelSide",
     "diff_findings",
@@ -47,14 +46,6 @@ class ByteRange:
 
 
 @dataclass(frozen=True, slots=True)
-class SectionChange:
-    """One section that is not what it was: ``added``, ``removed``, ``moved``, ``resized``, ``changed``; several may be true."""
-
-    name: str
-    how: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ElfChange:
     """What is different in one ELF file beyond its bytes.
 
@@ -62,7 +53,6 @@ class ElfChange:
     """
 
     dynamic: tuple[str, ...]
-    sections: tuple[SectionChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +160,6 @@ def _change(change: MemberChange, limit: int | None) -> list[Line]:
             Line(f"    {line}", style="red" if line.startswith("-") else "green")
             for line in change.elf.dynamic
         ]
-        lines += [Line(f"    {part.name}: {', '.join(part.how)}") for part in change.elf.sections]
     shown = change.ranges if limit is None else change.ranges[:8]
     lines += [Line(f"    bytes {part.start:#x}..{part.stop:#x}  {part.where}".rstrip()) for part in shown]
     hidden = change.differing - sum(part.stop - part.start for part in shown)

@@ -9,7 +9,7 @@ from typing import Any
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
 from relink.planning.model.model import WheelFacts, plain
-from relink.report.lines import Grid, Line, Part
+from relink.report.lines import Line, aligned
 from relink.system.findings.model import Finding
 
 __all__ = ["ElfFacts", "Inspection", "elf_facts", "to_json", "to_text"]
@@ -66,9 +66,9 @@ def to_json(inspection: Inspection) -> dict[str, Any]:
     return {"schema": "relink.inspection/1", **plain(inspection)}
 
 
-def to_text(inspection: Inspection) -> list[Part]:
+def to_text(inspection: Inspection) -> list[Line]:
     """Return the inspection for people: a head line and one table a file."""
-    parts: list[Part] = [
+    parts = [
         Line(f"{inspection.name} {inspection.version}", style="bold"),
         Line(
             f"{inspection.members} files, {_size(inspection.size)}, {_size(inspection.unpacked)} unpacked; "
@@ -76,10 +76,6 @@ def to_text(inspection: Inspection) -> list[Part]:
         ),
     ]
     for file in inspection.files:
-        table = Grid(show_header=False)
-        table.add_column(style="dim", min_width=12)
-        table.add_column(overflow="fold")
-
         rows = list(zip_longest(["needs"], file.needed or ("nothing",), fillvalue=""))
         if file.search_path is not None:
             kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
@@ -88,9 +84,8 @@ def to_text(inspection: Inspection) -> list[Part]:
         rows += [("interpreter", file.interpreter)] if file.interpreter else []
         rows += [("requires", f"{', '.join(versions)} of {soname}") for soname, versions in file.versions]
         rows.append(("symbols", f"{file.imports} imported, {file.exports} exported"))
-        for row in rows:
-            table.add_row(*row)
-        parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), table]
+        table = aligned((Line(f"{name:<12}", style="dim"), text) for name, text in rows)
+        parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), *table]
     parts += [
         Line(f"{finding.level} {finding.code} {finding.subject}: {finding.message}")
         for finding in inspection.findings

@@ -1,27 +1,24 @@
 """What is printed for people, made of parts in which every untrusted string is escaped as it comes in.
 
-A :class:`Line` is one line of output, a :class:`Grid` a table and :func:`branch` a tree of such lines. rich's own ``Text`` and
-``Table`` are not used elsewhere: they print control characters, a line feed in a name begins a line, and a table reads ``[bold]``
-as markup.
+A :class:`Line` is one line of output, :func:`branch` a tree of such lines. rich's own ``Text`` is not used elsewhere: it prints
+control characters, and a line feed in a name begins a line.
 """
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from relink.system.text import escaped
 
-__all__ = ["NEXT", "Grid", "Line", "Part", "Tree", "branch", "folded", "show"]
+__all__ = ["NEXT", "Line", "Part", "Tree", "aligned", "branch", "folded", "show"]
 
 NEXT = "Next: "
 """What a line begins with that says what to type or to do."""
@@ -50,23 +47,25 @@ class Line(Text):
         return line
 
 
-class Grid(Table):
-    """A table without lines whose cells are escaped; a str in it is no markup."""
-
-    def __init__(self, **layout: Any) -> None:
-        super().__init__(box=None, pad_edge=False, header_style="bold", **layout)
-
-    def add_row(self, *cells: Any, **layout: Any) -> None:
-        """Add a row of one line each."""
-        super().add_row(*(_line(cell) for cell in cells), **layout)
-
-    def add_column(self, header: Any = "", *arguments: Any, **layout: Any) -> None:
-        """Add a column below a heading of one line."""
-        super().add_column(_line(header), *arguments, **layout)
-
-
-Part: TypeAlias = str | Line | Grid | Tree
+Part: TypeAlias = str | Line | Tree
 """What :func:`show` prints; a str is one line as it stands."""
+
+
+def aligned(rows: Iterable[Sequence[str | Line]]) -> list[Line]:
+    """Return a line for each row, whose cells stand below those of the other rows."""
+    cells = [[_line(cell) for cell in row] for row in rows]
+    widths = [max(cell_len(cell.plain) for cell in column) for column in zip(*cells, strict=True)]
+    return [
+        Line.assemble(
+            *(
+                part
+                for cell, width in zip(row[:-1], widths, strict=False)
+                for part in (cell, " " * (width + _INDENT - cell_len(cell.plain)))
+            ),
+            row[-1],
+        )
+        for row in cells
+    ]
 
 
 def branch(*parts: str | tuple[str, str]) -> Tree:
@@ -82,26 +81,28 @@ def show(console: Console, *parts: Part) -> None:
 
     :raises TypeError: a part is of a kind in which nothing is escaped.
     """
-    safe = [_safe(part) for part in parts]
-    if console.is_terminal:
-        for part in safe:
-            if isinstance(part, Line) and part.plain.startswith(NEXT):
-                console.print(part, soft_wrap=True)
-            elif isinstance(part, Line):
-                for fold in folded(part, console.width):
-                    console.print(fold, soft_wrap=True)
-            elif isinstance(part, Tree):
-                for fold in _folded_tree(part, console.width):
-                    console.print(fold, soft_wrap=True)
-            else:
-                _show_grid(console, part)
+    width = console.width if console.is_terminal else _WIDE
+    for folds in [[*_folds(part, width)] for part in parts]:
+        for fold in folds:
+            console.print(fold, soft_wrap=True)
+
+
+def _folds(part: Part, width: int) -> Iterator[Text]:
+    """Yield the lines that a part takes; the labels of a tree are folded beside its guides."""
+    if not isinstance(part, Tree):
+        line = _line(part)
+        yield from [line] if line.plain.startswith(NEXT) else folded(line, width)
         return
-    plain = Console(file=io.StringIO(), width=_WIDE, color_system=None)
-    with plain.capture() as lines:
-        for part in safe:
-            plain.print(part, soft_wrap=isinstance(part, Line))
-    for line in lines.get().removesuffix("\n").split("\n") if safe else ():
-        console.print(Line(line.rstrip()), soft_wrap=True)
+    pending = [(part, "", "")]
+    while pending:
+        node, first, rest = pending.pop()
+        guide = "│ " if node.children else "  "
+        for number, fold in enumerate(folded(_line(node.label), width - len(rest))):
+            yield Text(rest + guide).append_text(fold[_INDENT:]) if number else Text(first).append_text(fold)
+        for number, child in enumerate(reversed(node.children)):
+            pending.append(
+                (child, rest + ("├── " if number else "└── "), rest + ("│   " if number else "    "))
+            )
 
 
 def folded(line: Line, width: int) -> list[Text]:
@@ -126,48 +127,6 @@ def folded(line: Line, width: int) -> list[Text]:
     for part in parts:
         part.rstrip()
     return [parts[0], *(Text(" " * indent).append_text(part) for part in parts[1:])]
-
-
-def _show_grid(console: Console, grid: Grid) -> None:
-    """Print a grid whose longest words stay whole, also where it is wider than the terminal then."""
-    width = console.width
-    try:
-        console.width = _WIDE
-        console.width = max(width, console.measure(grid).minimum)
-        console.print(grid, crop=False)
-    finally:
-        console.width = width
-
-
-def _folded_tree(tree: Tree, width: int) -> Iterator[Text]:
-    """Yield the lines that a tree takes on a terminal: its labels are folded as lines are, beside the guides."""
-    pending = [(tree, "", "")]
-    while pending:
-        node, first, rest = pending.pop()
-        guide = "│ " if node.children else "  "
-        for number, fold in enumerate(folded(_line(node.label), width - len(rest))):
-            yield (
-                Text(first).append_text(fold)
-                if not number
-                else Text(rest + guide).append_text(fold[_INDENT:])
-            )
-        for number, child in enumerate(reversed(node.children)):
-            pending.append(
-                (child, rest + ("├── " if number else "└── "), rest + ("│   " if number else "    "))
-            )
-
-
-def _safe(part: Part) -> Line | Grid | Tree:
-    if isinstance(part, Grid):
-        return part
-    if isinstance(part, Tree):
-        pending = [part]
-        while pending:
-            tree = pending.pop()
-            tree.label = _line(tree.label)
-            pending += tree.children
-        return part
-    return _line(part)
 
 
 def _line(part: Any) -> Line:

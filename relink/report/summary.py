@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
     from relink.report.model import Report
     from relink.vendors.protocol import Vendor
 
-__all__ = ["Verdict", "differing", "product_of", "verdict", "verified"]
+__all__ = ["Verdict", "product_of", "verdict", "verified"]
 
 # A saved report may be a stranger's: nothing else of it is offered as a command that installs.
 _INSTALLS = re.compile(
@@ -107,18 +107,9 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
         return Verdict(level, f"{'. '.join(parts)}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     steps = [cause.step for cause in errors if cause.step]
-    step = f"relink {shlex.quote(wheel)} --prefix DIR" if missing and not steps else _next(errors)
-    commands = (step,) if step.startswith("relink ") else ()
-    return Verdict("error", f"Does not load: {_why(errors)}.", step, commands)
-
-
-def differing(wheel: str, statement: str, findings: Sequence[Finding]) -> Verdict:
-    """Return the verdict of `relink verify --statement` on a wheel that is not as the statement says; no loader was asked."""
-    reasons = join_truncated([f"{reported.subject}: {reported.message}" for reported in findings], 1)
-    again = f"relink verify {shlex.quote(wheel)}"
-    step = f"get the wheel and its statement again, or leave --statement out: {again}"
-    text = f"Differs from {statement}, and ld.so was not asked: {reasons}."
-    return Verdict("error", text, step, (again,))
+    step = f"relink {shlex.quote(wheel)} --prefix DIR"
+    todo = (step, (step,)) if missing and not steps else _step(errors)
+    return Verdict("error", f"Does not load: {_why(errors)}.", *todo)
 
 
 def _loads(report: Report) -> str:
@@ -190,7 +181,8 @@ def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
     if report.output is not None:
         text = f"Written to {report.output.path} in spite of: {why}."
-    return Verdict("error", text, _step(report, errors), _commands(report, errors))
+    ways = (report.way_out, *report.other_ways_out) if report.way_out else ()
+    return Verdict("error", text, *_step(errors, report.command, ways))
 
 
 def _why(errors: Sequence[Cause]) -> str:
@@ -226,17 +218,50 @@ def _is_glibc(cause: Cause) -> bool:
     return any(f" of {name};" in reported.message for reported in cause.findings for name in GLIBC_SONAMES)
 
 
-def _step(report: Report, errors: Sequence[Cause]) -> str:
-    """The packages to install, or the command that was seen to succeed; else what one of the errors asks for."""
-    if not report.way_out or _wrong_python(errors):
-        return _next(errors)
-    ways = [report.way_out, *report.other_ways_out]
-    commands = [_again([*report.command, *way]) or (f"again with {shlex.join(way)}",) for way in ways]
-    command = "; or ".join(text for (text,) in commands)
-    if installs := _installs(errors):
-        without = join_with_and([cause.subjects[0] for cause in errors if cause.code == "RLK101"])
-        return f"{'; '.join(installs)}, then the same command; or, to go on without {without}: {command}"
-    return command
+def _step(
+    errors: Sequence[Cause], command: Sequence[str] = (), ways: Sequence[Sequence[str]] = ()
+) -> tuple[str, tuple[str, ...]]:
+    """Return what to type or to do after errors, and what of it can be typed as it is.
+
+    That is the packages to install, or the command that was seen to succeed; else what one of the errors asks for.
+
+    :param command: that of the run; `ways`: the words that make it succeed, where these are known.
+    """
+    missing = [cause for cause in errors if cause.code == "RLK101"]
+    wrong = _wrong_python(errors)
+    if ways and wrong is None:
+        found = [_again([*command, *way]) for way in ways]
+        text = "; or ".join(
+            "".join(again) or f"again with {shlex.join(way)}" for again, way in zip(found, ways, strict=True)
+        )
+        installs = _installs(errors)
+        if installs:
+            without = join_with_and([cause.subjects[0] for cause in missing])
+            text = f"{'; '.join(installs)}, then the same command; or, to go on without {without}: {text}"
+        return text, (*installs, *(word for again in found for word in again))
+    # Whether a forwarder helps is known where it was tried: then it is in the ways out.
+    asked = dict.fromkeys(cause.step for cause in ([wrong] if wrong else errors) if cause.code != "RLK132")
+    if options := [step for step in asked if step and step.startswith("--")]:
+        try:
+            words = [word for option in options for word in shlex.split(option)]
+        except ValueError:  # quotes that are not closed, in a report that relink did not write
+            words = []
+        return f"again with {' '.join(options)}", _again([*command, *words]) if words else ()
+    if wrong is not None:
+        return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}", ()
+    if (twice := _vendor_twice(errors)) is not None:
+        return _one_runtime(twice), ()
+    if missing:
+        parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
+        typed = [part for part in parts if _INSTALLS.fullmatch(part)]
+        if unknown:
+            parts.append(f"a {_product_that_has(unknown)} that has {join_truncated(unknown)} (--prefix DIR)")
+        # Once more only where nothing is left that has to be found first.
+        return f"{'; '.join(parts)}, then the same command", (*typed, *(() if unknown else _again(command)))
+    if others := _others_to_install(errors):
+        return f"{'; '.join(others)}, then the same command", (*others, *_again(command))
+    rules = f"relink rules {errors[0].code}"
+    return rules, (rules,)
 
 
 def _installs(errors: Sequence[Cause]) -> list[str]:
@@ -246,28 +271,6 @@ def _installs(errors: Sequence[Cause]) -> list[str]:
     if not missing or others or not all(cause.step for cause in missing):
         return []
     return [command for command in _packages(missing) if _INSTALLS.fullmatch(command)]
-
-
-def _next(errors: Sequence[Cause]) -> str:
-    """Options that are known to help, else the packages to install, else what to look up."""
-    wrong = _wrong_python(errors)
-    if wrong is not None and not wrong.step:
-        return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}"
-    options = _options(errors)
-    if options:
-        return f"again with {' '.join(filter(None, options))}"
-    if (twice := _vendor_twice(errors)) is not None:
-        return _one_runtime(twice)
-    missing = [cause for cause in errors if cause.code == "RLK101"]
-    unknown = [cause.subjects[0] for cause in missing if not cause.step]
-    parts = _packages(missing)
-    if unknown:
-        parts.append(f"a {_product_that_has(unknown)} that has {join_truncated(unknown)} (--prefix DIR)")
-    if missing:
-        return f"{'; '.join(parts)}, then the same command"
-    if installs := _others_to_install(errors):
-        return f"{'; '.join(installs)}, then the same command"
-    return f"relink rules {errors[0].code}"
 
 
 def product_of(report: Report) -> str:
@@ -310,15 +313,6 @@ def _wrong_python(errors: Iterable[Cause]) -> Cause | None:
     return next((cause for cause in errors if cause.code == "RLK520"), None)
 
 
-def _options(errors: Sequence[Cause]) -> list[str]:
-    wrong = _wrong_python(errors)
-    if wrong is not None:
-        errors = [wrong]
-    # Whether a forwarder helps is known where it was tried: then it is in the report's way out.
-    steps = dict.fromkeys(cause.step for cause in errors if cause.code != "RLK132")
-    return [step for step in steps if step and step.startswith("--")]
-
-
 def _packages(missing: Sequence[Cause]) -> list[str]:
     """One command for all packages that one tool installs."""
     commands: dict[str, dict[str, None]] = {}
@@ -327,25 +321,3 @@ def _packages(missing: Sequence[Cause]) -> list[str]:
         if command:
             commands.setdefault(command, {})[package] = None
     return [f"{command} {' '.join(packages)}" for command, packages in commands.items()]
-
-
-def _commands(report: Report, errors: Sequence[Cause]) -> tuple[str, ...]:
-    """What of :func:`_step` can be typed as it is."""
-    if report.way_out and not _wrong_python(errors):
-        ways = (report.way_out, *report.other_ways_out)
-        return (*_installs(errors), *(command for way in ways for command in _again([*report.command, *way])))
-    if options := _options(errors):
-        try:
-            words = [word for option in options for word in shlex.split(option)]
-        except ValueError:  # quotes that are not closed, in a report that relink did not write
-            return ()
-        return _again([*report.command, *words])
-    if _wrong_python(errors) or _vendor_twice(errors) is not None:
-        return ()
-    missing = [cause for cause in errors if cause.code == "RLK101"]
-    if not missing:
-        others = _others_to_install(errors)
-        return (*others, *_again(report.command)) if others else (_next(errors),)
-    # Once more only where nothing is left that has to be found first.
-    again = _again(report.command) if all(cause.step for cause in missing) else ()
-    return (*(command for command in _packages(missing) if _INSTALLS.fullmatch(command)), *again)

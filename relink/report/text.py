@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from relink.report.lines import NEXT, Grid, Line
+from relink.report.lines import NEXT, Line, aligned
 from relink.report.summary import Verdict, product_of, verdict, verified
 from relink.system.findings.causes import causes
 from relink.system.findings.model import RULES, Finding, Level, Rule
@@ -46,21 +46,17 @@ _MAX_SUBJECTS = 3
 _MAX_REMEDIES = 2  # of one code, each printed
 
 
-def plan_text(report: Report, *, verbose: bool) -> list[Line]:
-    """What happens to each file: a few lines for one that changes, nothing but the name for others with `verbose`."""
+def plan_text(report: Report) -> list[Line]:
+    """What happens to each file, what its search path was before, and each NEEDED with its evidence."""
     lines = []
     for file in report.files:
-        if file.changed:
-            lines.append(Line.assemble((file.path, "bold"), f"  {_strategy(file)}"))
-            lines += _change_lines(file)
-        elif verbose:
-            lines.append(
-                Line(
-                    f"{file.path}  {'unchanged' if file.served else 'not served, left as it is'}", style="dim"
-                )
-            )
-        if verbose:
-            lines += _needed_lines(file)
+        state = _change(file) if file.changed else "unchanged" if file.served else "not served, left as it is"
+        lines.append(Line.assemble((file.path, "bold"), f"  {state}"))
+        if file.rpath.before is not None and file.rpath.before != file.rpath.after:
+            lines.append(Line(f"    before: {_search_path(file.rpath.kind_before, file.rpath.before)}"))
+        for entry in file.needed:
+            lines.append(Line(f"    {_needed_line(entry)}"))
+            lines += [Line(f"      {sentence}", style="dim") for sentence in entry.evidence]
     return lines
 
 
@@ -125,8 +121,7 @@ def _change(file: FilePlan) -> str:
     rpath, interpreter = file.rpath, file.interpreter
     parts = []
     if (rpath.before, rpath.kind_before) != (rpath.after, rpath.kind_after):
-        kind = (rpath.kind_after or "").upper()
-        parts.append(f"{kind} {_shortened(rpath.after)}" if rpath.after else "no search path")
+        parts.append(_search_path(rpath.kind_after, rpath.after))
     if interpreter.before != interpreter.after:
         parts.append(f"interpreter {interpreter.after}")
     for entry in file.needed:
@@ -140,56 +135,12 @@ def _change(file: FilePlan) -> str:
     return ", ".join(parts)
 
 
-def _strategy(file: FilePlan) -> str:
-    counts = {
-        word: sum(entry.action == action for entry in file.needed)
-        for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped"))
-    }
-    parts = [f"{count} NEEDED {word}" for word, count in counts.items() if count]
-    missing = sum(entry.origin == "missing" and entry.action == "keep" for entry in file.needed)
-    if missing:
-        parts.append(f"{missing} missing")
-    parts.append(f"{len(file.closure)} objects in its closure")
-    return ", ".join(parts)
-
-
-def _change_lines(file: FilePlan) -> list[Line]:
-    lines = []
-    rpath, interpreter = file.rpath, file.interpreter
-    if (rpath.before, rpath.kind_before) != (rpath.after, rpath.kind_after):
-        for kind, path, mark, style in (
-            (rpath.kind_before, rpath.before, "-", "red"),
-            (rpath.kind_after, rpath.after, "+", "green"),
-        ):
-            if path is not None:
-                lines.append(Line(f"  {mark} {(kind or '').upper()} {_shortened(path)}", style=style))
-    if interpreter.before != interpreter.after:
-        lines.append(Line(f"  - interpreter {interpreter.before}", style="red"))
-        lines.append(Line(f"  + interpreter {interpreter.after}", style="green"))
-    for entry in file.needed:
-        if entry.action == "substitute":
-            lines.append(Line(f"  ~ NEEDED {entry.soname} → {entry.soname_after}", style="yellow"))
-        elif entry.action == "drop":
-            lines.append(Line(f"  - NEEDED {entry.soname}", style="red"))
-    added = [entry.soname for entry in file.needed if entry.action == "add"]
-    if added:
-        lines.append(Line(f"  + NEEDED {' '.join(added)}", style="green"))
-    return lines
-
-
-def _shortened(path: str) -> str:
+def _search_path(kind: str | None, path: str | None) -> str:
+    if not path:
+        return "no search path"
     entries = path.split(":")
-    if len(entries) > 8:
-        return f"{':'.join(entries[:3])}:… ({len(entries)} entries)"
-    return path
-
-
-def _needed_lines(file: FilePlan) -> list[Line]:
-    lines = []
-    for entry in file.needed:
-        lines.append(Line(f"    {_needed_line(entry)}"))
-        lines += [Line(f"      {sentence}", style="dim") for sentence in entry.evidence]
-    return lines
+    short = f"{':'.join(entries[:3])}:… ({len(entries)} entries)" if len(entries) > 8 else path
+    return f"{(kind or '').upper()} {short}"
 
 
 def _needed_line(entry: NeededDecision) -> str:
@@ -298,16 +249,14 @@ def command_line(command: str) -> Line:
     return Line(f"    {command}", no_wrap=True)
 
 
-def several_text(reports: Sequence[Report]) -> Grid:
+def several_text(reports: Sequence[Report]) -> list[Line]:
     """A table of several wheels: each with its verdict."""
-    table = Grid()
-    for heading in ("wheel", "verdict"):
-        table.add_column(heading)
+    rows: list[tuple[str | Line, str | Line]] = [("wheel", "verdict")]
     for report in reports:
         summed = verdict(report)
         name = f"{report.wheel.name} {report.wheel.version}"
-        table.add_row(name, Line(summed.text, style=_VERDICT_STYLE[summed.level]))
-    return table
+        rows.append((name, Line(summed.text, style=_VERDICT_STYLE[summed.level])))
+    return aligned(rows)
 
 
 def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Line]:
@@ -334,14 +283,12 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
     return [first, *lines, *findings_text(findings, verbose=True), *ending]
 
 
-def rules_table() -> Grid:
+def rules_table() -> list[Line]:
     """Every finding code, a line each."""
-    table = Grid()
-    for heading in ("code", "level", "title"):
-        table.add_column(heading)
-    for rule in RULES.values():
-        table.add_row(rule.code, Line(rule.level, style=_LEVEL_STYLE[rule.level]), Line(rule.title))
-    return table
+    rows = [
+        (rule.code, Line(rule.level, style=_LEVEL_STYLE[rule.level]), rule.title) for rule in RULES.values()
+    ]
+    return aligned([("code", "level", "title"), *rows])
 
 
 def rule_text(rule: Rule) -> list[Line]:

@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from relink.elf.dlopen_strings import library_names
 from relink.gpu import wanted_gpus, with_archives
 from relink.loader.dryrun import LoaderMap
 from relink.loader.tables import Tables
@@ -44,7 +43,6 @@ from relink.report.model import OutputFacts, Report, read_saved
 from relink.report.nix.lock import lock_json
 from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
-from relink.runs.starting_profile import starting_profile
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding, has_errors, select
@@ -59,7 +57,6 @@ __all__ = [
     "VerifiedWheel",
     "explain",
     "inspect",
-    "new_profile",
     "nix_package",
     "run_demo",
     "saved_report",
@@ -231,25 +228,6 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
         if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
     }
     return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
-
-
-def new_profile(path: Path, limits: WheelLimits | None = None) -> str:
-    """Return a profile to begin with, as TOML, from what can be seen in a wheel.
-
-    :raises RelinkError: the wheel cannot be read.
-    """
-    with ExitStack() as stack:
-        wheel = open_wheel(path, stack, limits=limits)
-        archive = wheel.archive
-        strings = {}
-        for member, image in wheel.images.items():
-            content = archive.read_into(member)
-            strings[member] = library_names(content, image)
-            content.release()
-        name = archive.name
-        return starting_profile(
-            name.distribution, name.filename, archive.members, wheel.images, wheel.tables, strings
-        )
 
 
 def unmatched(profile: Profile, path: Path) -> list[str]:

@@ -43,7 +43,6 @@ def relink_tree(
     directory: Path,
     options: Options,
     *,
-    link: bool = False,
     on_stage: Callable[[str], None] = lambda _: None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Report:
@@ -72,7 +71,7 @@ def relink_tree(
         if new is None or not (plan.ok or options.force):
             return make_report(planned, options, clock)
         try:
-            return _written(wheel, planned, archive, options, clock, link)
+            return _written(wheel, planned, archive, options, clock)
         except OSError as error:
             raise_if_machine_fault(error, f"{new}: cannot be written")
             raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
@@ -123,7 +122,7 @@ def _providers(own: Provider, options: Options, target: Target) -> tuple[Provide
 
 
 def _written(
-    wheel: Wheel, planned: PreparedPlan, archive: TreeArchive, options: Options, clock: Clock, link: bool
+    wheel: Wheel, planned: PreparedPlan, archive: TreeArchive, options: Options, clock: Clock
 ) -> Report:
     """Edit, verify, write beside the new name, look at what was written, and give it the name."""
     plan, new = planned.plan, Path(planned.plan.output)
@@ -146,7 +145,7 @@ def _written(
                 for name, edited in edits.items()
             }
             stubs = {stub.path: stub.content() for stub in plan.stubs}
-            findings += TreeCopy(archive, staged, contents, link, stubs).write()
+            findings += TreeCopy(archive, staged, contents, stubs).write()
             findings += mentions(staged, new, (str(archive.path), os.path.abspath(plan.wheel.path)))
             output = OutputFacts(str(new), TreeArchive(staged, NO_LIMITS).sha256())
         with clock.stage("publish"):

@@ -10,26 +10,22 @@ import re
 import shlex
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Final
 
-from relink.make.added_members import PLAN_MEMBER, read_plan
+from relink.make.added_members import PLAN_MEMBER
 from relink.planning.model.embedded import embedded
 from relink.planning.model.model import Plan, with_digests
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import UsageError, WheelError
-from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendor_of
 from relink.wheel.archive import WheelArchive
-from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["check_current", "is_relinked", "original_given"]
+__all__ = ["check_current", "is_relinked"]
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_WHEEL_LIMIT: Final = 64 << 30  # bytes of a wheel that is hashed
 _SHOWN: Final = 300  # characters of a reason, which may quote the plan in the wheel
 _NAME_MAX: Final = 255  # bytes of a file's name on Linux
 
@@ -51,35 +47,8 @@ def check_current(archive: WheelArchive, recorded: Plan, today: Plan) -> None:
         vendor, sha256 = _vendor(archive, recorded)
         raise UsageError(
             f"{archive.path.name} was relinked from {vendor.filename} ({vendor.canonical} {vendor.version}, SHA-256 {sha256}), "
-            f"{reason}: relink that one, which `{_download(vendor)}` fetches where an index has it; if you have its "
-            "file, `relink WHEEL --wheel FILE` checks and relinks that"
+            f"{reason}: relink that one, which `relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
         )
-
-
-def original_given(wheel: Path, given: Path, limits: WheelLimits | None = None) -> Path:
-    """Return the vendor's wheel that is relinked in the place of `wheel`, which was made of it.
-
-    :raises UsageError: `wheel` was not relinked, or of another one.
-    :raises WheelError: `wheel` cannot be read.
-    """
-    with WheelArchive(wheel, limits=limits) as archive:
-        recorded = read_plan(archive)
-        if recorded is None:
-            raise UsageError(
-                f"--wheel goes with a relinked wheel; {wheel} is none, so it can be relinked itself"
-            )
-        vendor, wanted = _vendor(archive, recorded)
-    try:
-        digest = file_sha256(given, _WHEEL_LIMIT)
-    except OSError as error:
-        raise_if_machine_fault(error, str(given))
-        raise UsageError(f"--wheel {given}: cannot be read ({error.strerror})") from error
-    if digest != wanted:
-        raise UsageError(
-            f"--wheel {given} (SHA-256 {digest}) is not the wheel that {wheel.name} was relinked from: {vendor.filename} "
-            f"(SHA-256 {wanted})"
-        )
-    return given
 
 
 def _difference(recorded: Plan, today: Plan) -> str | None:
@@ -124,21 +93,4 @@ def _vendor(archive: WheelArchive, recorded: Plan) -> tuple[WheelName, str]:
     raise UsageError(
         f"{archive.path.name} cannot be made of {name!r} (SHA-256 {facts.sha256[:_SHOWN]!r}), as the plan in it says; relink the "
         "vendor's wheel"
-    )
-
-
-def _download(vendor: WheelName) -> str:
-    """The command that fetches a wheel by its name, whichever Python and platform it is for."""
-    python = vendor.python.split(".")[-1]
-    # Of py3 any version: that of the pip which is called, as Requires-Python may ask for a later one than 3.0.
-    versions = [f"--python-version={python[2]}.{python[3:]}"] if python[3:] else []
-    return shlex.join(
-        [
-            *("pip", "download", "--no-deps", "--only-binary=:all:"),
-            f"--implementation={python[:2]}",
-            *versions,
-            f"--abi={vendor.abi.split('.')[-1]}",
-            *(f"--platform={platform}" for platform in vendor.platform.split(".")),
-            f"{vendor.canonical}=={vendor.version}",
-        ]
     )

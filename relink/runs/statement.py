@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -26,19 +26,16 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
 from relink.make.added_members import PLAN_MEMBER
 from relink.planning.model.basis import LIBRARY_LIMIT
-from relink.planning.model.model import FilePlan, Plan, ProviderFacts, from_json, plain
+from relink.planning.model.model import FilePlan, ProviderFacts, plain
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.system.atomic import atomic_file
-from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import RelinkError, UsageError
-from relink.system.findings.model import Finding, finding
-from relink.system.safe_open import file_sha256, read_text
+from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
-from relink.wheel.limits import WheelLimits
 from relink.wheel.record import default_jobs
 
-__all__ = ["check_statement", "make_statement", "read_statement", "write_statement"]
+__all__ = ["make_statement", "write_statement"]
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
@@ -192,123 +189,3 @@ def _file_digest(path: str) -> str:
         return file_sha256(path, LIBRARY_LIMIT)
     except OSError as error:
         raise RelinkError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-# Checking
-
-
-def read_statement(path: Path) -> dict[str, Any]:
-    """Read a statement of the kind that :func:`make_statement` makes. Its signature is not looked at.
-
-    :raises UsageError: it cannot be read, or is none.
-    """
-    try:
-        text = read_text(path, JSON_LIMIT, errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path}: the statement cannot be read ({error.strerror})") from error
-    try:
-        statement = parse_json(text)
-    except ValueError as error:
-        raise UsageError(f"{path}: the statement is not JSON ({error})") from error
-    if not isinstance(statement, dict):
-        raise UsageError(f"{path}: the statement is not a JSON object")
-    if "payloadType" in statement or "dsseEnvelope" in statement:
-        raise UsageError(
-            f"{path}: this is a signed envelope; verify it by the tool that made it, and name the statement inside of it here"
-        )
-    for key, expected in (("_type", STATEMENT), ("predicateType", PREDICATE)):
-        if statement.get(key) != expected:
-            raise UsageError(f"{path}: {key} is {statement.get(key)!r}, not {expected!r}")
-    build = _at(statement, "predicate", "buildDefinition")
-    if _at(build, "buildType") != BUILD_TYPE:
-        raise UsageError(
-            f"{path}: the statement is about another kind of build ({_at(build, 'buildType')!r})"
-        )
-    return statement
-
-
-def check_statement(path: Path, wheel: Path, limits: WheelLimits | None = None) -> list[Finding]:
-    """Compare a statement with a wheel, with the plan inside of it, and with the libraries that are here.
-
-    :return: what differs; nothing where all agrees. Whether the statement is signed, and by whom, is not looked at.
-    :raises RelinkError: one of them cannot be read.
-    """
-    statement = read_statement(path)
-    with WheelArchive(wheel, limits=limits) as archive:
-        sha256 = archive.sha256()
-        if sha256 not in _digests(_at(statement, "subject")).values():
-            named = ", ".join(_digests(_at(statement, "subject"))) or "nothing"
-            return [
-                _differs(wheel.name, f"its sha256 is {sha256}; the statement is about another file ({named})")
-            ]
-        name = f"{archive.dist_info}/{PLAN_MEMBER}"
-        content = archive.read(name) if name in archive.members else None
-    return list(_disagreements(statement, wheel.name, name, content))
-
-
-def _disagreements(
-    statement: Mapping[str, Any], wheel: str, name: str, content: bytes | None
-) -> Iterator[Finding]:
-    """Whether plan and libraries are those of the statement, for a wheel that is."""
-    dependencies = _digests(_at(statement, "predicate", "buildDefinition", "resolvedDependencies"))
-    byproducts = _digests(_at(statement, "predicate", "runDetails", "byproducts"))
-    plans = set(byproducts.values())
-    if content is None:
-        if plans:
-            yield _differs(wheel, "there is no plan in it, and the statement names one")
-        return
-    digest = hashlib.sha256(content).hexdigest()
-    if digest not in plans:
-        yield _differs(name, f"its sha256 is {digest}, which the statement does not name")
-    plan = from_json(content.decode("utf-8", "replace"), strict=False)
-    if plan.wheel.sha256 not in dependencies.values():
-        yield _differs(
-            plan.wheel.path,
-            f"the plan is for the wheel {plan.wheel.sha256}, which the statement does not name",
-        )
-    yield from _libraries(plan, dependencies)
-
-
-def _libraries(plan: Plan, dependencies: Mapping[str, str]) -> Iterator[Finding]:
-    """The libraries that the plan relies on, as they are here now."""
-    paths = [
-        path
-        for path in dict.fromkeys(path for file in plan.files for _, path in file.closure)
-        if path.startswith("/") and _is_named(path, dependencies)
-    ]
-    for path in paths:
-        try:
-            digest = _file_digest(resolve_inside(plan.target.sysroot, path))
-        except (RelinkError, OSError) as error:
-            yield _differs(path, f"the statement names it, and it is not here to be compared ({error})")
-            continue
-        if digest != dependencies[_uri(path)]:
-            yield _differs(path, f"its sha256 is {digest}; the statement has {dependencies[_uri(path)]}")
-
-
-def _is_named(path: str, dependencies: Mapping[str, str]) -> bool:
-    try:
-        return _uri(path) in dependencies
-    except UnicodeEncodeError:  # a lone surrogate, which JSON can write: no file has such a path
-        return False
-
-
-def _differs(subject: str, message: str) -> Finding:
-    return finding("RLK620", subject, message)
-
-
-def _at(data: Any, *keys: str) -> Any:
-    """The value at a path of keys, or an empty object where one of them is missing."""
-    for key in keys:
-        data = data.get(key, {}) if isinstance(data, dict) else {}
-    return data
-
-
-def _digests(descriptors: Any) -> dict[str, str]:
-    """SHA-256 by URI, or by name where there is none, of a list of in-toto resource descriptors; others are left out."""
-    found: dict[str, str] = {}
-    for item in descriptors if isinstance(descriptors, list) else ():
-        digest, key = _at(item, "digest", "sha256"), _at(item, "uri") or _at(item, "name")
-        if isinstance(digest, str) and isinstance(key, str):
-            found.setdefault(key, digest)
-    return found

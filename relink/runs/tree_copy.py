@@ -150,14 +150,12 @@ class TreeCopy:
     """A copy that is being written.
 
     :ivar target: an empty directory; `new`: what some files are to contain.
-    :ivar link: a file that stays as it is becomes one more name of the original's, unless that has rights of others.
     :ivar added: files that the tree has not, and their contents.
     """
 
     archive: TreeArchive
     target: Path
     new: Mapping[str, Content]
-    link: bool = False
     added: Mapping[str, bytes] = field(default_factory=dict)
     _known: dict[str, RecordEntry] = field(default_factory=dict)  # of the new files
     _made: dict[tuple[object, ...], Path] = field(default_factory=dict)  # a file of several names → the first
@@ -200,7 +198,7 @@ class TreeCopy:
             try:
                 with suppress(OSError):  # it has none
                     rights |= bool(os.getxattr(source, "security.capability"))
-                self._write_file(name, source, new, may_link=self.link and not rights)
+                self._write_file(name, source, new)
             finally:
                 os.close(source)
         else:
@@ -211,14 +209,8 @@ class TreeCopy:
         if status.st_uid != os.geteuid():
             self._others.append(name or ".")
 
-    def _write_file(self, name: str, source: int, new: Content | None, *, may_link: bool) -> None:
+    def _write_file(self, name: str, source: int, new: Content | None) -> None:
         path, status, digest, size = self.target / name, self.archive.entries[name], hashlib.sha256(), 0
-        if new is None and may_link and status.st_uid == os.geteuid():
-            try:  # by its descriptor (proc(5)): it is the file that was listed, whatever has its name by now
-                os.link(f"/proc/self/fd/{source}", path, src_dir_fd=source)
-            except OSError as error:
-                raise UsageError(f"{name}: cannot be linked ({error.strerror}); leave --link out") from error
-            return
         with path.open("xb") as file:
             if new is None:
                 copy_content(source, file.fileno())

@@ -1,4 +1,4 @@
-"""What a reader meets first, in a real browser: the answer, a command to copy, a fitted graph, and little to scroll past."""
+"""What a reader meets first, in a real browser: the answer, a command to copy, a graph, and little to scroll past."""
 
 from __future__ import annotations
 
@@ -137,79 +137,34 @@ def test_without_a_clipboard_the_command_is_selected(opened: Open, large: Path) 
         assert page.evaluate("getSelection().toString()") == COMMAND
 
 
-@pytest.mark.parametrize("width", [1280, 1440, 1920])
-def test_the_graph_is_fitted_at_first(opened: Open, large: Path, width: int) -> None:
-    frame = "part => [part.scrollWidth - part.clientWidth, part.scrollHeight - part.clientHeight]"
-    with opened(large, width=width) as page:
-        graph, svg = page.locator(".graph"), page.locator(".graph svg")
-        assert max(graph.evaluate(frame)) <= 1
-        size = "part => part.getBoundingClientRect().width"
-        page.set_viewport_size({"width": width + 120, "height": 900})
-        page.wait_for_timeout(100)
-        assert max(graph.evaluate(frame)) <= 1, "fitted again"
-        page.locator("#zoom-in").click()
-        page.locator("#zoom-in").click()
-        zoomed = svg.evaluate(size)
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(100)
-        assert svg.evaluate(size) == zoomed, "a size that was chosen stays"
-
-
-def test_without_script_the_graph_is_fitted_in_width(opened: Open, large: Path) -> None:
-    with opened(large, java_script_enabled=False) as page:
-        frame, picture = page.locator(".graph").bounding_box(), page.locator(".graph svg").bounding_box()
-        assert frame is not None
-        assert picture is not None
-        assert picture["width"] <= frame["width"]
-
-
-def test_equal_roots_are_one_box_of_a_picture(opened: Open, large: Path) -> None:
+def test_equal_roots_are_one_box(opened: Open, large: Path) -> None:
     with opened(large) as page:
         names = page.locator(".graph .node.wheel .name").all_text_contents()
         assert names == [f"{MODULES} extension modules", *(path.rpartition("/")[2] for path in OWN)]
-        box = page.locator(".graph svg").bounding_box()
-        assert box is not None
-        assert box["height"] < box["width"]
         page.locator(".graph .node.wheel").first.click()
         assert page.locator("#file-0").get_attribute("open") is not None
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_graph_can_be_read_on_a_phone(opened: Open, large: Path, dark: bool) -> None:
-    with opened(large, width=390, dark=dark, bypass_csp=True) as page:
-        assert page.locator(".graph").is_hidden()
-        heights = page.locator(".graph-column .name").evaluate_all(
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1440, False)])
+def test_the_graph_can_be_read(opened: Open, large: Path, width: int, dark: bool) -> None:
+    with opened(large, width=width, dark=dark, bypass_csp=True) as page:
+        heights = page.locator(".graph .name").evaluate_all(
             "parts => parts.map(part => part.getBoundingClientRect().height)"
         )
         assert len(heights) == page.locator(".graph .node").count()
         assert min(heights) >= 11
-        box = page.locator(".graph-column svg").bounding_box()
+        box = page.locator(".graph svg").bounding_box()
         assert box is not None
         assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 390
+        assert box["x"] + box["width"] <= width
         right = "part.getBoundingClientRect().right"
         inside = (
             f"parts => parts.every(part => {right} <= {right.replace('part', 'part.previousElementSibling')})"
         )
-        assert page.locator(".graph-column .name").evaluate_all(inside), "names stay in their boxes"
+        assert page.locator(".graph .name").evaluate_all(inside), "names stay in their boxes"
         assert overflow(page) == 0
         assert violations(page) == []
         assert overflow(page) == 0
-
-
-@pytest.mark.parametrize("width", [390, 1024, 1279, 1280, 1440])
-def test_the_graph_is_shown_in_one_form_that_can_be_read(opened: Open, large: Path, width: int) -> None:
-    size = (
-        "parts => parts.filter(part => part.checkVisibility()).map(part => "
-        "parseFloat(getComputedStyle(part).fontSize) * part.getScreenCTM().a)"
-    )
-    with opened(large, width=width) as page:
-        sizes = page.locator(":is(.graph, .graph-column) .name").evaluate_all(size)
-        assert len(sizes) == page.locator(".graph .node").count(), "one of the two"
-        assert page.locator(".graph").is_visible() == (width >= 1280), (
-            "real graphs are too wide to be read below"
-        )
-        assert min(sizes) >= 8
 
 
 def test_no_word_is_broken_on_a_phone(opened: Open, tmp_path: Path) -> None:
@@ -234,9 +189,9 @@ def test_an_option_stays_on_one_line(opened: Open, tmp_path: Path) -> None:
             assert page.evaluate(BROKEN, "--[a-z-]+") == []
 
 
-def test_a_line_of_the_column_leads_to_its_row(opened: Open, large: Path) -> None:
+def test_a_line_of_the_graph_leads_to_its_row(opened: Open, large: Path) -> None:
     with opened(large, width=390) as page:
-        line = page.locator(".graph-column .node", has_text=LIBRARIES[20])
+        line = page.locator(".graph .node", has_text=LIBRARIES[20])
         line.click()
         row = page.locator("#libraries tr:target")
         assert row.is_visible(), "the table of what is unchanged was closed"

@@ -40,7 +40,6 @@ from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
 from relink.make import added_members as provenance
 from relink.planning.model.model import from_json, to_json
-from relink.planning.options import Options
 from relink.providers.profiles import read_profile
 from relink.report import inspection, text
 from relink.report.diff_text import to_json as diff_json
@@ -53,7 +52,6 @@ from relink.runs import relink_wheel as pipeline
 from relink.runs.comparison import diff
 from relink.runs.comparison.reference import Reference
 from relink.runs.relinked_input import is_relinked
-from relink.runs.statement import make_statement
 from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions
@@ -64,7 +62,6 @@ from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs
 from tests.fuzz.inputs import Scene
 from tests.fuzz.locks import check_lock, make_lock
-from tests.fuzz.statements import check_statement_input, make_statement_input
 from tests.fuzz.trees import check_toml, check_tree, make_toml, make_tree
 from tests.fuzz.watch import remember, watched
 from tests.support.memory import peak
@@ -101,7 +98,7 @@ def relinked(scene: Scene, path: Path) -> None:
         report = library.relink(path, options)
         report_json(report)
         console = Console(file=io.StringIO())
-        show(console, *text.plan_text(report, verbose=True), *text.verdict_text(verdict(report)))
+        show(console, *text.plan_text(report), *text.verdict_text(verdict(report)))
         show(console, *text.header_text(report, verdict(report)), *text.change_text(report))
         for verbose in (True, False):
             show(console, *text.findings_text(report.findings, verbose=verbose))
@@ -317,7 +314,6 @@ KINDS: Final[dict[str, Kind]] = {
 
 ALONE: Final[dict[str, Kind]] = {
     "tree": Kind(make_tree, check_tree, 0.1),
-    "statement": Kind(make_statement_input, check_statement_input, 0.5),
     "toml": Kind(make_toml, check_toml, 1),
     "lock": Kind(make_lock, check_lock, 0.5),
 }
@@ -337,7 +333,6 @@ def scene_of(works: Path, scratch: Path) -> Scene:
     assert report.output is not None
     with WheelArchive(report.output.path) as archive:
         (scratch / "plan.json").write_bytes(archive.read(f"{archive.dist_info}/relink.json"))
-    (scratch / "statement.json").write_text(json.dumps(make_statement(report, Options())))
     cache = Path("/etc/ld.so.cache")
     (scratch / "ld.so.cache").write_bytes(
         cache.read_bytes()[: 1 << 16] if cache.exists() else b"glibc-ld.so.cache1.1"

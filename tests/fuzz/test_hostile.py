@@ -1,8 +1,7 @@
 """Damaged and made-up wheels, ELF files, bundles, RECORDs, plans…: an answer or a RelinkError, soon, in bounded memory, and no
 file outside of the temporary directory.
 
-2,000 inputs in `make test-all`, a tenth of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in `make fuzz`; half as many
-statements, with the plans that they are about, beside them.
+2,000 inputs in `make test-all`, a tenth of them in `make test`, RELINK_FUZZ_EXAMPLES (100,000) in `make fuzz`.
 What once found something lies in ``seeds/KIND/`` and is tried every time.
 """
 

@@ -204,7 +204,6 @@ def _run(scene: Scene, first: int, count: int, *, raw: bool) -> int:
             "here",
             "plan",
             "plan.json",
-            "statement.json",
             "ld.so.cache",
             "found",
         }

@@ -18,6 +18,7 @@ from pathlib import Path
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "cc"
 NO_COMPILER = "no C compiler is here, and the tests compile small libraries: install gcc (Debian: apt install gcc libc6-dev)"
 LARGEST = 8 << 20  # bytes of a result that is kept
+_SCRIPT = re.compile(r"-Wl,--version-script[,=](/[^,]+)")
 _PATH = re.compile(r"/[^\s,:;=()\"'\\]+")
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/dev/", "/proc/")
 
@@ -51,13 +52,18 @@ def _names_a_file(word: str) -> bool:
 
 
 def _key(source: str, flags: Sequence[str], needed: Sequence[Path | str]) -> str | None:
-    """Return a name for the result, or None where it depends on files that only the source or a flag names."""
+    """Return a name for the result, or None where it depends on files that only the source or a flag names.
+
+    Of a version script only the content is in the result.
+    """
+    scripts = [Path(match[1]).read_bytes() for flag in flags if (match := _SCRIPT.fullmatch(flag))]
+    flags = ["" if _SCRIPT.fullmatch(flag) else flag for flag in flags]
     if any(
         _names_a_file(word) for word in (source, *flags, *(word for word in needed if isinstance(word, str)))
     ):
         return None
     digest = hashlib.sha256(_versions())
-    digest.update(repr((source, flags, len(needed))).encode())
+    digest.update(repr((source, flags, scripts, len(needed))).encode())
     for item in needed:
         digest.update(hashlib.sha256(item.read_bytes() if isinstance(item, Path) else item.encode()).digest())
     return digest.hexdigest()

@@ -211,16 +211,13 @@ def crafted(encoder: Encoder, size: int, rest: bytes | None = None) -> Disguise:
     return disguise
 
 
-def disguise_of(size: int) -> Disguise:
-    """Return the smallest disguise of at least `size` bytes."""
-    return next(disguise for disguise in _disguises() if disguise.length >= size)
-
-
 @cache
-def _disguises() -> tuple[Disguise, ...]:
-    """Try every length: its bits are the numbers of codes and the first code lengths, its complement's those that follow."""
-    found = []
-    for length in range(1 << 16):
+def disguise_of(size: int) -> Disguise:
+    """Return the smallest disguise of at least `size` bytes.
+
+    Every length is tried: its bits are the numbers of codes and the first code lengths, its complement's those that follow.
+    """
+    for length in range(size, 1 << 16):
         distances, count = length >> 2 & 31, (length >> 7 & 15) + 4
         if not (19 <= distances <= 29 and count >= 18):
             continue
@@ -232,9 +229,8 @@ def _disguises() -> tuple[Disguise, ...]:
         for more in range(8):  # the padding's other three bits
             literals = more | (outer & 3) << 3
             if literals <= 29 and (body := _body(length, literals, distances, count, first, room)):
-                found.append(Disguise(length, 1 | more << 1, body))
-                break
-    return tuple(found)
+                return Disguise(length, 1 | more << 1, body)
+    raise ValueError(f"no disguise has {size} bytes")
 
 
 def _body(

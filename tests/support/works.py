@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,19 +98,17 @@ def copy_glibc(directory: Path, *names: str) -> Path:
     return loader
 
 
+def install(python: Path, *wheels: str | Path) -> None:
+    """Install wheels, and nothing that they require, for a Python: with uv, which takes a twentieth of pip's time."""
+    uv = Path(sys.executable).with_name("uv")
+    options = ["--quiet", "--offline", "--no-cache", "--no-index", "--no-deps", "--no-config"]
+    command = [uv, "pip", "install", *options, f"--python={python}", *wheels]
+    subprocess.run(command, check=True)
+
+
 def installed(wheel: Path, directory: Path) -> Path:
-    """Install a wheel with pip into a fresh virtual environment; returns its Python."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
+    """Install a wheel into a fresh virtual environment; returns its Python."""
+    venv.create(directory, symlinks=True)
     python = directory / "bin" / "python"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "-q",
-        "--disable-pip-version-check",
-        "--python",
-        str(python),
-        "install",
-    ]
-    subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", str(wheel)], check=True)
+    install(python, wheel)
     return python

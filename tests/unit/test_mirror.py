@@ -15,7 +15,6 @@ ELSEWHERE = {
     "__init__": "unit/test_library",
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
-    "cli/bar": "unit/cli/test_relinking",
     "cli/packaging": "nix/test_real",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
@@ -24,9 +23,8 @@ ELSEWHERE = {
     "indexes/install/environment": "unit/indexes/install/test_installing",
     "indexes/install/installed": "unit/indexes/install/test_installing",
     "indexes/install/installers": "unit/indexes/install/test_installing",
-    "indexes/install/kept": "unit/indexes/install/test_installing",
+    "cli/fetching": "unit/indexes/install/test_fetching",
     "indexes/install/repairing": "unit/indexes/install/test_installing",
-    "indexes/install/requirements": "unit/indexes/install/test_fetching",
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",
@@ -34,7 +32,6 @@ ELSEWHERE = {
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
-    "runs/starting_profile": "unit/cli/test_profile",
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
     "planning/model/files": "unit/planning/model/test_model",
     "providers/profiles/document": "unit/providers/profiles/test_profiles",

@@ -56,8 +56,9 @@ def private_names(source: str) -> Iterator[str]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else root_of(node.func)
             second = node.args[1]
             private = isinstance(second, ast.Constant) and is_private(str(second.value))
-            patched = "monkeypatch" in ast.unparse(node.func) or root_of(node.args[0]) in ours
-            if called in PATCHING and private and patched:
+            if called not in PATCHING or not private:
+                continue
+            if "monkeypatch" in ast.unparse(node.func) or root_of(node.args[0]) in ours:
                 yield f"{node.lineno}: {ast.unparse(node)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +21,8 @@ ROOT = SOURCE.parent
 def emitted_codes() -> Iterator[tuple[str, str]]:
     """(code, place) of every call of ``finding``; a name for the code stands for all that its function gives it."""
     for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for function in ast.walk(tree):
+        source = path.read_text(encoding="utf-8")
+        for function in ast.walk(ast.parse(source)) if "finding(" in source else ():
             if not isinstance(function, ast.FunctionDef):
                 continue
             for call in ast.walk(function):
@@ -56,12 +57,17 @@ def test_every_code_that_can_be_emitted_has_a_page_and_a_test() -> None:
     assert set(codes) == set(TRIGGERS), "tests/support/triggers.py has to name a test that triggers it"
 
 
+@functools.cache
+def parsed(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("code", TRIGGERS)
 def test_the_test_that_triggers_it_is_there(code: str) -> None:
     """And is run by default: the fixture in tests/conftest.py then sees that it emits the code, worded as in the example."""
     path, *names = TRIGGERS[code].partition("[")[0].split("::")
     assert Path(path).parts[1] in ("unit", "nix"), "tests/real and tests/fuzz are not run everywhere"
-    body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+    body = parsed(path).body
     for name in names:
         (found,) = (
             item for item in body if isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name == name

@@ -77,7 +77,7 @@ def test_options_and_commands_exist(text: str, wrong: list[str]) -> None:
 
 def test_every_command_is_known() -> None:
     known = make_site.options_by_command()
-    assert {"", "run", "check", "index build", "profile new"} <= set(known)
+    assert {"", "run", "check", "index build", "profile check"} <= set(known)
     assert "--version" in known[""]
     assert {"-o", "--output", "--help"} <= known["run"]
 

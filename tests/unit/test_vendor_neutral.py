@@ -61,9 +61,6 @@ EXCEPTIONS |= {
     ("relink/runs/statement.py", "rocm_version"): KEY,
     ("relink/runs/tree_copy.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
     ("relink/runs/tree_copy.py", "_AMDGPU"): "that number",
-    ("relink/runs/starting_profile.py", r"(?<=[._-])(?:rocm|hip|cuda|xpu|cpu|gfx)[0-9a-z]*(?:\.[0-9]+)*"): (
-        "names of several vendors in the names of variants"
-    ),
 }
 
 OF_ONE_VENDOR = {

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relink.indexes.install.installers import InstallerError, find_pip
 from relink.system.errors import UsageError
-from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.programs import NoAnswerError, ask_program
 
 __all__ = ["PipSettings", "pip_settings"]
 
 _SECTIONS = ("global", "download", ":env:")  # the last one wins
 _LINE = re.compile(r"(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>.*)")
 _DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
-_TIMEOUT = 60  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +89,8 @@ def _default_index(pip: Sequence[str]) -> str:
 
 def _said(command: Sequence[str]) -> str:
     try:
-        run = subprocess.run(
-            command,
-            env=child_environment(),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, command[0])
+        run = ask_program(command, directory="/")
+    except NoAnswerError as error:
         raise InstallerError(f"pip cannot be asked for its configuration ({error})") from error
     if run.returncode != 0:
         raise InstallerError("pip cannot be asked for its configuration", run.stderr.splitlines()[-3:])

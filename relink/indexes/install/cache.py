@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.utils import NormalizedName
-
 from relink.make.added_members import PLAN_MEMBER
 from relink.system.atomic import atomic_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT
@@ -32,7 +30,6 @@ __all__ = [
     "CachedWheel",
     "cache_directory",
     "cached_sha256s",
-    "cached_wheels",
     "find_by_sha256",
     "hold",
     "in_cache",
@@ -142,11 +139,6 @@ def _is_held(directory: Path) -> bool:
             if directory.name in read_text(plan, JSON_LIMIT, errors="replace"):
                 return True
     return False
-
-
-def cached_wheels(name: NormalizedName) -> list[CachedWheel]:
-    """Return the cached wheels of a distribution; their content is not read."""
-    return [wheel for wheel in _all() if wheel.name.canonical == name]
 
 
 def cached_sha256s() -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,10 @@ class _Read:
     damaged: list[Finding] = field(default_factory=list)
 
 
-def check_environment(
-    environment: TargetEnvironment, options: Options, on_name: Callable[[str], None] = lambda _: None
-) -> EnvironmentCheck:
+def check_environment(environment: TargetEnvironment, options: Options) -> EnvironmentCheck:
     """Check every distribution with native code in an environment.
 
     :param options: the GPUs, and which findings count.
-    :param on_name: called with the name of each distribution that is looked at.
     :raises TargetError: its Python cannot be asked.
     """
     target = find_target(python=environment.python)
@@ -126,7 +123,6 @@ def check_environment(
     read = 0
     for site in environment.site:
         for archive in _distributions(site):
-            on_name(archive.name.distribution)
             content = _read(archive)
             read += len(content.images)
             if not content.images and not content.damaged:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -48,8 +48,7 @@ def install_wheel(
     environment: TargetEnvironment,
     options: Options,
     *,
-    extras: str = "",
-    offline: bool = False,
+    extras: Collection[str] = (),
     import_test: bool = True,
     dependencies: bool = True,
 ) -> InstallResult:
@@ -67,9 +66,7 @@ def install_wheel(
         if dependencies:
             wanted = _wanted(wheel, extras)
             refused = select(
-                tuple(
-                    _other_stack(name.canonical, _new(environment, wanted, place, offline=offline), wanted)
-                ),
+                tuple(_other_stack(name.canonical, _new(environment, wanted, place), wanted)),
                 options.select,
                 options.ignore,
             )
@@ -84,18 +81,17 @@ def install_wheel(
         done = parse_wheel_name(result.name)
         relinked: tuple[InstallResult, ...] = ()
         if dependencies:
-            requirement = f"{done.distribution}{extras}=={done.version}"
+            chosen = f"[{','.join(sorted(extras))}]" if extras else ""
+            requirement = f"{done.distribution}{chosen}=={done.version}"
             failed = f"{requirement} is installed, but not all that it depends on"
-            no_index = ["--no-index"] if offline else []
-            run_installer([*installer_of(environment), *no_index, requirement], place, failed)
-            relinked = _relink(done.canonical, environment, options, offline=offline, import_test=import_test)
+            run_installer([*installer_of(environment), requirement], place, failed)
+            relinked = _relink(done.canonical, environment, options, import_test=import_test)
         imports, loads = tested(result, report, environment) if import_test else ((), ())
         return InstallResult(report, done, imports, required_by(result), loads, relinked)
 
 
-def _wanted(wheel: Path, extras: str) -> list[str]:
+def _wanted(wheel: Path, extras: Collection[str]) -> list[str]:
     """Return the requirements of a wheel that hold with these extras; other markers are left to the installer."""
-    chosen = extras.strip("[]").split(",")
     wanted = []
     for text in requirements_of(wheel):
         try:
@@ -105,14 +101,14 @@ def _wanted(wheel: Path, extras: str) -> list[str]:
         if any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
             continue  # the relinked wheel may not require it
         if requirement.marker is not None and "extra" in str(requirement.marker):
-            if not any(requirement.marker.evaluate({"extra": extra}) for extra in chosen):
+            if not any(requirement.marker.evaluate({"extra": extra}) for extra in extras or ("",)):
                 continue
             requirement.marker = None
         wanted.append(str(requirement))
     return wanted
 
 
-def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path, *, offline: bool) -> list[str]:
+def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> list[str]:
     """Return the canonical names of what the installer would install for requirements; nothing is installed.
 
     :raises InstallerError: pip or uv fails: some cannot be had.
@@ -132,11 +128,7 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path, *, 
             "--no-input",
         ]
     is_uv = command[1] == "pip"
-    more = [
-        "--dry-run",
-        *(["--no-index"] if offline else []),
-        *([] if is_uv else ["--quiet", f"--report={document}"]),
-    ]
+    more = ["--dry-run", *([] if is_uv else ["--quiet", f"--report={document}"])]
     told = run_installer(
         [*command, *more, *wanted], place, "what the wheel depends on cannot be had, so nothing was installed"
     )
@@ -162,15 +154,13 @@ def _other_stack(name: str, new: Sequence[str], wanted: Sequence[str]) -> list[F
 
 
 def _relink(
-    name: str, environment: TargetEnvironment, options: Options, *, offline: bool, import_test: bool
+    name: str, environment: TargetEnvironment, options: Options, *, import_test: bool
 ) -> tuple[InstallResult, ...]:
     """Relink what an installed distribution depends on and cannot load its libraries; not what others have brought."""
     below = _below(name, environment)
     checked = check_environment(environment, options)
     return tuple(
-        repair(one, environment, options, offline=offline, import_test=import_test)
-        for one in checked.mendable
-        if one in below
+        repair(one, environment, options, import_test=import_test) for one in checked.mendable if one in below
     )
 
 

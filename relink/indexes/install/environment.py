@@ -6,20 +6,18 @@ Source of the rules: "Externally Managed Environments" of the PyPA specification
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from relink.loader.python import active_python
 from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError, UsageError
-from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.programs import NoAnswerError, ask_program
 
 __all__ = ["TargetEnvironment", "find_environment"]
 
-_TIMEOUT = 60  # seconds
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
 # Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above
@@ -52,11 +50,6 @@ class TargetEnvironment:
     python: str
     prefix: Path
     site: tuple[Path, ...]
-
-    def holds(self, path: Path) -> bool:
-        """Whether the directory of a file lies inside of the environment, wherever symbolic links lead."""
-        real = os.path.realpath(path.parent)
-        return Path(real).is_relative_to(os.path.realpath(self.prefix)) and path.is_relative_to(self.prefix)
 
     @property
     def has_conda(self) -> bool:
@@ -97,21 +90,11 @@ def find_environment(
 
 def _ask(python: str) -> dict[str, str]:
     try:
-        run = subprocess.run(
-            [python, "-I", "-S", "-c", _QUESTION],
-            env=child_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
-        )
+        run = ask_program([python, "-I", "-S", "-c", _QUESTION])
+    except NoAnswerError as error:
+        raise TargetError(f"{python}: {error}; name a Python by --python") from error
+    with suppress(ValueError):
         said = parse_json(run.stdout) if run.returncode == 0 else None
-    except OSError as error:
-        raise_if_machine_fault(error, python)
-        raise TargetError(f"{python}: cannot be run ({error.strerror}); name a Python by --python") from error
-    except (subprocess.TimeoutExpired, ValueError):
-        said = None
-    if not isinstance(said, dict) or not all(isinstance(value, str) for value in said.values()):
-        raise TargetError(f"{python}: is not a working Python; name another by --python")
-    return said
+        if isinstance(said, dict) and all(isinstance(value, str) for value in said.values()):
+            return said
+    raise TargetError(f"{python}: is not a working Python; name another by --python")

@@ -5,20 +5,22 @@ Only wheels are taken: to build one of a source distribution would run its code.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from packaging.tags import Tag
+from packaging.requirements import InvalidRequirement, Requirement
 
 from relink.elf.image import machine_name
-from relink.indexes.install.cache import CachedWheel, cached_wheels, intact, keep, working_place
+from relink.indexes.install.cache import CachedWheel, keep, working_place
 from relink.indexes.install.installers import InstallerError, find_pip, run_installer
-from relink.indexes.install.requirements import WantedWheel
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
 from relink.planning.checks.tags import supported_tags
 from relink.system.errors import UsageError
 
-__all__ = ["Platform", "fetch", "platform_of"]
+__all__ = ["Platform", "fetch", "parse_requirement", "platform_of"]
+
+_EXACT = re.compile(r"={2,3}[^*,]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,36 +55,14 @@ def platform_of(target: Target, own: PythonFacts | None = None) -> Platform:
     return Platform(python, target.glibc, machine_name(target.header.machine))
 
 
-def fetch(wanted: WantedWheel, platform: Platform, *, offline: bool = False) -> CachedWheel:
-    """Return the newest wheel that fits, from the index that pip is configured for or, `offline`, from the cache.
+def fetch(wanted: Requirement, platform: Platform) -> CachedWheel:
+    """Return the newest wheel that fits, from the index that pip is configured for.
 
-    :raises UsageError: the cache has none, or there is no pip.
+    :raises UsageError: there is no pip.
     :raises InstallerError: pip fails; it may have found none, too.
     """
-    return _from_cache(wanted, platform) if offline else _from_index(wanted, platform)
-
-
-def _from_cache(wanted: WantedWheel, platform: Platform) -> CachedWheel:
-    ranks = {tag: -rank for rank, tag in enumerate(_tags(platform))}
-    fitting = [
-        wheel
-        for wheel in cached_wheels(wanted.canonical)
-        if wanted.specifier.contains(wheel.name.version, prereleases=True) and wheel.name.tags & ranks.keys()
-    ]
-    fitting.sort(
-        key=lambda wheel: (wheel.name.version, max(ranks.get(tag, -len(ranks)) for tag in wheel.name.tags))
-    )
-    for wheel in reversed(fitting):
-        if intact(wheel):
-            return wheel
-    raise UsageError(
-        f"{wanted.text}: the cache has no wheel of it for {platform.shown}; run the same without --offline, "
-        "or pass a wheel's path"
-    )
-
-
-def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
-    python, tags = platform.python, _tags(platform)
+    python, text = platform.python, f"{wanted.name}{wanted.specifier}"
+    tags = supported_tags(python, platform.glibc, platform.machine)
     own = tags[0]
     platforms = dict.fromkeys(tag.platform for tag in tags if tag.platform != "any")
     with working_place() as place:
@@ -97,10 +77,10 @@ def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
             f"--python-version={'.'.join(map(str, python.version))}",
             f"--abi={own.abi}",
             *(f"--platform={name}" for name in platforms),
-            wanted.text,
+            text,
         ]
         failed = (
-            f"{wanted.text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
+            f"{text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
             "Python that will load it by --python, or see what pip says"
         )
         run_installer(command, place, failed)
@@ -110,5 +90,23 @@ def _from_index(wanted: WantedWheel, platform: Platform) -> CachedWheel:
         return keep(wheels[0])
 
 
-def _tags(platform: Platform) -> tuple[Tag, ...]:
-    return supported_tags(platform.python, platform.glibc, platform.machine)
+def parse_requirement(text: str, *, exact: bool = False) -> Requirement:
+    """Take apart what a user writes: ``NAME==VERSION``, or for `fetch` and `install` a bare NAME or any version specifier.
+
+    :param exact: it must name one version, since a typing error in a bare name would fetch a stranger's package.
+    :raises UsageError: it is none, or one that relink does not fetch.
+    """
+    try:
+        parsed = Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
+        raise UsageError(f"{text!r} is not a requirement: write it like NAME==VERSION") from error
+    if parsed.url or parsed.marker:
+        raise UsageError(
+            f"{text!r}: a requirement with a URL or an environment marker is not fetched; write it like NAME==VERSION, "
+            "or download the wheel and pass its path"
+        )
+    if exact and not _EXACT.fullmatch(str(parsed.specifier)):
+        raise UsageError(
+            f"{text!r} does not name one version; write it like {parsed.name}==VERSION, or let `relink fetch` choose one"
+        )
+    return parsed

@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from relink.system.sandbox import child_environment
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.programs import NoAnswerError, ask_program
 from relink.wheel.archive import WheelArchive
 
 __all__ = ["Trial", "import_modules", "load_members", "modules_of"]
@@ -109,24 +107,11 @@ def load_members(
 
 def _run(command: Sequence[str]) -> tuple[str, str | None]:
     """Return what a Python prints, and how it failed, or None."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="relink-") as directory:
-            run = subprocess.run(
-                command,
-                env=child_environment(),
-                cwd=directory,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT,
-                check=False,
-            )
-    except OSError as error:
-        raise_if_machine_fault(error, command[0])
-        return "", f"{command[0]} cannot be run ({error.strerror})"
-    except subprocess.TimeoutExpired:
-        return "", f"did not end within {_TIMEOUT} s"
+    with tempfile.TemporaryDirectory(prefix="relink-") as directory:
+        try:
+            run = ask_program(command, directory=directory, timeout=_TIMEOUT)
+        except NoAnswerError as error:
+            return "", f"{command[0]} {error}"
     return run.stdout, _ending(run.returncode, run.stderr) if run.returncode else None
 
 

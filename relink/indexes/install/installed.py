@@ -1,4 +1,4 @@
-"""A distribution that is installed in an environment: its files, who installed it, and the plan of an earlier relink.
+"""A distribution that is installed in an environment: who installed it, and the plan of an earlier relink.
 
 Source of the rules: "Recording installed projects" of the PyPA specifications (PEP 376, PEP 627, PEP 610 for direct_url.json).
 """
@@ -20,11 +20,10 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
-from relink.wheel.record import parse_record
 
 __all__ = ["Installed", "find_installed", "refuse_foreign"]
 
-_LIMIT = 64 << 20  # bytes of RECORD and METADATA, as for those of a wheel
+_LIMIT = 64 << 20  # bytes of METADATA, as for that of a wheel
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,6 @@ class Installed:
 
     :ivar name: as METADATA spells it.
     :ivar dist_info: its directory.
-    :ivar files: what RECORD lists, absolute, those alone that lie inside of the environment, wherever symbolic links lead.
     :ivar installer: what INSTALLER says: ``pip``, ``uv``, ``conda``; empty without that file.
     :ivar plan: the plan of the relinked wheel that it was installed from; None for a vendor's.
     :ivar sha256: of the wheel that it was installed from, where direct_url.json says it.
@@ -43,7 +41,6 @@ class Installed:
     name: str
     version: str
     dist_info: Path
-    files: tuple[Path, ...]
     installer: str
     editable: bool
     plan: Plan | None
@@ -61,13 +58,13 @@ def find_installed(environment: TargetEnvironment, name: str) -> Installed | Non
         for entry in _entries(site):
             stem, dot, kind = entry.rpartition(".")
             if dot and kind == "dist-info" and canonicalize_name(stem.partition("-")[0]) == wanted:
-                return _read(environment, site, site / entry)
+                return _read(site / entry)
             if (
                 dot
                 and kind in ("egg-link", "egg-info")
                 and canonicalize_name(stem.partition("-")[0]) == wanted
             ):
-                return Installed(stem, "", site / entry, (), "", editable=True, plan=None, sha256=None)
+                return Installed(stem, "", site / entry, "", editable=True, plan=None, sha256=None)
     return None
 
 
@@ -88,14 +85,9 @@ def refuse_foreign(environment: TargetEnvironment, installed: Installed) -> None
         )
 
 
-def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Installed:
-    if not environment.holds(dist_info / "RECORD"):
-        raise UsageError(
-            f"{dist_info}: is a symbolic link out of {environment.prefix}, where nothing is changed; install the package again"
-        )
+def _read(dist_info: Path) -> Installed:
     try:
         metadata = read_metadata(read_bytes(dist_info / "METADATA", _LIMIT))
-        record, _ = parse_record(read_bytes(dist_info / "RECORD", _LIMIT))
         plan = _text(dist_info / PLAN_MEMBER, JSON_LIMIT)
         url = _text(dist_info / "direct_url.json", JSON_LIMIT)
         direct = parse_json(url) if url else {}
@@ -105,12 +97,10 @@ def _read(environment: TargetEnvironment, site: Path, dist_info: Path) -> Instal
         raise UsageError(
             f"{dist_info}: cannot be read ({error}), so what was installed is not known; install the package again"
         ) from error
-    places = (Path(os.path.normpath(site / entry.path)) for entry in record if "\0" not in entry.path)
     return Installed(
         name=metadata.name or "",
         version=metadata.version or "",
         dist_info=dist_info,
-        files=tuple(place for place in places if environment.holds(place)),
         installer=(_text(dist_info / "INSTALLER", 1024) or "").strip(),
         editable=bool(_inside(direct, "dir_info", "editable")),
         plan=from_json(plan, strict=False) if plan else None,

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from relink.system.errors import RelinkError, UsageError
+from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["InstallerError", "find_pip", "find_uv", "has_pip", "run_installer"]
 
 _SHOWN = 8  # lines of what a program says before it fails
-_TIMEOUT = 60  # seconds for a question
 
 
 class InstallerError(RelinkError):
@@ -29,17 +29,9 @@ class InstallerError(RelinkError):
 def has_pip(python: str) -> bool:
     """Whether a Python has pip."""
     try:
-        run = subprocess.run(
-            [python, "-I", "-m", "pip", "--version"],
-            env=child_environment(),
-            cwd="/",
-            capture_output=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return ask_program([python, "-I", "-m", "pip", "--version"], directory="/").returncode == 0
+    except NoAnswerError:
         return False
-    return run.returncode == 0
 
 
 def find_pip(pythons: Iterable[str] = ()) -> list[str]:

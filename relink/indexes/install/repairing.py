@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_version
 
 from relink.indexes.install.cache import LARGEST, find_by_sha256, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.fetching import fetch, platform_of
+from relink.indexes.install.fetching import fetch, parse_requirement, platform_of
 from relink.indexes.install.installed import Installed, find_installed, refuse_foreign
 from relink.indexes.install.installing import (
     InstallResult,
@@ -23,13 +23,10 @@ from relink.indexes.install.installing import (
     required_by,
     tested,
 )
-from relink.indexes.install.kept import keep_aside, put_back
-from relink.indexes.install.requirements import parse_requirement
 from relink.loader.target import find_target
 from relink.planning.options import Options
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
@@ -43,7 +40,6 @@ def repair(
     options: Options,
     *,
     wheel: Path | None = None,
-    offline: bool = False,
     import_test: bool = True,
 ) -> InstallResult:
     """Relink an installed distribution and install the result in its place, without dependencies.
@@ -55,21 +51,14 @@ def repair(
     installed = _installed(name, environment)
     sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
     version = installed.plan.wheel.version if installed.plan else installed.version
-    original = _original(installed, version, sha256, environment, wheel, offline=offline)
-    content = frozenset() if installed.plan else _content(original, installed)
+    original = _original(installed, version, sha256, environment, wheel)
+    if sha256 is None:
+        _refuse_another(original, installed)
     with working_place() as place:
         report, result = relinked_into(place, original, environment, options)
         if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
         refuse_full_disk(result, environment)
-        if not installed.plan:
-            try:
-                keep_aside(environment, installed, content, file_sha256(original, LARGEST))
-            except OSError as error:
-                raise_if_machine_fault(error)
-                raise UsageError(
-                    f"{error.filename}: what --undo needs cannot be kept ({error.strerror}), so nothing was changed"
-                ) from error
         install_exactly(environment, result)
         hold_for_undo(original, environment, installed.name)
         imports, loads = tested(result, report, environment) if import_test else ((), ())
@@ -81,7 +70,6 @@ def undo(
     environment: TargetEnvironment,
     *,
     wheel: Path | None = None,
-    offline: bool = False,
 ) -> InstallResult:
     """Install the vendor's wheel again that an installed relinked one was made of; it is not imported.
 
@@ -94,16 +82,8 @@ def undo(
             f"{installed.name} {installed.version} in {environment.prefix} is not relinked, so there is nothing to undo"
         )
     facts = installed.plan.wheel
-    original = _original(installed, facts.version, facts.sha256, environment, wheel, offline=offline)
+    original = _original(installed, facts.version, facts.sha256, environment, wheel)
     install_exactly(environment, original)
-    now = _installed(name, environment)
-    try:
-        put_back(environment, installed, now, facts.sha256)
-    except OSError as error:
-        raise_if_machine_fault(error)
-        raise UsageError(
-            f"{installed.name} {facts.version} is installed again, but {error.filename} cannot be put back ({error.strerror})"
-        ) from error
     return InstallResult(None, parse_wheel_name(original.name))
 
 
@@ -126,43 +106,31 @@ def _original(
     sha256: str | None,
     environment: TargetEnvironment,
     given: Path | None,
-    *,
-    offline: bool,
 ) -> Path:
     """Return the vendor's wheel, in the cache: as given, as kept there before, or fetched.
 
     :param sha256: what it must have, where that is known.
     """
-    if given is not None:
-        found = in_cache(given)
-    elif sha256 is not None and (known := find_by_sha256(sha256)) is not None:
-        found = known
-    else:
+    known = in_cache(given) if given else find_by_sha256(sha256) if sha256 else None
+    if known is None:
         # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
         exact = canonicalize_version(version, strip_trailing_zero=False)
         wanted = parse_requirement(f"{installed.name}==={exact}", exact=True)
-        fetched = fetch(wanted, platform_of(find_target(python=environment.python)), offline=offline)
-        path, digest = fetched.path, fetched.sha256
-        return _checked(path, digest, sha256, installed)
-    return _checked(found.path, found.sha256, sha256, installed)
-
-
-def _checked(path: Path, digest: str, wanted: str | None, installed: Installed) -> Path:
-    if wanted is not None and digest != wanted:
+        known = fetch(wanted, platform_of(find_target(python=environment.python)))
+    if sha256 is not None and known.sha256 != sha256:
         raise UsageError(
-            f"{path.name} (sha256 {digest}) is not the wheel that {installed.name} was installed from (sha256 {wanted}); pass "
-            "that one by --wheel"
+            f"{known.path.name} (sha256 {known.sha256}) is not the wheel that {installed.name} was installed from (sha256 "
+            f"{sha256}); pass that one by --wheel"
         )
-    return path
+    return known.path
 
 
-def _content(wheel: Path, installed: Installed) -> frozenset[Path]:
-    """Compare what a wheel has for site-packages with what lies there; return the files.
+def _refuse_another(wheel: Path, installed: Installed) -> None:
+    """Compare what a wheel has for site-packages with what lies there.
 
     :raises UsageError: a file is another one, or missing.
     """
     site = installed.dist_info.parent
-    same: list[str] = []
     other: list[str] = []
     with WheelArchive(wheel) as archive:
         for name, member in archive.members.items():
@@ -172,13 +140,13 @@ def _content(wheel: Path, installed: Installed) -> frozenset[Path]:
             digest = hashlib.sha256()
             for chunk in archive.chunks(name):
                 digest.update(chunk)
-            (same if _sha256(site / name) == digest.hexdigest() else other).append(name)
+            if _sha256(site / name) != digest.hexdigest():
+                other.append(name)
     if other:
         raise UsageError(
             f"{wheel.name} is not the wheel that {installed.name} was installed from, or its files were changed since: "
             f"{join_truncated(other)} differ; pass the very wheel by --wheel, or install the package again"
         )
-    return frozenset(site / name for name in same)
 
 
 def _sha256(path: Path) -> str | None:

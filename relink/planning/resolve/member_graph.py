@@ -1,27 +1,15 @@
-"""Which members of a wheel need which, and which have the file of a soname that a search path does not lead to."""
+"""Which members of a wheel have the file of a soname that a search path does not lead to."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from relink.elf.image import Image
-from relink.loader.object_graph import breadth_first
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.search_path import is_of_stubs, origin_entries
 from relink.planning.resolve.unserved_edges import ResolutionIssue
 
-__all__ = ["carried_entries", "dlopened_entries", "opened_in_wheel", "reached"]
-
-
-def reached(images: Mapping[str, Image]) -> dict[str, set[str]]:
-    """Return the members that each member reaches by NEEDED within the wheel, itself among them."""
-    by_name = {image.soname or posixpath.basename(member): member for member, image in images.items()}
-    needed = {
-        member: [by_name[soname] for soname in image.needed if soname in by_name]
-        for member, image in images.items()
-    }
-    return {member: set(breadth_first(needed, [member])) for member in images}
+__all__ = ["carried_entries", "dlopened_entries", "opened_in_wheel"]
 
 
 def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:

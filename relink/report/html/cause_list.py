@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import FEW, LEVELS, few_items, name_of
@@ -14,12 +16,17 @@ __all__ = ["counted", "findings_section", "told"]
 
 _MOST_SUBJECTS = 3  # named before they are folded
 _MOST_FACTS = 20  # single findings of one entry; the JSON report has them all
-_LONGEST = 300  # characters of the message of a finding that asks for nothing
 
 
-def told(findings: Sequence[Finding]) -> list[Cause]:
-    """Return the causes in the order of the page."""
-    return sorted(causes(findings), key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
+def told(findings: Iterable[Finding]) -> list[Cause]:
+    """Return the causes in the order of the page; all notes of one code are one."""
+    grouped = causes(_as_note(found) if found.level == "info" else found for found in findings)
+    return sorted(grouped, key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
+
+
+def _as_note(found: Finding) -> Finding:
+    rule = RULES.get(found.code)
+    return replace(found, cause=rule.meaning if rule else found.code)
 
 
 def _effort(cause: Cause) -> int:
@@ -31,18 +38,13 @@ def _idle(remedy: str) -> bool:
     return not remedy or remedy.startswith("Nothing")
 
 
-def counted(findings: Sequence[Finding]) -> dict[Level, int]:
-    """Return how many entries the page has of each level: causes, and of notes one for each code."""
-    counts: dict[Level, int] = dict.fromkeys(LEVELS, 0)
-    for _, level in {
-        (cause.code if cause.level == "info" else cause, cause.level) for cause in told(findings)
-    }:
-        counts[level] += 1
-    return counts
+def counted(findings: Iterable[Finding]) -> Counter[Level]:
+    """Return how many entries the page has of each level."""
+    return Counter(cause.level for cause in told(findings))
 
 
 def findings_section(findings: Sequence[Finding]) -> Html:
-    """Return the section; notes are closed, and one entry for each code."""
+    """Return the section; notes are closed."""
     found, counts = told(findings), counted(findings)
     parts: list[Html] = []
     for level, (title, sign) in LEVELS.items():
@@ -55,12 +57,10 @@ def findings_section(findings: Sequence[Finding]) -> Html:
             title,
             tag("span", str(counts[level]), class_="number"),
         )
+        items = [_entry(cause) for cause in group]
         if level == "info":
-            codes = dict.fromkeys(cause.code for cause in group)
-            items = [_notes([cause for cause in group if cause.code == code]) for code in codes]
             parts.append(tag("details", tag("summary", head), tag("ul", *items), class_=f"findings {level}"))
         else:
-            items = [_entry(cause) for cause in group]
             parts.append(tag("div", head, *few_items(items, title.lower()), class_=f"findings {level}"))
     if not parts:
         parts.append(tag("p", "Nothing was found that is worth telling."))
@@ -131,41 +131,6 @@ def _facts(cause: Cause) -> Html | None:
         items.append(tag("li", f"{more} more are in the report as JSON", class_="muted"))
     summary = "Evidence" if len(cause.findings) == 1 else pluralize(len(cause.findings), "single finding")
     return tag("details", tag("summary", summary), tag("ul", *items), class_="more")
-
-
-def _notes(group: Sequence[Cause]) -> Html:
-    """All notes of one code."""
-    first, *others = group
-    if not others:
-        return _entry(first)
-    items = [
-        tag(
-            "li",
-            joined([name_of(subject) for subject in cause.subjects[:_MOST_SUBJECTS]], ", "),
-            _more(cause),
-            ": ",
-            breakable(cause.message if len(cause.message) <= _LONGEST else f"{cause.message[:_LONGEST]}…"),
-        )
-        for cause in group[:_MOST_FACTS]
-    ]
-    if more := len(group) - len(items):
-        items.append(tag("li", f"{more} more are in the report as JSON", class_="muted"))
-    subjects = dict.fromkeys(subject for cause in group for subject in cause.subjects)
-    summary = tag("summary", f"About {pluralize(len(subjects), 'subject')}")
-    idle = all(_idle(cause.remedy) for cause in group)
-    remedy = None if idle else tag("p", tag("b", "Next: "), breakable(first.remedy), class_="remedy")
-    return tag(
-        "li",
-        _head(first.code, None),
-        tag("details", summary, tag("ul", *items), class_="more"),
-        remedy,
-        class_="cause",
-    )
-
-
-def _more(cause: Cause) -> str | None:
-    more = len(cause.subjects) - _MOST_SUBJECTS
-    return f" and {more} more" if more > 0 else None
 
 
 def _filter(name: str, text: str) -> Html:

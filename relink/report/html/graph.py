@@ -11,7 +11,6 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import FilePlan, Load, Origin
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
-from relink.report.html.layered import reduced
 from relink.report.model import Report
 
 __all__ = ["Arrow", "Graph", "Node", "graph_of"]
@@ -72,13 +71,13 @@ class Graph:
 
     Roots that need the same, with the same result, are one node.
 
-    :ivar drawable: it is small enough: the time of reduction and layout grows with the square of its size, and a larger drawing
-        cannot be read.
+    :ivar order: the nodes, each behind those that need it, but in cycles; empty where the graph is too large to be drawn: the
+        time of reduction grows with the square of its size, and a larger drawing cannot be read.
     """
 
     nodes: tuple[Node, ...]
     edges: tuple[Arrow, ...]
-    drawable: bool
+    order: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -154,9 +153,50 @@ def graph_of(report: Report) -> Graph:
                 built.connect(built.numbers[posixpath.normpath(path)], end, "dropped")
     built = _merged(built)
     drawable = len(built.nodes) <= _MOST_NODES and len(built.changes) <= _MOST_EDGES
-    kept = set(reduced(len(built.nodes), list(built.changes)) if drawable else built.changes)
-    edges = tuple(Arrow(*ends, change, ends not in kept) for ends, change in built.changes.items())
-    return Graph(tuple(built.nodes), edges, drawable)
+    order = _ordered(built.nodes) if drawable else []
+    implied = _implied(built.nodes, order)
+    edges = tuple(Arrow(*ends, change, ends in implied) for ends, change in built.changes.items())
+    return Graph(tuple(built.nodes), edges, tuple(order))
+
+
+def _ordered(nodes: list[Node]) -> list[int]:
+    """Return the nodes by the longest way that leads to each, edges that close a cycle left aside."""
+    met: set[int] = set()
+    walked: list[int] = []  # a node behind all that it needs
+
+    def walk(number: int) -> None:
+        met.add(number)
+        for end in nodes[number].needs:
+            if end not in met:
+                walk(end)
+        walked.append(number)
+
+    for number in sorted(range(len(nodes)), key=lambda number: bool(nodes[number].needed_by)):
+        if number not in met:
+            walk(number)
+    level = dict.fromkeys(range(len(nodes)), 0)
+    done: set[int] = set()
+    for number in reversed(walked):
+        done.add(number)
+        for end in nodes[number].needs:
+            if end not in done:
+                level[end] = max(level[end], level[number] + 1)
+    return sorted(level, key=level.__getitem__)
+
+
+def _implied(nodes: list[Node], order: list[int]) -> set[tuple[int, int]]:
+    """Return the edges for which there is a longer way; none that closes a cycle."""
+    rank = {number: place for place, number in enumerate(order)}
+    below: dict[int, set[int]] = {}
+    implied = set()
+    for number in reversed(order):
+        below[number] = set()
+        for end in sorted(nodes[number].needs, key=rank.__getitem__):
+            if end in below[number]:
+                implied.add((number, end))
+            elif rank[end] > rank[number]:
+                below[number] |= {end} | below[end]
+    return implied
 
 
 def _merged(built: _Building) -> _Building:

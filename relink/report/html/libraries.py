@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relink.report.html.drawing import column, drawing, shortened
+from relink.report.html.drawing import drawing, shortened
 from relink.report.html.graph import Graph, Node
 from relink.report.html.markup import Html, joined, tag
 from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase
@@ -35,56 +35,17 @@ def anchors_of(graph: Graph) -> list[str]:
 def graph_section(graph: Graph, glibc: str) -> Html:
     """Return the section."""
     anchors = anchors_of(graph)
-    picture = drawing(graph, anchors)
-    implied = sum(edge.implied for edge in graph.edges)
     parts: list[Html] = []
-    if picture is None and graph.nodes:
-        size = f"{pluralize(len(graph.nodes), 'object')} and {pluralize(len(graph.edges), 'edge')}"
-        parts.append(tag("p", f"The graph has {size}: too many to be drawn. The table has them all."))
-    elif picture is not None:
+    if graph.order:
         text = (
             "Who asks for whom, after the edit. Files of the wheel that ask for the same are one box, as are those of the C "
-            "library. "
-            f"{pluralize(implied, 'edge that follows from others is', 'edges that follow from others are')} not drawn at first."
+            "library. An edge that follows from others is pale."
         )
-        toggle = tag(
-            "label",
-            tag("input", type="checkbox", id="every-edge"),
-            " ",
-            tag("span", "Every edge"),
-            class_="toggle",
-        )
-        buttons = tag(
-            "div",
-            _button("zoom-out", "-", "Zoom out"),
-            _button("zoom-in", "+", "Zoom in"),
-            _button("zoom-fit", "Fit", "Fit the graph into its frame"),
-            _button("zoom-full", "1:1", "Full size"),
-            class_="buttons",
-            role="group",
-            aria_label="Zoom",
-            hidden=True,
-        )
-        parts += [
-            tag("p", text, class_="lead"),
-            tag(
-                "div",
-                toggle,
-                buttons,
-                tag("a", "Skip the graph", href="#libraries", class_="skip"),
-                class_="controls",
-            ),
-            tag(
-                "div",
-                picture,
-                class_="scroll graph",
-                tabindex="0",
-                role="region",
-                aria_label="Dependency graph; scroll with the arrow keys",
-            ),
-            tag("div", column(graph, anchors), class_="graph-column"),
-            _legend(graph),
-        ]
+        skip = tag("a", "Skip the graph", href="#libraries", class_="skip")
+        parts += [tag("p", text, class_="lead"), _legend(graph), skip]
+    elif graph.nodes:
+        size = f"{pluralize(len(graph.nodes), 'object')} and {pluralize(len(graph.edges), 'edge')}"
+        parts.append(tag("p", f"The graph has {size}: too many to be drawn. The table has them all."))
     rows = [
         (node, _row(graph, node, anchors[number], anchors, glibc)) for number, node in enumerate(graph.nodes)
     ]
@@ -103,16 +64,13 @@ def graph_section(graph: Graph, glibc: str) -> Html:
     if others:
         title = f"{'Unchanged' if notable else 'Who loads whom'}: {pluralize(len(others), 'library', 'libraries')}"
         tables.append(tag("details", tag("summary", title), _table(title, others), class_="more"))
-    parts.append(tag("div", *tables, id="libraries"))
+    picture = tag("div", drawing(graph, anchors), class_="graph") if graph.order else None
+    parts.append(tag("div", picture, tag("div", *tables, id="libraries"), class_="beside"))
     if not graph.nodes:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")]
     return tag(
         "section", tag("h2", "Dependencies", id="dependencies"), *parts, aria_labelledby="dependencies"
     )
-
-
-def _button(name: str, sign: str, label: str) -> Html:
-    return tag("button", sign, type="button", id=name, aria_label=label, title=label)
 
 
 def _legend(graph: Graph) -> Html:

@@ -117,7 +117,6 @@ def _meta(about: About) -> list[str]:
         "changelog": nix_string(about.changelog) if about.changelog else None,
         "license": _license(about.license) if about.license else None,
         "maintainers": "[ ]",
-        "mainProgram": nix_string(about.program) if about.program else None,
     }
     return ["  meta = {", *(f"    {name} = {value};" for name, value in rows.items() if value), "  };"]
 

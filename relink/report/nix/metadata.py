@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -20,7 +20,7 @@ from relink.system.findings.model import Finding, finding
 from relink.vendors.registry import VENDORS
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["About", "Index", "Source", "about", "dependencies", "imports", "programs", "read", "source"]
+__all__ = ["About", "Index", "Source", "about", "dependencies", "imports", "read", "source"]
 
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
@@ -31,7 +31,6 @@ _LICENSES = {  # as METADATA has them → SPDX
     "license :: osi approved :: mit license": "MIT",
     "license :: osi approved :: mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
 }
-_PROGRAM = re.compile(r"([\w.+-]+)\s*=")
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
 
 
@@ -59,13 +58,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the wheel says of itself; `license` is an SPDX expression, `program` the command that it is called for."""
+    """What the wheel says of itself; `license` is an SPDX expression."""
 
     description: str = ""
     homepage: str | None = None
     license: str | None = None
     changelog: str | None = None
-    program: str | None = None
 
 
 def read(archive: WheelArchive) -> RawMetadata:
@@ -138,11 +136,8 @@ def dependencies(
     return tuple(sorted(names.keys() - set(vendor))), vendor, findings
 
 
-def about(metadata: RawMetadata, commands: Sequence[str] = ()) -> About:
-    """Return what the package says of itself, as nixpkgs' `meta` wants it.
-
-    :param commands: its programs (:func:`programs`). The main one has the distribution's name.
-    """
+def about(metadata: RawMetadata) -> About:
+    """Return what the package says of itself, as nixpkgs' `meta` wants it."""
     urls = {label.strip().lower(): url for label, url in metadata.get("project_urls", {}).items()}
     homes = [metadata.get("home_page", ""), urls.get("homepage", "")]
     stated = [
@@ -150,34 +145,12 @@ def about(metadata: RawMetadata, commands: Sequence[str] = ()) -> About:
         metadata.get("license", "").removesuffix(" License"),
         *metadata.get("classifiers", ()),
     ]
-    name = canonicalize_name(metadata.get("name", ""))
-    named = [command for command in commands if canonicalize_name(command) == name]
     return About(
         description=_description(metadata),
         homepage=next((home for home in homes if home.startswith("http")), None),
         changelog=next((urls[name] for name in _CHANGES if urls.get(name, "").startswith("http")), None),
         license=next((found for text in stated if (found := _spdx(text))), None),
-        program=next(iter(named), None),
     )
-
-
-def programs(archive: WheelArchive) -> tuple[str, ...]:
-    """Return the names of the commands that the wheel installs: scripts, and console_scripts of entry_points.txt.
-
-    Source: the PyPA specifications "Binary distribution format" and "Entry points".
-    """
-    scripts = f"{archive.data_dir}/scripts/"
-    found = [name.removeprefix(scripts) for name in archive.members if name.startswith(scripts)]
-    entries = f"{archive.dist_info}/entry_points.txt"
-    section = ""
-    for line in (
-        archive.read(entries).decode(errors="replace").splitlines() if entries in archive.members else ()
-    ):
-        if line.startswith("["):
-            section = line.strip(" []")
-        elif section == "console_scripts" and (match := _PROGRAM.match(line)):
-            found.append(match[1])
-    return tuple(dict.fromkeys(found))
 
 
 def _description(metadata: RawMetadata) -> str:

@@ -19,7 +19,7 @@ from relink.system.findings.model import Finding, finding
 from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Package", "attribute_of_soname", "hip_major", "package_of"]
+__all__ = ["Package", "hip_major", "package_of"]
 
 _HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
 _COMPILER = "stdenv.cc.cc"  # autoRelinkHook brings it
@@ -72,14 +72,6 @@ def hip_major(images: Iterable[Image]) -> int | None:
     return max(found, default=None)
 
 
-def attribute_of_soname(context: ResolveContext, soname: str, major: int | None) -> str | None:
-    """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
-    found = component_of(soname, major)
-    if found is None and (copy := context.vendor.copy_of(soname)) is not None:
-        found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
-    return found and found[0].attribute
-
-
 def package_of(
     archive: WheelArchive,
     context: ResolveContext,
@@ -101,7 +93,11 @@ def package_of(
     own |= {posixpath.basename(member) for member in images} | GLIBC_SONAMES
 
     def attribute_of(soname: str) -> str | None:
-        return attribute_of_soname(context, soname, major)
+        """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
+        found = component_of(soname, major)
+        if found is None and (copy := context.vendor.copy_of(soname)) is not None:
+            found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
+        return found and found[0].attribute
 
     # Of files that Python picks one of, some are for other products, such as CUDA.
     served = [
@@ -144,7 +140,7 @@ def package_of(
         python=python if exact else None,
         inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
         unknown=tuple(unknown),
-        about=metadata.about(read, metadata.programs(archive)),
+        about=metadata.about(read),
         dependencies=dependencies,
         siblings=siblings,
         same_version=profile.nixpkgs_version_of,

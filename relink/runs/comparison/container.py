@@ -7,7 +7,6 @@ has seen. Source: PKWARE APPNOTE.TXT 4.3 and 4.4.
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, Final
@@ -18,8 +17,7 @@ from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
 
 __all__ = ["differences"]
 
-_METHODS: Final = {z.STORED: "stored", z.DEFLATED: "deflated"}
-_SYSTEMS: Final = {0: "DOS", 3: "Unix", 19: "macOS"}  # upper byte of "version made by", 4.4.2.2
+_LONGEST: Final = 200  # characters of a fact that is shown; all of it is compared
 
 
 def differences(before: WheelArchive, after: WheelArchive, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -35,7 +33,7 @@ def differences(before: WheelArchive, after: WheelArchive, names: Mapping[str, s
         if differing:
             name, a, b = differing[0]
             more = "; …" if len(differing) > 1 else ""
-            lines.append(f"{what} of {len(differing)} members: {name}: {a} -> {b}{more}")
+            lines.append(f"{what} of {len(differing)} members: {name}: {_shown(a)} -> {_shown(b)}{more}")
     lines += _order([name for name in new if name in names], list(old), {a: b for b, a in names.items()})
     if old_comment != new_comment:
         lines.append(f"comment of the archive: {_shown(old_comment)} -> {_shown(new_comment)}")
@@ -49,7 +47,7 @@ def _order(now: Sequence[str], old: Sequence[str], new_names: Mapping[str, str])
         yield f"order of members: {differing[1]} where {differing[0]} was"
 
 
-def _read(archive: WheelArchive) -> tuple[dict[str, dict[str, str]], bytes]:
+def _read(archive: WheelArchive) -> tuple[dict[str, dict[str, object]], bytes]:
     """Return what the headers say of each member, in the directory's order, and the comment of the whole file.
 
     The archive has been checked when it was opened; Python's own reader sees the rest.
@@ -58,42 +56,31 @@ def _read(archive: WheelArchive) -> tuple[dict[str, dict[str, str]], bytes]:
         return {item.filename: _facts(archive, file, item) for item in listing.infolist()}, listing.comment
 
 
-def _facts(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -> dict[str, str]:
-    """Return what a ZIP file says of one member beside name, mode, sizes and CRC, everything as it is shown."""
+def _facts(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -> dict[str, object]:
+    """Return what a ZIP file says of one member beside name, mode, sizes and CRC: in the directory, then before the member."""
     member = archive.member(item.filename)
     file.seek(member.header_offset)
     local = file.read(member.data_offset - member.header_offset)
     _, version, _, _, moment, date, *_, name_size, _ = z.LOCAL.unpack_from(local)
-    moments = (member.date_time, z.from_dos_time(date, moment))
-    times = ["{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*numbers) for numbers in moments]
-    versions = f"{item.create_version}, {item.extract_version}"
-    extra = [
-        *_fields(item.extra),
-        *(f"local {field}" for field in _fields(local[z.LOCAL.size + name_size :])),
-    ]
     return {
-        "time": times[0] if times[0] == times[1] else f"{times[0]}, local {times[1]}",
-        "create_system": _SYSTEMS.get(item.create_system, str(item.create_system)),
-        "method": _METHODS[item.compress_type],
-        "flags": f"{item.flag_bits:#06x}",
-        "extra fields": ", ".join(extra) or "none",
-        "comment": _shown(item.comment),
-        "attributes": f"{item.external_attr & 0xFFFF:#06x}, internal {item.internal_attr:#06x}",
-        "ZIP versions": versions if version == item.extract_version else f"{versions}, local {version}",
+        "time": (member.date_time, z.from_dos_time(date, moment)),
+        "create_system": item.create_system,
+        "method": item.compress_type,
+        "flags": item.flag_bits,
+        "extra fields": (_fields(item.extra), _fields(local[z.LOCAL.size + name_size :])),
+        "comment": item.comment,
+        "attributes": (item.external_attr & 0xFFFF, item.internal_attr),
+        "ZIP versions": (item.create_version, item.extract_version, version),
     }
 
 
-def _shown(data: bytes) -> str:
-    """Return short data as it is, and of longer data the beginning with a digest: what is shown is what is compared."""
-    if len(data) > 40:
-        return f"{len(data)} bytes {data[:40]!r}…, SHA-256 {hashlib.sha256(data).hexdigest()}"
-    return f"{len(data)} bytes {data!r}" if data else "none"
-
-
-def _fields(extra: bytes) -> Iterator[str]:
+def _fields(extra: bytes) -> tuple[bytes, ...]:
     """The fields but ZIP64's, which is there where sizes are large, and what is left behind them."""
     fields = extra_fields(extra)
-    yield from (f"{kind:#06x}: {_shown(data)}" for kind, data in fields if kind != EXTRA_ZIP64)
     rest = len(extra) - sum(4 + len(data) for _, data in fields)
-    if rest:
-        yield f"no field: {_shown(extra[-rest:])}"
+    return (*(data for kind, data in fields if kind != EXTRA_ZIP64), extra[len(extra) - rest :])
+
+
+def _shown(fact: object) -> str:
+    text = repr(fact)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

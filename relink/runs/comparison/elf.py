@@ -1,4 +1,4 @@
-"""What is different in an ELF file beyond its bytes: dynamic entries, sections, and the part that each range is in.
+"""What is different in an ELF file beyond its bytes: dynamic entries, and the part that each range is in.
 
 Source: System V ABI, "ELF Header" and "Dynamic Section".
 """
@@ -7,36 +7,25 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from relink.elf.image import Image
 from relink.elf.sections import Section
-from relink.report.diff_text import ByteRange, ElfChange, SectionChange
-from relink.runs.comparison.content import Ranges, ranges_of
+from relink.report.diff_text import ByteRange, ElfChange
+from relink.runs.comparison.content import Ranges
 
 __all__ = ["elf_changes", "named_ranges"]
 
-# Sections are compared up to so many times the file's size: headers may claim any number of sections for the same bytes.
-_COMPARED_AT_MOST = 4
 
-
-def elf_changes(
-    contents: tuple[memoryview, memoryview],
-    images: tuple[Image, Image],
-    sections: tuple[Sequence[Section], Sequence[Section]],
-) -> ElfChange:
-    """Return the facts that changed."""
-    return ElfChange(tuple(_dynamic(*images)), tuple(_sections(*contents, *sections)))
-
-
-def _dynamic(before: Image, after: Image) -> Iterator[str]:
-    """One line for each fact of the dynamic section (and the interpreter) that went or came."""
+def elf_changes(before: Image, after: Image) -> ElfChange:
+    """Return one line for each fact of the dynamic section (and the interpreter) that went or came."""
     old, new = _lines(before), _lines(after)
-    yield from (f"- {line}" for line in old if line not in new)
-    yield from (f"+ {line}" for line in new if line not in old)
+    lines = [f"- {line}" for line in old if line not in new] + [
+        f"+ {line}" for line in new if line not in old
+    ]
     if before.needed != after.needed and sorted(before.needed) == sorted(after.needed):
-        yield f"+ NEEDED in another order: {' '.join(after.needed)}"
+        lines.append(f"+ NEEDED in another order: {' '.join(after.needed)}")
+    return ElfChange(tuple(lines))
 
 
 def _lines(image: Image) -> dict[str, None]:
@@ -51,43 +40,6 @@ def _lines(image: Image) -> dict[str, None]:
     ):
         lines += [f"{word} {value}"] if value is not None else []
     return dict.fromkeys([*lines, *(f"FILTER {name}" for name in image.filters)])
-
-
-def _sections(
-    old: memoryview, new: memoryview, before: Sequence[Section], after: Sequence[Section]
-) -> Iterator[SectionChange]:
-    olds, news = _by_name(before), _by_name(after)
-    bytes_left = _COMPARED_AT_MOST * max(len(old), len(new))
-    for name, a in olds.items():
-        b = news.get(name)
-        if b is None:
-            yield SectionChange(name, ("removed",))
-            continue
-        how = ["moved"] if a.size and (a.offset, a.address) != (b.offset, b.address) else []
-        if a.size != b.size:
-            how.append("resized")
-        elif a.file_size != b.file_size:
-            how.append("changed")
-        elif a.file_size <= bytes_left:
-            bytes_left -= a.file_size
-            left = old[a.offset : a.offset + a.file_size]
-            if ranges_of(left, new[b.offset : b.offset + b.file_size], 1).found:
-                how.append("changed")
-        if how:
-            yield SectionChange(name, tuple(how))
-    yield from (SectionChange(name, ("added",)) for name in news if name not in olds)
-
-
-def _by_name(sections: Sequence[Section]) -> Mapping[str, Section]:
-    """Sections by name; of those with a name in common each but the first gets a number."""
-    counts: Counter[str] = Counter()
-    named: dict[str, Section] = {}
-    for section in sections:
-        if section.type:  # not the empty one at the start
-            counts[section.name] += 1
-            number = counts[section.name]
-            named[section.name if number == 1 else f"{section.name}#{number}"] = section
-    return named
 
 
 def named_ranges(

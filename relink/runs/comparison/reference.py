@@ -7,28 +7,22 @@ believed; what is taken of it weakens no proof, and is told.
 from __future__ import annotations
 
 import calendar
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from relink import __version__
-from relink.make.added_members import PLAN_MEMBER, SBOM_MEMBER
+from relink.make.added_members import SBOM_MEMBER
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.system.atomic import working_directory
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.record import RecordEntry, read_record, render_record
 
-__all__ = ["MADE", "Reference", "made_again"]
-
-MADE: Final = (PLAN_MEMBER, SBOM_MEMBER)
-"""The members that depend on the release of relink."""
+__all__ = ["Reference", "made_again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +31,13 @@ class Reference:
 
     :ivar wheel: None where relink writes nothing; `refusals` then says why.
     :ivar source: what it was made by, for the verdict.
-    :ivar notes: what was taken from the new wheel, and what is not judged.
-    :ivar other_release: the new wheel says that another release of relink wrote it.
+    :ivar notes: what was taken from the new wheel, and what it says of the release of relink.
     """
 
     wheel: Path | None
     source: str
     notes: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
-    other_release: bool = False
-
-    def record(self, made: WheelArchive, after: WheelArchive) -> bytes:
-        """Return the RECORD that the new wheel must have: with the lines of its own plan and SBOM, where these are not judged."""
-        name = f"{made.dist_info}/RECORD"
-        if not self.other_release:
-            return made.read(name)
-        rows = {entry.path: entry for entry in read_record(made)[0] if entry.path != name}
-        for own in MADE:
-            if (path := f"{made.dist_info}/{own}") in after.members:
-                content = after.read(path, JSON_LIMIT)
-                rows[path] = RecordEntry(path, "sha256", hashlib.sha256(content).digest(), len(content))
-        return render_record(rows.values(), name)
 
 
 @contextmanager
@@ -80,9 +60,9 @@ def made_again(
             epoch = calendar.timegm((*moments[1], 0, 0, 0))
             text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moments[1])
             notes.append(f"taken from NEW: {text}, the time of what relink writes (SOURCE_DATE_EPOCH)")
-    if other := release not in (None, __version__):
+    if release not in (None, __version__):
         notes.append(
-            f"not judged: relink.json and the SBOM, since NEW says that relink {release} wrote it, and this is {__version__}"
+            f"NEW says that relink {release} wrote it, and this is {__version__}; that release would judge it"
         )
     with working_directory(Path(tempfile.gettempdir())) as directory:
         options = replace(options, output_directory=directory, epoch=epoch, dry_run=False, gc_root=None)
@@ -96,7 +76,7 @@ def made_again(
             [] if report.path else [f"relink writes nothing: {error}" for error in errors or ("no output",)]
         )
         wheel = Path(report.path) if report.path else None
-        yield Reference(wheel, source, tuple(notes), tuple(refusals), other)
+        yield Reference(wheel, source, tuple(notes), tuple(refusals))
 
 
 def _release(archive: WheelArchive) -> str | None:

@@ -17,7 +17,7 @@ from relink.report.diff_text import ByteRange, DiffVerdict, MemberChange, WheelD
 from relink.runs.comparison.container import differences
 from relink.runs.comparison.content import Ranges, is_packed_alike, open_both, ranges_of, text_differences
 from relink.runs.comparison.elf import elf_changes, named_ranges
-from relink.runs.comparison.reference import MADE, Reference
+from relink.runs.comparison.reference import Reference
 from relink.system.errors import ElfError
 from relink.system.text import pluralize
 from relink.wheel.archive import WheelArchive
@@ -86,17 +86,11 @@ def _unexplained(
         yield from ((new, f"relink calls it {old}") for old, new in found.renamed)
         yield from ((name, "added") for name in found.added)
         yield from ((name, "is not there") for name in found.removed)
-        record = f"{after.dist_info}/RECORD"
-        free = [f"{after.dist_info}/{name}" for name in MADE] if reference.other_release else []
         for change in found.changed:
             if change.mode_before != change.mode_after:
                 yield change.path, f"the mode is {change.mode_after:o}, relink writes {change.mode_before:o}"
-            if change.differing and change.path not in (*free, record):
+            if change.differing:
                 yield from ((change.path, text) for text in found.texts(change))
-        right, now = reference.record(made, after), after.read(record)
-        if right != now:
-            texts = text_differences(memoryview(right), memoryview(now), record)
-            yield from ((record, text) for text in texts or ("no text",))
         yield from (("", f"not as relink writes it: {line}") for line in found.headers)
 
 
@@ -186,11 +180,11 @@ def _compared(change: MemberChange, old: memoryview, new: memoryview, ranges: Ra
         return change
     try:
         images = read_image(old, change.path), read_image(new, change.path)
-        sections = read_sections(old, change.path), read_sections(new, change.path)
+        sections = read_sections(new, change.path)
     except ElfError:
         return change
-    named = named_ranges(ranges, new, images[1], sections[1])
-    return replace(change, ranges=named, elf=elf_changes((old, new), images, sections))
+    named = named_ranges(ranges, new, images[1], sections)
+    return replace(change, ranges=named, elf=elf_changes(*images))
 
 
 def _side(archive: WheelArchive) -> WheelSide:

@@ -26,19 +26,17 @@ def ran(tree: Path) -> bool:
     return subprocess.run([tree / "bin/driver"], capture_output=True, check=False).stdout == b"ran\n"
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_a_tree_that_has_all_it_needs(tree: Path, tmp_path: Path, *, link: bool) -> None:
+def test_a_tree_that_has_all_it_needs(tree: Path, tmp_path: Path) -> None:
     before = snapshot(tree)
     assert not ran(tree)
-    done = command(tree, "-o", tmp_path / "new", "--report", tmp_path / "page.html", *["--link"] * link)
+    done = command(tree, "-o", tmp_path / "new", "--report", tmp_path / "page.html")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-2] == f"{tmp_path / 'new'} is the relinked copy; {tree} is as it was."
     assert "$ORIGIN/../core/lib" in done.stdout
     assert "pip install" not in done.stdout
     assert (tmp_path / "page.html").exists()
     assert ran(tmp_path / "new")
-    assert (tmp_path / "new/README").samefile(tree / "README") is link
-    assert link or snapshot(tree) == before
+    assert snapshot(tree) == before
 
 
 def test_nothing_is_said_of_a_copy_that_is_not_there(tree: Path, tmp_path: Path) -> None:
@@ -72,7 +70,6 @@ def test_what_cannot_be_asked_for(tree: Path, tmp_path: Path) -> None:
             "--compress",
             "small",
         ): "--compress, --no-verify-record: for wheels",
-        (wheel, "-o", new, "--link"): "--link is for the copy of a directory",
     }.items():
         done = command(*words)
         assert (done.returncode, reason in done.stderr) == (2, True), done.stderr

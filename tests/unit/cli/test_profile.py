@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import sys
-import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,15 +11,12 @@ from pathlib import Path
 import pytest
 
 from relink import cli
-from relink.elf.image import read_image
-from relink.elf.symbol_reader import read_symbols
 from relink.loader.target import find_target
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.wheel_plan import context_of
 from relink.providers.distribution import Distribution
-from relink.providers.profiles import Profile, read_profile, shipped_profiles
-from relink.runs.starting_profile import starting_profile
+from relink.providers.profiles import shipped_profiles
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.rocm.vendor import where_to_get
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
@@ -68,11 +63,6 @@ def vendor(directory: Path) -> Path:
     return make_wheel(
         directory, files | {name: build(item) for name, item in elf.items()}, name="Demo_Pack", tag=TAG
     )
-
-
-def uncommented(text: str) -> str:
-    """The profile with its guesses taken in: what stands commented out as TOML."""
-    return re.sub(r"^# (?=\[|[a-z_]+ = )", "", text, flags=re.MULTILINE)
 
 
 # list and show
@@ -131,62 +121,6 @@ def test_check_against_a_wheel(run: Run, tmp_path: Path) -> None:
     path.write_text('schema = "relink.profile/1"\nvariants = ["demo/libx_*.so"]\n')
     code, out, _ = run("profile", "check", path, "--wheel", wheel)
     assert (code, out) == (1, f"{path}: variants: demo/libx_*.so is no member of {wheel}\n")
-
-
-# new
-
-
-@builds
-def test_new_assumes_nothing_and_proposes_what_can_be_seen(run: Run, tmp_path: Path) -> None:
-    wheel = vendor(tmp_path)
-    code, out, _ = run("profile", "new", wheel)
-    assert code == 0
-    path = tmp_path / "as-written.toml"
-    path.write_text(out)
-    written = read_profile(path)
-    assert written == Profile("demo-pack", ("demo-pack",), source=written.source)
-    assert "first.so exports what demo/core.so leaves open: Host_Get" in out
-    path.write_text(uncommented(out))
-    taken = read_profile(path)
-    assert taken.imports == ("demo", "space.x")
-    assert taken.variants == ("demo/lib_*.so",)
-    assert taken.preload == ("demo/first.so",)
-    assert taken.rpath_drop == ("$ORIGIN/../_sdk_gfx*", "$ORIGIN/../rocm/lib")
-    assert run("profile", "check", path, "--wheel", wheel)[0] == 0
-
-
-@builds
-def test_new_into_a_file(run: Run, tmp_path: Path) -> None:
-    wheel = vendor(tmp_path)
-    path = tmp_path / "demo.toml"
-    assert run("profile", "new", wheel, "-o", path) == (0, "", "")
-    assert read_profile(path).name == "demo-pack"
-    path.write_text("mine")
-    code, _, err = run("profile", "new", wheel, "-o", path)
-    assert (code, "an existing file is left alone" in err, path.read_text()) == (2, True, "mine")
-
-
-def test_names_from_the_wheel_can_neither_leave_a_comment_nor_a_string() -> None:
-    hostile = 'a"\n[rpath]\x1b[2J'
-    names = [f"demo/{hostile}_rocm{number}.so" for number in (6, 7)] + ["demo/b.so"]
-    data = {
-        names[0]: build(Library(soname=names[0], exports=(Export("open_one"),))),
-        names[1]: build(Library(runpath=f"$ORIGIN/../{hostile}:$ORIGIN/../]x")),
-        names[2]: build(Library(imports=(Import("open_one"),))),
-    }
-    text = starting_profile(
-        "demo",
-        f"demo-1-{hostile}.whl",
-        [*names, f"{hostile}/__init__.py"],
-        {name: read_image(item, name) for name, item in data.items()},
-        {name: read_symbols(item) for name, item in data.items()},
-        {name: ["libx.so.1", f"lib{hostile}.so"] for name in names},
-    )
-    assert "\x1b" not in text
-    assert set(tomllib.loads(text)) == {"schema", "name", "distributions", "source"}
-    taken = tomllib.loads(uncommented(text))
-    assert taken["rpath"] == {"drop": []}
-    assert [row["member"] for row in taken["dlopen"]] == ["demo/b.so"]
 
 
 @builds

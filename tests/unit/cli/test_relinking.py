@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from rich.console import Console
 
 import relink
 from relink import cli
-from relink.cli.bar import stage_bar
 from relink.system.errors import UsageError
 from relink.system.findings.model import RULES
 from relink.system.shipped_files import load_schema
@@ -502,39 +497,6 @@ def test_the_bar_keeps_to_a_narrow_terminal(works: Works, tmp_path: Path) -> Non
     visible = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     progress = [line for line in re.split(r"[\r\n]+", visible) if re.search(r"\d/7", line)]
     assert max(len(line) for line in progress) <= 40
-
-
-@pytest.mark.parametrize(("width", "amount"), [(80, "300.0 MB of 600.0 MB"), (40, "50 %")])
-def test_the_bar_says_how_far_it_is(width: int, amount: str) -> None:
-    shown = io.StringIO()
-    terminal = Console(file=shown, force_terminal=True, width=width, color_system=None)
-    with stage_bar(terminal, ("read", "write")) as (on_stage, on_bytes):
-        on_stage("read")
-        on_bytes(0, 600_000_000)
-        on_bytes(300_000_000, 600_000_000)
-    assert "read 1/2" in shown.getvalue()
-    assert amount in shown.getvalue()
-    with stage_bar(terminal, ("read", "write")) as (on_stage, _):
-        on_stage("write")
-    assert "write 2/2" in shown.getvalue()
-    assert shown.getvalue().count(amount) == shown.getvalue().partition("write")[0].count(amount)
-
-
-def test_bytes_are_told_while_a_stage_begins() -> None:
-    with stage_bar(Console(file=io.StringIO()), ("verify", "write")) as (on_stage, on_bytes):
-        ended = threading.Event()
-
-        def tell() -> None:
-            while not ended.is_set():
-                on_bytes(1, 2)
-
-        with ThreadPoolExecutor(1) as pool:
-            telling = pool.submit(tell)
-            for _ in range(500):
-                on_stage("verify")
-                on_stage("write")
-            ended.set()
-        telling.result()
 
 
 def test_quiet(run: Run, works: Works, tmp_path: Path) -> None:

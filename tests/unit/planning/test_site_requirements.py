@@ -22,6 +22,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import relinked
 from tests.support import therock, torch_wheels
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.works import install
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
@@ -40,10 +41,10 @@ def relinked_all(wheels: Iterable[Path], options: Options) -> list[Report]:
 
 
 def environment(place: Path, wheels: Sequence[str | Path]) -> Path:
-    """Install wheels by pip, without asking an index, and return the Python of the environment."""
-    venv.create(place, with_pip=False)
+    """Install wheels, and return the Python of the environment."""
+    venv.create(place, symlinks=True)
     python = place / "bin" / "python"
-    pip(python, "install", "--no-index", "--no-deps", *wheels)
+    install(python, *wheels)
     return python
 
 
@@ -112,8 +113,7 @@ def test_a_torch_for_one_release_of_pips_rocm_requires_the_other(tmp_path: Path)
     reports = relinked_all(wheels, options)
     assert "Requires-Dist: rocm[libraries]==10.1.*" in metadata(reports[0])
     assert "RLK541" not in {found.code for found in reports[0].findings}
-    pip(python, "install", "--no-index", "--no-deps", *(report.path or "" for report in reports))
-    pip(python, "install", "--no-index", "--no-deps", *others(tmp_path))
+    install(python, *(report.path or "" for report in reports), *others(tmp_path))
     assert "No broken requirements" in pip(python, "check")
     assert imported(python) > 20
 

@@ -11,7 +11,6 @@ from relink.report.diff_text import (
     ByteRange,
     ElfChange,
     MemberChange,
-    SectionChange,
     WheelDiff,
     WheelSide,
     diff_findings,
@@ -76,9 +75,7 @@ def test_what_was_taken_is_told_before_the_verdict() -> None:
 
 
 def test_a_changed_member() -> None:
-    elf = ElfChange(
-        ("- NEEDED liba.so", "+ RUNPATH $ORIGIN"), (SectionChange(".dynstr", ("moved", "resized")),)
-    )
+    elf = ElfChange(("- NEEDED liba.so", "+ RUNPATH $ORIGIN"))
     change = MemberChange(
         "demo/a.so", 10, 12, 0o100644, 0o100755, 5, (ByteRange(4, 7, ".text"), ByteRange(32, 33, "")), elf
     )
@@ -87,7 +84,6 @@ def test_a_changed_member() -> None:
         "    mode 100644 -> 100755",
         "    - NEEDED liba.so",
         "    + RUNPATH $ORIGIN",
-        "    .dynstr: moved, resized",
         "    bytes 0x4..0x7  .text",
         "    bytes 0x20..0x21",
         "    … and 1 more bytes",

@@ -7,7 +7,6 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.report.inspection import ElfFacts, Inspection, elf_facts, to_json, to_text
-from relink.report.lines import Line
 from relink.system.findings.model import finding
 from tests.support.elf_builder import Export, Import, Library, build
 
@@ -41,7 +40,7 @@ def test_the_facts_are_those_of_the_file() -> None:
 )
 def test_sizes(size: int, shown: str) -> None:
     found = Inspection("w.whl", "a" * 64, "w", "1", ("t", "u"), 3, size, 10, (), ())
-    lines = [part.plain for part in to_text(found) if isinstance(part, Line)]
+    lines = [line.plain for line in to_text(found)]
     assert lines == ["w 1", f"3 files, {shown}, 0.0 kB unpacked; tags t, u"]
 
 
@@ -49,7 +48,6 @@ def test_findings_are_in_text_and_json() -> None:
     damaged = finding("RLK301", "demo/a.so", "is cut off")
     found = Inspection("w.whl", "a" * 64, "w", "1", ("t",), 3, 10, 10, (), (damaged,))
     last = to_text(found)[-1]
-    assert isinstance(last, Line)
     assert last.plain == f"{damaged.level} RLK301 demo/a.so: is cut off"
     data = to_json(found)
     assert data["schema"] == "relink.inspection/1"

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from relink.report.lines import Grid, Line, branch, show
+from relink.report.lines import Line, aligned, branch, show
 from relink.report.summary import Verdict
 from relink.report.text import verdict_text
 
@@ -32,12 +32,9 @@ def test_no_markup_and_no_second_line() -> None:
     assert printed(Line.assemble(("a\n", "bold"), said)) == "a\\n[bold]a[/bold]\\n\\x1b[2J\n"
 
 
-def test_a_grid() -> None:
-    grid = Grid()
-    grid.add_column("na\nme")
-    grid.add_column("size")
-    grid.add_row("[b]", "1")
-    assert printed(grid) == "na\\nme  size\n[b]     1\n"
+def test_rows_are_aligned() -> None:
+    assert printed(*aligned([("na\nme", "size"), ("[b]", "1")])) == "na\\nme  size\n[b]     1\n"
+    assert aligned([]) == []
 
 
 def test_a_tree() -> None:
@@ -55,11 +52,7 @@ def test_a_path_stays_whole_on_a_narrow_terminal() -> None:
     assert printed(tree, terminal=True) == (
         f"root\n├── librocblas.so.5\n│   │ {path}\n│   │ by RUNPATH\n│   └── deep\n└── last\n"
     )
-    grid = Grid()
-    grid.add_row("RUNPATH", path)
-    assert [line.split() for line in printed(grid, terminal=True).splitlines() if line.strip()] == [
-        ["RUNPATH", path]
-    ]
+    assert printed(*aligned([("RUNPATH", path)]), terminal=True).split() == ["RUNPATH", path]
     assert printed("a b", terminal=True) == "a b\n"
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,14 +21,14 @@ from relink.make.added_members import read_plan
 from relink.report.html import html_page
 from relink.report.summary import verdict
 from relink.runs.questions import saved_report
-from relink.runs.relinked_input import is_relinked, original_given
+from relink.runs.relinked_input import is_relinked
 from relink.system.errors import RelinkError, UsageError
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.old_wheels import INFO, with_delta, with_plan
 from tests.support.rocm_sdk import build, tiny_prefix, unpack
 from tests.support.wheels import changed, make_wheel
-from tests.support.works import OUTPUT, TAG, Works
+from tests.support.works import TAG, Works
 
 OLD_PLAN = Path(__file__).parents[1] / "planning" / "model" / "relink-0.1.0.json"
 OTHER = "extern int hip(void); int g(void){return 99 + hip();}"
@@ -81,20 +78,15 @@ def test_what_is_done_already(
 
 
 def test_the_sentence_names_the_vendors_wheel(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
-    """For another prefix. The command in it fetches the very wheel."""
+    """For another prefix."""
     vendor, relinked = pair
     message = refused(relinked, options_of(works.prefix, tmp_path / "out"))
     assert message.startswith(
         f"{relinked.name} was relinked from {vendor.name} (demo 1.0, SHA-256 {digest(vendor)}), for "
     )
     assert f"for {prefix_of(pair)}: relink that one" in message
-    assert message.endswith("`relink WHEEL --wheel FILE` checks and relinks that")
+    assert message.endswith("which `relink fetch demo==1.0` fetches where an index has it")
     assert "\n" not in message
-    (command,) = re.findall("`(pip [^`]+)`", message)
-    words = [sys.executable, "-m", *shlex.split(command)]
-    words += ["--no-index", f"--find-links={vendor.parent}", f"--dest={tmp_path}"]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-    assert digest(tmp_path / vendor.name) == digest(vendor)
 
 
 @pytest.mark.slow(reason="a stand-in of pip's ROCm, and three plans")
@@ -112,33 +104,6 @@ def test_pips_rocm_in_another_environment_is_the_same(tmp_path: Path) -> None:
     for site in sites:
         assert relink.relink(made, options_of(site, tmp_path / "again")).output is None
     assert ", for $SITE: " in refused(made, options_of(prefix, tmp_path / "other"))
-
-
-def test_the_vendors_wheel_is_given(
-    pair: tuple[Path, Path], works: Works, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    vendor, relinked = pair
-    there = tmp_path / "there"
-
-    def run(given: Path, wheel: Path = relinked) -> int | str | None:
-        words = [str(wheel), "--prefix", str(works.prefix), "--wheel", str(given), "-o", str(there), "-q"]
-        with pytest.raises(SystemExit) as caught:
-            main(words)
-        return caught.value.code
-
-    assert run(relinked) == 2
-    assert (
-        f"is not the wheel that {relinked.name} was relinked from: {vendor.name}" in capsys.readouterr().err
-    )
-    assert run(tmp_path / "nothing") == 2
-    assert "cannot be read" in capsys.readouterr().err
-    assert run(vendor, vendor) == 2
-    assert "--wheel goes with a relinked wheel" in capsys.readouterr().err
-    assert not there.exists()
-    assert run(vendor) == 0
-    direct = relink.relink(vendor, options_of(works.prefix, tmp_path / "direct"))
-    assert (there / OUTPUT).read_bytes() == Path(direct.path or "").read_bytes()
-    assert original_given(relinked, vendor) == vendor
 
 
 @pytest.mark.parametrize(

@@ -12,22 +12,18 @@ from pathlib import Path
 import pytest
 
 from relink.runs.tree_copy import TreeArchive, TreeCopy
-from relink.system.errors import UsageError, WheelError
+from relink.system.errors import WheelError
 from relink.system.findings.model import Finding
 from tests.unit.runs.build_trees import HOLE, add_rarities, kept, snapshot
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
-def copied(
-    tree: Path, new: dict[str, bytes] | None = None, *, link: bool = False
-) -> tuple[Path, list[Finding]]:
+def copied(tree: Path, new: dict[str, bytes] | None = None) -> tuple[Path, list[Finding]]:
     place = tree.with_name("copy")
     place.mkdir()
     findings = [
-        *TreeCopy(
-            TreeArchive(tree), place, {name: [data] for name, data in (new or {}).items()}, link
-        ).write()
+        *TreeCopy(TreeArchive(tree), place, {name: [data] for name, data in (new or {}).items()}).write()
     ]
     return place, findings
 
@@ -60,16 +56,15 @@ def test_what_is_no_file_is_left_out(tree: Path) -> None:
     assert found.subject == "deep/pipe"
 
 
-@pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("others", [False, pytest.param(True, marks=AS_ROOT)])
-def test_tree_setuid(tree: Path, *, others: bool, link: bool) -> None:
-    """A set-user-id program, also another user's, is not written anew as yours with its bit; nor is it linked."""
+def test_tree_setuid(tree: Path, *, others: bool) -> None:
+    """A set-user-id program, also another user's, is not written anew as yours with its bit."""
     (tree / "bin/driver").chmod(0o6755)
     if others:
         os.chown(tree / "bin/driver", 65534, 65534)
         (tree / "bin/driver").chmod(0o6755)
     for new in (None, {"bin/driver": b"edited"}):
-        place, findings = copied(tree, new, link=link)
+        place, findings = copied(tree, new)
         status = (place / "bin/driver").stat()
         assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_nlink) == (0o755, os.geteuid(), 1)
         (found,) = [found for found in findings if found.code == "RLK545"]
@@ -79,10 +74,9 @@ def test_tree_setuid(tree: Path, *, others: bool, link: bool) -> None:
 
 
 @AS_ROOT
-@pytest.mark.parametrize("link", [False, True])
-def test_files_of_others(tree: Path, *, link: bool) -> None:
+def test_files_of_others(tree: Path) -> None:
     os.chown(tree / "README", 65534, 65534)
-    place, findings = copied(tree, link=link)
+    place, findings = copied(tree)
     assert ((place / "README").stat().st_uid, (place / "README").stat().st_nlink) == (0, 1)
     (found,) = findings
     assert (found.code, found.message) == ("RLK543", "of other users, and yours in the copy: README")
@@ -99,29 +93,10 @@ def test_capabilities_are_left_out(tree: Path) -> None:
         )
     except OSError as error:
         pytest.skip(f"capabilities cannot be set here: {error.strerror}")
-    place, findings = copied(tree, link=True)
+    place, findings = copied(tree)
     assert "security.capability" not in os.listxattr(place / "bin/driver")
     assert not (place / "bin/driver").samefile(tree / "bin/driver")
     assert [found.code for found in findings] == ["RLK545"]
-
-
-def test_links_are_made_of_what_stays_alone(tree: Path) -> None:
-    """A file that is edited is never one inode with the original; RECORD, which lists it, neither."""
-    add_rarities(tree)
-    place, _ = copied(tree, {"mod/m.so": b"edited"}, link=True)
-    same = {name for name in kept(tree) if (place / name).is_file() and (place / name).samefile(tree / name)}
-    assert {"README", "READTHIS", "sparse", "core/lib/libhip.so.7.2", "mod/again.so"} <= same
-    assert not {"mod/m.so", "d-1.dist-info/RECORD", "bin/tool"} & same
-    assert (tree / "mod/m.so").read_bytes() != b"edited"
-
-
-def test_links_that_cannot_be_made(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refused)
-    with pytest.raises(UsageError, match=r"cannot be linked \(Invalid cross-device link\); leave --link out"):
-        copied(tree, link=True)
 
 
 def test_hard_links_that_are_edited_alike_stay_one_file(tree: Path) -> None:
@@ -152,8 +127,7 @@ def test_records_list_the_new_files(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-@pytest.mark.parametrize("link", [False, True])
-def test_tree_record_link(tree: Path, *, link: bool, absolute: bool) -> None:
+def test_tree_record_link(tree: Path, *, absolute: bool) -> None:
     """A *.dist-info that is a symbolic link out of the tree: the RECORD there is neither lost nor written, nor taken along."""
     outside = tree.parent / "outside"
     outside.mkdir()
@@ -162,7 +136,7 @@ def test_tree_record_link(tree: Path, *, link: bool, absolute: bool) -> None:
     (tree / "e-1.dist-info").mkdir()
     (tree / "e-1.dist-info/RECORD").symlink_to("../../outside/RECORD")
     before = snapshot(outside)
-    place, _ = copied(tree, {"mod/m.so": b"edited"}, link=link)
+    place, _ = copied(tree, {"mod/m.so": b"edited"})
     assert snapshot(outside) == before
     assert (place / "d-1.dist-info").is_symlink()
     assert (place / "e-1.dist-info/RECORD").is_symlink()

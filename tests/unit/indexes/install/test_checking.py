@@ -16,7 +16,7 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
-from tests.unit.indexes.install.conftest import HERE, USES, VENDOR, pip_install, python_of, site_of, tree
+from tests.unit.indexes.install.conftest import HERE, USES, VENDOR, put, python_of, site_of, tree
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def venv(make_environment: Callable[..., Path], index: Path, tmp_path: Path) -> Path:
     """An environment with a package that needs no ROCm."""
     plain = shared(tmp_path / "plain.so", "int f(void){return 1;}")
-    environment = make_environment()
-    pip_install(environment, make_wheel(index, {"plain/p.so": plain}, name="plain", tag=TAG))
+    environment = make_environment(with_pip=False)
+    put(environment, make_wheel(index, {"plain/p.so": plain}, name="plain", tag=TAG))
     return environment
 
 
@@ -36,7 +36,7 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert out.splitlines()[0] == f"Works: 1 package with native code in {venv}."
     assert "Next" not in out
 
-    pip_install(venv, gpu)
+    put(venv, gpu)
     before = tree(venv)
     code, out, err = run("check", venv, "--prefix", rocm)
     first, line, last, word, step = out.splitlines()
@@ -53,7 +53,12 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert (code, out) == (0, f"Nothing in {venv} has to be repaired.\n")
 
     assert run("repair", "--all", "--undo", "--python", python_of(venv))[0] == 0
-    assert tree(venv) == before
+    kept = {
+        name: digest
+        for name, digest in before.items()
+        if ".dist-info/" not in name and not name.endswith(".pyc")
+    }
+    assert kept.items() <= tree(venv).items()
     assert run("check", venv)[0] == 1
 
 
@@ -65,7 +70,7 @@ def test_nothing_that_is_installed_runs(run: Run, venv: Path, index: Path, tmp_p
     writes = f"open({str(ran)!r}, 'w')\n"
     library = shared(tmp_path / "c.so", source)
     files: dict[str, bytes | Path] = {"canary/c.so": library, "canary/__init__.py": writes.encode()}
-    pip_install(venv, make_wheel(index, files, name="canary", tag=TAG))
+    put(venv, make_wheel(index, files, name="canary", tag=TAG))
     (site_of(venv) / "canary.pth").write_text(f"import builtins; {writes}")
     assert run("check", venv, "--gpu", "gfx1100")[0] == 0
     assert not ran.exists()
@@ -81,7 +86,7 @@ def test_what_fails_keeps_no_other_from_being_repaired(
         tmp_path / "more.so", "extern int solve(void); int u(void){return solve();}", needed=[lost]
     )
     wheel = make_wheel(index, {"bad/a.so": other}, name="bad", tag=TAG)
-    pip_install(venv, gpu, wheel)
+    put(venv, gpu, wheel)
     wheel.unlink()  # it cannot be fetched again
     code, out, err = run("repair", "--all", "--prefix", rocm, "--python", python_of(venv))
     assert code == 2
@@ -102,7 +107,7 @@ def test_two_runtimes_of_two_packages(run: Run, venv: Path, rocm: Path, index: P
             flags=[HERE],
         )
         files = {f"{name}/a.so": library, f"{name}/libamdhip64.so.7": rocm / "lib/libamdhip64.so.7"}
-        pip_install(venv, make_wheel(index, files, name=name, tag=TAG))
+        put(venv, make_wheel(index, files, name=name, tag=TAG))
     code, out, _ = run("check", venv)
     assert code == 0
     told = next(line for line in out.splitlines() if "RLK130" in line)
@@ -122,9 +127,9 @@ def test_a_package_for_another_vendors_gpus(
         flags=[HERE],
     )
     files = {"fake/a.so": library, "fake/libcudart.so.12": cudart}
-    pip_install(venv, make_wheel(index, files, name="fake", tag=TAG))
+    put(venv, make_wheel(index, files, name="fake", tag=TAG))
     assert "RLK551" not in run("check", venv)[1]
-    pip_install(venv, gpu)
+    put(venv, gpu)
     out = run("check", venv)[1]
     assert "RLK551 fake: is built for NVIDIA's CUDA (it needs libcudart.so.12), and gpu for ROCm" in out
 
@@ -139,7 +144,7 @@ def test_a_file_that_is_gone_or_damaged(run: Run, venv: Path) -> None:
 
 
 def test_json(run: Run, venv: Path, gpu: Path) -> None:
-    pip_install(venv, gpu)
+    put(venv, gpu)
     code, out, err = run("check", "--python", python_of(venv), "--json")
     document = json.loads(out)
     assert (code, err, document["schema"], document["ok"]) == (1, "", "relink.check/1", False)
@@ -168,13 +173,11 @@ def test_variants_none_of_which_gets_rocm(
         "bitsandbytes/libbitsandbytes_rocm72.so": library,
         "bitsandbytes/libbitsandbytes_cpu.so": cpu,
     }
-    pip_install(venv, make_wheel(index, files, name="bitsandbytes", tag=TAG))
+    put(venv, make_wheel(index, files, name="bitsandbytes", tag=TAG))
     code, out, _ = run("check", venv)
     assert code == 1
     assert out.splitlines()[1] == "  bitsandbytes 1.0: its GPU part does not load: librocblas.so.5 not found"
-    pip_install(
-        venv, make_wheel(index, {"nvidia/x.py": b""}, name="nvidia_cuda_runtime_cu12", tag="py3-none-any")
-    )
+    put(venv, make_wheel(index, {"nvidia/x.py": b""}, name="nvidia_cuda_runtime_cu12", tag="py3-none-any"))
     assert run("check", venv)[0] == 0
 
 
@@ -185,7 +188,7 @@ def test_what_an_edit_would_mend_does_not_work_now(
     library = shared(tmp_path / "a.so", USES, needed=[rocm / "lib/librocblas.so.5"])
     own = shared(tmp_path / "librocblas.so.5", "int blas(void){return 1;}")
     files: dict[str, bytes | Path] = {"own/a.so": library, "own/deep/librocblas.so.5": own}
-    pip_install(venv, make_wheel(index, files, name="own", tag=TAG))
+    put(venv, make_wheel(index, files, name="own", tag=TAG))
     code, out, _ = run("check", venv)
     assert code == 1
     assert out.splitlines()[1] == "  own 1.0: its GPU part does not load: librocblas.so.5 not found"
@@ -193,7 +196,7 @@ def test_what_an_edit_would_mend_does_not_work_now(
 
 def test_a_pattern_that_is_about_one_package(run: Run, venv: Path, gpu: Path) -> None:
     """It matches nothing of the others, and nothing about several: that is no warning."""
-    pip_install(venv, gpu)
+    put(venv, gpu)
     code, out, _ = run("check", venv, "--ignore", "librocblas.so.5", "-v")
     assert code == 0
     assert "RLK109" not in out
@@ -227,7 +230,7 @@ def test_a_kill_between_two_packages(venv: Path, rocm: Path, index: Path, tmp_pa
     """Each is the vendor's or the relinked one, and the same command completes it."""
     for name in ("first", "second"):
         library = shared(tmp_path / f"{name}.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
-        pip_install(venv, make_wheel(index, {f"{name}/a.so": library}, name=name, tag=TAG))
+        put(venv, make_wheel(index, {f"{name}/a.so": library}, name=name, tag=TAG))
     words = ["repair", "--all", "--prefix", str(rocm), "--python", str(python_of(venv))]
     command = [sys.executable, "-m", "relink", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -255,7 +258,7 @@ def test_what_a_library_of_the_system_opens(run: Run, venv: Path, index: Path, t
     uses = "extern int hip7(void), migraphx(void); int u(void){return hip7() + migraphx();}"
     library = shared(tmp_path / "m.so", uses, needed=[hips[1], migraphx], flags=[f"-Wl,-rpath,{system}"])
     wheel = make_wheel(index, {"mix/a.so": library}, name="mix", tag=TAG)
-    pip_install(venv, wheel)
+    put(venv, wheel)
     code, out, _ = run("check", venv)
     assert code == 1
     assert "  mix 1.0: does not work on the GPU: libamdhip64.so.7 and libamdhip64.so.6 in one process" in out

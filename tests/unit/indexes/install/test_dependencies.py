@@ -45,7 +45,7 @@ def test_a_dependency_that_needs_rocm_is_relinked_with_it(
     last = f"top 1.0+relinked is installed in {environment}; imported: top; loaded for the GPU: 1 library."
     assert last in out
     assert run("check", environment)[:2] == (0, f"Works: 2 packages with native code in {environment}.\n" * 2)
-    code, out, _ = run(*words, "--json")
+    code, out, _ = run(*words, "--offline", "--json")
     (wheel,) = json.loads(out)["wheels"]
     assert (code, wheel["loads"], wheel["dependencies"]) == (0, [LOADED], [])
 
@@ -76,7 +76,7 @@ def test_cudas_build_is_refused_before_it_is_fetched(
     assert (site_of(environment) / "nv.py").exists()
 
 
-@pytest.mark.parametrize("environment", ["pip"], indirect=True)
+@pytest.mark.parametrize("environment", ["uv"], indirect=True)
 def test_what_cannot_be_had_is_told_before_anything_changes(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -88,7 +88,7 @@ def test_what_cannot_be_had_is_told_before_anything_changes(
     assert tree(environment) == before
 
 
-@pytest.mark.parametrize("environment", ["pip"], indirect=True)
+@pytest.mark.parametrize("environment", ["uv"], indirect=True)
 def test_the_rocm_of_site_packages_is_not_fetched_where_a_prefix_takes_its_place(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:

@@ -16,14 +16,12 @@ from relink.indexes.install.cache import cached_sha256s, keep, working_place
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.installed import find_installed
 from relink.indexes.install.installing import required_by
-from relink.indexes.install.kept import keep_aside, put_back
 from relink.system.errors import UsageError
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works, copy_glibc
-from tests.unit.indexes.install.conftest import pip_install, python_of, site_of, tree
-from tests.unit.runs.build_trees import snapshot
+from tests.unit.indexes.install.conftest import pip_install, put, python_of, site_of, tree
 
 LOADS = b"""import ctypes, os
 ctypes.CDLL(os.path.join(os.path.dirname(__file__), "a.so"))
@@ -62,7 +60,7 @@ def imports(environment: Path) -> bool:
 # relink install
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 @pytest.mark.few(1, reason="the same by the other installer")
 def test_install(run: Run, works: Works, index: Path, environment: Path) -> None:
     """With what it depends on; the wheel is chosen by hash, so that no temporary path is recorded."""
@@ -78,7 +76,7 @@ def test_install(run: Run, works: Works, index: Path, environment: Path) -> None
     assert imports(environment)
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..., Path]) -> None:
     """Nothing but one document on standard output: of install, of a run with errors, and of repair."""
     environment = make_environment()
@@ -110,9 +108,9 @@ def test_repair_leaves_alone_what_needs_no_rocm(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
     idle = shared(tmp_path / "m" / "idle.so", "int p(void){return 1;}", flags=[VENDOR_PATH])
-    environment = make_environment()
+    environment = make_environment(with_pip=False)
     make_wheel(index, {"demo/__init__.py": b"", "demo/idle.so": idle}, tag=TAG)
-    pip_install(environment, "demo")
+    put(environment, "demo")
     before = tree(environment)
     code, out, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
     assert (code, err) == (0, "")
@@ -151,9 +149,9 @@ def test_a_full_disk_is_told_before_anything_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """pip that is stopped in the middle leaves the directories of two releases."""
-    environment = make_environment()
+    environment = make_environment(with_pip=False)
     vendor(works, index)
-    pip_install(environment, "demo")
+    put(environment, "demo")
     before = tree(environment)
     monkeypatch.setattr("shutil.disk_usage", lambda _: (1 << 40, 1 << 40, 4096))
     code, _, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
@@ -190,7 +188,7 @@ def later(directory: Path) -> Path:
     return shared(directory / "later" / "libc.so.6", "int later(void){return 1;}", flags=flags)
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_the_constraint_keeps_it(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -206,7 +204,7 @@ def test_the_constraint_keeps_it(
     assert version_in(environment) == "1.1"
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_a_wheel_that_is_named_and_kept(
     run: Run,
     works: Works,
@@ -232,7 +230,7 @@ def test_a_wheel_that_is_named_and_kept(
     assert "Already relinked for this ROCm" in out
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_what_cannot_be_imported(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -248,7 +246,7 @@ def test_what_cannot_be_imported(
     assert "; nothing was imported." in out
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path, environment: Path) -> None:
     make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
     before = tree(environment)
@@ -264,50 +262,38 @@ def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path,
 
 @pytest.mark.few(0, reason="an installation each")
 @pytest.mark.parametrize("known", ["by content", "by hash"])
-def test_every_file_is_as_before(run: Run, works: Works, index: Path, environment: Path, known: str) -> None:
-    """SHA-256 of every installed file before the repair and after --undo; compiled modules and notes of the installer, too."""
+def test_repaired_again_and_undone(
+    run: Run, works: Works, index: Path, environment: Path, tmp_path: Path, known: str
+) -> None:
+    """Each repair begins with the vendor's wheel; --undo leaves every file of that as it was."""
     wheel = vendor(works, index)
     pip_install(environment, "demo" if known == "by content" else wheel)
-    before = tree(environment)
-    assert any(name.endswith(".pyc") for name in before)
-    assert any(name.endswith("direct_url.json") for name in before) is (known == "by hash")
+    before = tree(site_of(environment) / "demo")
+    assert any(name.endswith("direct_url.json") for name in tree(environment)) is (known == "by hash")
     assert not imports(environment)
-    times = {path: path.stat().st_mtime_ns for path in (site_of(environment) / "demo").rglob("*.py")}
 
     words = ("repair", "demo", "--python", python_of(environment))
     code, out, err = run(*words, "--prefix", works.prefix)
     assert (code, err) == (0, "")
     assert f"demo 1.0+rocm7.2.4 is installed in {environment}; imported: demo." in out
     assert imports(environment)
-    assert tree(environment) != before
-
-    code, out, err = run(*words, "--undo")
-    assert (code, err) == (0, "")
-    assert f"demo 1.0 is installed in {environment} again." in out
-    assert tree(environment) == before
-    assert {path: path.stat().st_mtime_ns for path in times} == times  # the compiled modules are valid
-
-
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
-def test_repaired_again_for_another_rocm(
-    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
-) -> None:
-    """From the vendor's wheel again, not from the relinked one; what pip made at first is still kept for --undo."""
-    environment = make_environment()
-    vendor(works, index)
-    pip_install(environment, "demo")
-    before = tree(environment)
-    words = ("repair", "demo", "--python", python_of(environment))
-    assert run(*words, "--prefix", works.prefix)[0] == 0
+    assert tree(site_of(environment) / "demo") != before
     other = Path(shutil.copytree(works.prefix, tmp_path / "other"))
     (other / ".info" / "version").write_text("7.3.0\n")
     assert run(*words, "--prefix", other)[0] == 0
     assert version_in(environment) == "1.0+rocm7.3.0"
-    assert run(*words, "--undo")[0] == 0
-    assert tree(environment) == before
+
+    code, out, err = run(*words, "--undo")
+    assert (code, err) == (0, "")
+    assert f"demo 1.0 is installed in {environment} again." in out
+    after = tree(site_of(environment) / "demo")
+    assert {name: after[name] for name in before if not name.endswith(".pyc")} == {
+        name: digest for name, digest in before.items() if not name.endswith(".pyc")
+    }
+    assert not imports(environment)
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_repair_takes_no_relinked_wheel_of_an_index(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -321,11 +307,11 @@ def test_repair_takes_no_relinked_wheel_of_an_index(
     assert version_in(environment) == "1.0+rocm7.2.4"
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_undo_of_an_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
-    """`relink install` has nothing to keep; the vendor's wheel comes from the cache, by its hash."""
+    """The vendor's wheel comes from the cache, by its hash."""
     environment = make_environment()
     vendor(works, index)
     python = python_of(environment)
@@ -341,7 +327,7 @@ def test_undo_of_an_installation(
     assert f"demo 1.0 in {environment} is not relinked, so there is nothing to undo" in err
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 @pytest.mark.parametrize("command", ["install", "repair"])
 def test_the_vendors_wheel_is_kept_until_it_is_undone(
     run: Run,
@@ -369,13 +355,13 @@ def test_the_vendors_wheel_is_kept_until_it_is_undone(
 
     fill()
     assert len(cached_sha256s()) == 2
-    assert run("repair", "demo", "--undo", "--offline", "--python", python)[0] == 0
+    assert run("repair", "demo", "--undo", "--python", python)[0] == 0
     assert version_in(environment) == "1.0"
     fill()
     assert len(cached_sha256s()) == 1
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_only_the_very_wheel(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -436,23 +422,7 @@ def test_the_environment_of_a_tool(
         assert "has made for a tool of its own" in err
 
 
-@pytest.mark.few(0, reason="an installation each")
-@pytest.mark.parametrize("kept", ["", "[]", '{"sha256": 1}', '{"sha256": "SHA", "files": [], "times": {}}'])
-def test_kept_files_that_were_damaged(
-    run: Run, works: Works, index: Path, make_environment: Callable[..., Path], kept: str
-) -> None:
-    """The vendor's wheel is installed again all the same."""
-    environment = make_environment()
-    vendor(works, index)
-    pip_install(environment, "demo")
-    words = ("repair", "demo", "--python", python_of(environment))
-    assert run(*words, "--prefix", works.prefix)[0] == 0
-    (environment / "share" / "relink" / "demo" / "kept.json").write_text(kept)
-    assert run(*words, "--undo")[0] == 0
-    assert version_in(environment) == "1.0"
-
-
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 @pytest.mark.parametrize("mark", ["INSTALLER", "conda-meta"])
 def test_condas_packages(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
@@ -473,7 +443,7 @@ def test_condas_packages(
     assert tree(environment) == before
 
 
-@pytest.mark.slow(reason="an installation; test_every_file_is_as_before has one")
+@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 def test_an_editable_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -498,30 +468,6 @@ def hand_made(site: Path) -> tuple[TargetEnvironment, Path]:
     return TargetEnvironment(sys.executable, site, (site,)), info
 
 
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"files": {"a\0": "0"}, "times": {}},
-        {"files": {"\ud800": "0"}, "times": {}},
-        {"files": {"a": "\0"}, "times": {}},
-        {"files": {}, "times": {"\0": 1}},
-        {"files": {}, "times": {"a": 10**30}},
-        {"files": {}, "times": {"a": float("inf")}},
-        {"files": {}, "times": {"a": "9" * 30}},
-    ],
-)
-def test_kept_names_and_times_that_no_file_can_have(tmp_path: Path, kept: dict[str, object]) -> None:
-    environment, _ = hand_made(tmp_path)
-    installed = find_installed(environment, "demo")
-    assert installed is not None
-    (tmp_path / "a").write_text("")
-    place = tmp_path / "share" / "relink" / "demo"
-    place.mkdir(parents=True)
-    (place / "0").write_text("")
-    (place / "kept.json").write_text(json.dumps({"sha256": "x", **kept}))
-    assert put_back(environment, installed, installed, "x") is False
-
-
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "[" * 900 + "]" * 900 + "}", '{"a": 1e400}'])
 def test_json_recursion(tmp_path: Path, text: str) -> None:
     """direct_url.json, which whatever installs a package writes."""
@@ -540,73 +486,6 @@ def test_what_is_not_installed(run: Run, make_environment: Callable[..., Path]) 
     code, _, err = run("repair", "demo==1.0", "--python", python_of(environment))
     assert code == 2
     assert "pass the name alone" in err
-
-
-# What an environment of others can say
-
-
-def hostile_environment(root: Path) -> TargetEnvironment:
-    """An environment with a distribution, of which one directory is a link out of it."""
-    site = root / "env/lib/python3/site-packages"
-    info = site / "demo-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
-    (info / "RECORD").write_text(
-        "demo/a.py,,\ndemo/sub/b.py,,\n../../../share/x,,\n../../../../outside/victim,,\nx\0y,,\n"
-    )
-    (site / "demo").mkdir()
-    (site / "demo/a.py").write_text("")
-    (root / "outside/__pycache__").mkdir(parents=True)
-    for name in ("victim", "b.py", "x", "RECORD", "__pycache__/a.cpython-311.pyc"):
-        (root / "outside" / name).write_text("mine")
-    (site / "demo/sub").symlink_to(root / "outside")
-    (site / "demo/__pycache__").symlink_to(root / "outside/__pycache__")
-    (root / "env/share").symlink_to(root / "outside")
-    return TargetEnvironment("python", root / "env", (site,))
-
-
-def test_tree_record_link_of_an_environment(tmp_path: Path) -> None:
-    """A RECORD names files beyond a link, and its own directory may be one: nothing there is taken for the environment's."""
-    environment = hostile_environment(tmp_path)
-    (site,) = environment.site
-    found = find_installed(environment, "demo")
-    assert found is not None
-    assert found.files == (site / "demo/a.py",)
-    (site / "demo-1.0.dist-info").rename(tmp_path / "outside/info")
-    (site / "demo-1.0.dist-info").symlink_to(tmp_path / "outside/info")
-    with pytest.raises(UsageError, match="is a symbolic link out of"):
-        find_installed(environment, "demo")
-
-
-def test_what_is_put_back_stays_in_the_environment(tmp_path: Path) -> None:
-    """The notes of an earlier repair are files of the environment, which others may have made."""
-    environment = hostile_environment(tmp_path)
-    (site,) = environment.site
-    found = find_installed(environment, "demo")
-    assert found is not None
-    before = snapshot(tmp_path / "outside")
-    with pytest.raises(OSError, match="lies outside of"):
-        keep_aside(environment, found, frozenset(), "sha")
-    with pytest.raises(OSError, match="lies outside of"):
-        put_back(environment, found, found, "sha")
-    (tmp_path / "env/share").unlink()
-    (site / "link").symlink_to(tmp_path / "outside/victim")
-    notes = tmp_path / "env/share/relink/demo"
-    notes.mkdir(parents=True)
-    (notes / "0").write_text("evil")
-    paths = (
-        "demo/sub/b.py",
-        "demo/sub/new.py",
-        "../../../../outside/victim",
-        "demo/__pycache__/a.cpython-311.pyc",
-    )
-    relative = [f"lib/python3/site-packages/{name}" for name in paths]
-    times = dict.fromkeys([*relative, "lib/python3/site-packages/link"], 1)
-    document = {"sha256": "sha", "files": dict.fromkeys(relative, "0"), "times": times}
-    (notes / "kept.json").write_text(json.dumps(document))
-    assert put_back(environment, found, found, "sha")
-    assert snapshot(tmp_path / "outside") == before
-    assert not (site / "demo/a.py").exists()  # in the environment, and not among what was kept
 
 
 def test_what_a_profile_requires_counts(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
-from tests.unit.indexes.install.conftest import USES, VENDOR, pip_install, python_of
+from tests.unit.indexes.install.conftest import USES, VENDOR, put, python_of
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
@@ -83,9 +83,14 @@ def test_a_library_that_is_missing(
 
 
 def test_check_and_repair(
-    run: Run, paste: Callable[[list[str]], tuple[int, str]], environment: Path, gpu: Path, rocm: Path
+    run: Run,
+    paste: Callable[[list[str]], tuple[int, str]],
+    make_environment: Callable[..., Path],
+    gpu: Path,
+    rocm: Path,
 ) -> None:
-    pip_install(environment, gpu)
+    environment = make_environment(with_pip=False)
+    put(environment, gpu)
     code, out, _ = run("check", environment, "--prefix", rocm)
     (repair,) = printed(out)
     assert (code, paste(repair)[0], run("check", environment)[0]) == (1, 0, 0)

@@ -1,4 +1,4 @@
-"""Which members need which, within a wheel, and which are found by a search path entry that is added."""
+"""Which members are found by a search path entry that is added."""
 
 from __future__ import annotations
 
@@ -11,24 +11,11 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.member_graph import reached
 from relink.system.errors import WheelError
 from tests.support.cc import cc
 from tests.support.effort import lines_run
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.unit.planning.resolve.scenes import Scene, call, codes, define
-
-
-def test_by_soname_by_name_and_in_a_circle() -> None:
-    libraries = {
-        "pkg/a.so": Library(soname="liba.so.1", needed=("libb.so", "libc.so.6")),
-        "pkg/lib/libb.so": Library(needed=("libc-own.so",)),  # no soname: its name counts
-        "pkg/c.so": Library(soname="libc-own.so", needed=("liba.so.1",)),
-        "pkg/alone.so": Library(soname="libalone.so", needed=("a.so",)),  # the soname hides the file's name
-    }
-    images = {name: read_image(build(library), name) for name, library in libraries.items()}
-    circle = {"pkg/a.so", "pkg/lib/libb.so", "pkg/c.so"}
-    assert reached(images) == {**dict.fromkeys(sorted(circle), circle), "pkg/alone.so": {"pkg/alone.so"}}
 
 
 @pytest.fixture
@@ -191,9 +178,9 @@ def many(root: Path, members: Callable[[int], dict[str, Library]], count: int) -
 def test_many_elf_hang(tmp_path: Path, kind: str) -> None:
     """Each root more takes the same work, however many there are."""
     many(tmp_path, MANY[kind], 3).decide()  # what is read once in a process is read now
-    counts = [lines_run(many(tmp_path, MANY[kind], count).decide) for count in (30, 60, 90)]
+    counts = [lines_run(many(tmp_path, MANY[kind], count).decide) for count in (10, 20, 30)]
     first, second = counts[1] - counts[0], counts[2] - counts[1]
-    assert 0 < second <= 1.05 * first
+    assert 0 < second <= 1.015 * first
 
 
 def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:

@@ -1,17 +1,17 @@
-"""The graph for a narrow screen: every node a line, every edge an arc beside them, nothing wider than a phone."""
+"""The drawing of the graph: every node a line, every edge an arc beside them, nothing wider than a phone."""
 
 from __future__ import annotations
 
 import itertools
 import re
 
-from relink.report.html.drawing import column
+from relink.report.html.drawing import drawing, shortened
 from relink.report.html.graph import graph_of
 from relink.report.html.libraries import anchors_of
 from tests.support.reports import Page, sample_report
 
 GRAPH = graph_of(sample_report())
-PICTURE = Page(column(GRAPH, anchors_of(GRAPH))).root.one("svg")
+PICTURE = Page(drawing(GRAPH, anchors_of(GRAPH))).root.one("svg")
 
 
 def test_each_node_and_edge_once() -> None:
@@ -41,3 +41,8 @@ def test_names_are_as_large_as_text_and_arcs_stay_inside() -> None:
         start, _, first, _, second, _, end, _ = map(float, re.findall(r"-?[\d.]+", curve))
         widest = max((start + 3 * first + 3 * second + end) / 8, start, end)  # the middle of a cubic curve
         assert start <= widest <= 340
+
+
+def test_names_in_boxes() -> None:
+    assert shortened("cufft.cpython-312-x86_64-linux-gnu.so", 28) == "cufft….so"
+    assert shortened("lib" + "x" * 40, 10) == "libxx…xxxx"

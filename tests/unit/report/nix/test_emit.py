@@ -22,7 +22,7 @@ PLAIN = Package(
     ),
     python="3.12",
     inputs=(("pkgs.numactl", ("libnuma.so.1",)), ("rocmPackages.clr", ("libamdhip64.so.7",))),
-    about=About("Demonstration", "https://example.org", "MIT", "https://example.org/changes", program="demo"),
+    about=About("Demonstration", "https://example.org", "MIT", "https://example.org/changes"),
     dependencies=("numpy", "packaging"),
     imports=("demo",),
     gpus=("gfx1030", "gfx1100"),
@@ -48,7 +48,6 @@ relinkWheel {
     changelog = "https://example.org/changes";
     license = lib.licenses.mit;
     maintainers = [ ];
-    mainProgram = "demo";
   };
 }
 """

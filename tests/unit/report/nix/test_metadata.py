@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.metadata import parse_email
 
-from relink.report.nix.metadata import About, Index, about, dependencies, imports, programs, source
+from relink.report.nix.metadata import About, Index, about, dependencies, imports, source
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 
@@ -127,33 +127,6 @@ def test_about(lines: str, expected: About) -> None:
 def test_a_description_begins_without_the_name(name: str, summary: str, description: str) -> None:
     text = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1\nSummary: {summary}\n\n"
     assert about(parse_email(text.encode())[0]).description == description
-
-
-ENTRIES = """\
-[jax_plugins]
-no = demo:no
-[console_scripts]
-# comment = x
-demo-tool = demo:main [extra]
-other=demo:other
-[gui_scripts]
-window = demo:window
-"""
-
-
-def test_programs(tmp_path: Path) -> None:
-    members = {"demo-1.0.data/scripts/run.sh": b"", "demo-1.0.dist-info/entry_points.txt": ENTRIES.encode()}
-    with WheelArchive(make_wheel(tmp_path, members, tag="py3-none-any")) as archive:
-        assert programs(archive) == ("run.sh", "demo-tool", "other")
-
-
-@pytest.mark.parametrize(
-    ("commands", "program"),
-    [((), None), (("x_test",), None), (("x", "y"), "x"), (("y", "z"), None)],
-)
-def test_the_main_program(commands: tuple[str, ...], program: str | None) -> None:
-    metadata = parse_email(b"Metadata-Version: 2.4\nName: X\nVersion: 1\n\n")[0]
-    assert about(metadata, commands).program == program
 
 
 def test_imports() -> None:

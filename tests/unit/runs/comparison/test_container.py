@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from relink.runs.comparison.container import differences
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 
-NOON = "2024-05-01 12:00:00"
+NOON = (2024, 5, 1, 12, 0, 0)
 Change = Callable[[zipfile.ZipInfo], None]
 
 
@@ -58,27 +57,29 @@ def set_attribute(name: str, value: object) -> Change:
     [
         (
             set_attribute("date_time", (1999, 1, 2, 3, 4, 6)),
-            "time of 1 members: demo/a.py: 2024-05-01 12:00:00 -> 1999-01-02 03:04:06",
+            f"time of 1 members: demo/a.py: {(NOON, NOON)} -> {((1999, 1, 2, 3, 4, 6),) * 2}",
         ),
-        (set_attribute("create_system", 0), "create_system of 1 members: demo/a.py: Unix -> DOS"),
-        (set_attribute("create_system", 7), "create_system of 1 members: demo/a.py: Unix -> 7"),
+        (set_attribute("create_system", 0), "create_system of 1 members: demo/a.py: 3 -> 0"),
         (
             set_attribute("compress_type", zipfile.ZIP_STORED),
-            "method of 1 members: demo/a.py: deflated -> stored",
+            "method of 1 members: demo/a.py: 8 -> 0",
         ),
         (
             set_attribute("comment", b"hid\x1b"),
-            "comment of 1 members: demo/a.py: none -> 4 bytes b'hid\\x1b'",
+            "comment of 1 members: demo/a.py: b'' -> b'hid\\x1b'",
         ),
         (
             set_attribute("extra", b"\xfe\xca\x02\x00hi"),
-            "extra fields of 1 members: demo/a.py: none -> 0xcafe: 2 bytes b'hi', local 0xcafe: 2 bytes b'hi'",
+            "extra fields of 1 members: demo/a.py: ((b'',), (b'',)) -> ((b'hi', b''), (b'hi', b''))",
         ),
         (
             set_attribute("internal_attr", 1),
-            "attributes of 1 members: demo/a.py: 0x0000, internal 0x0000 -> 0x0000, internal 0x0001",
+            "attributes of 1 members: demo/a.py: (0, 0) -> (0, 1)",
         ),
-        (set_attribute("create_version", 63), "ZIP versions of 1 members: demo/a.py: 20, 20 -> 63, 20"),
+        (
+            set_attribute("create_version", 63),
+            "ZIP versions of 1 members: demo/a.py: (20, 20, 20) -> (63, 20, 20)",
+        ),
     ],
 )
 def test_what_a_header_says_otherwise(wheel: Path, tmp_path: Path, change: Change, line: str) -> None:
@@ -88,7 +89,7 @@ def test_what_a_header_says_otherwise(wheel: Path, tmp_path: Path, change: Chang
 
 def test_one_line_for_many_members(wheel: Path, tmp_path: Path) -> None:
     new = rewritten(wheel, tmp_path / "new", set_attribute("create_system", 19))
-    assert said(wheel, new) == ("create_system of 5 members: demo/a.py: Unix -> macOS; …",)
+    assert said(wheel, new) == ("create_system of 5 members: demo/a.py: 3 -> 19; …",)
 
 
 def test_the_archive_as_a_whole(wheel: Path, tmp_path: Path) -> None:
@@ -100,13 +101,13 @@ def test_the_archive_as_a_whole(wheel: Path, tmp_path: Path) -> None:
     )
     assert said(wheel, new) == (
         "order of members: demo/b.py where demo/a.py was",
-        f"comment of the archive: none -> 50 bytes {b'x' * 40!r}…, SHA-256 {hashlib.sha256(b'x' * 50).hexdigest()}",
+        f"comment of the archive: b'' -> {b'x' * 50!r}",
     )
 
 
 def test_all_of_long_data_counts(wheel: Path, tmp_path: Path) -> None:
     """Only the beginning is shown, and what follows may be another."""
-    comments = [b"x" * 99 + end for end in (b"a", b"b")]
+    comments = [b"x" * 999 + end for end in (b"a", b"b")]
     one, two = (rewritten(wheel, tmp_path / str(data[-1]), comment=data) for data in comments)
     assert len(said(one, two)) == 1
 
@@ -114,8 +115,8 @@ def test_all_of_long_data_counts(wheel: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "data", "line"),
     [
-        (4, b"\x3f", "ZIP versions of 1 members: demo/a.py: 20, 20 -> 20, 20, local 63"),
-        (10, b"\0\0\x21\x28", f"time of 1 members: demo/a.py: {NOON} -> {NOON}, local 2000-01-01 00:00:00"),
+        (4, b"\x3f", "ZIP versions of 1 members: demo/a.py: (20, 20, 20) -> (20, 20, 63)"),
+        (10, b"\0\0\x21\x28", f"time of 1 members: demo/a.py: {(NOON, NOON)} -> {(NOON, (2000, 1, 1, 0, 0, 0))}"),
         (6, b"\2", None),
     ],
 )  # fmt: skip

@@ -31,11 +31,12 @@ SECRET = {
 
 def starts(text: str) -> Iterator[tuple[int, str | None]]:
     """Line and ``env=`` of every call that starts a program."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(ast.parse(text)) if "subprocess." in text or "os." in text else ():
         if not isinstance(node, ast.Call):
             continue
-        called = ast.unparse(node.func)
-        module, _, name = called.rpartition(".")
+        called = node.func
+        module = ast.unparse(called.value) if isinstance(called, ast.Attribute) else ""
+        name = called.attr if isinstance(called, ast.Attribute) else ""
         if (module == "subprocess" and name in STARTS) or (
             module == "os" and name.startswith(("exec", "spawn", "posix_spawn", "system", "popen"))
         ):

@@ -370,14 +370,14 @@ FAR_STREAMS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kind", FAR_STREAMS)
 def test_over_a_long_way_it_is_as_from_block_to_block(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    content = made(5, 600 * KIB)
+    content = made(5, 300 * KIB)
     stream = FAR_STREAMS[kind](content)
     every = [*check(stream, content), (8 * len(stream), len(content))]
     if len({start for _, start in every}) < len(
         every
     ):  # of blocks at one place, which one is found may differ
         every = [*{start: (bit, start) for bit, start in every}.values()]
-    monkeypatch.setattr(blocks, "LONG", 100 * KIB)
+    monkeypatch.setattr(blocks, "LONG", 50 * KIB)
     starts = [start for _, start in every]
     rng = random.Random(9)
     for read in (4 * KIB, 64 * KIB):
@@ -417,7 +417,7 @@ def test_a_long_way_to_stored_bytes_that_look_like_blocks(
     stream = raw(HEAD) + stored(text) + deflate(REST, 6)
     every = walked(stream, content)
     monkeypatch.setattr(blocks, "LONG", 10 * KIB)
-    for place in range(0, len(content), 7001):
+    for place in range(0, len(content), 21001):
         assert blocks_of(stream, content).before(place) == max(block for block in every if block[1] <= place)
 
 
