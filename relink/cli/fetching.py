@@ -37,7 +37,7 @@ def fetch(
     from relink.cli.terminal import print_json, show
     from relink.indexes.install.fetching import fetch as fetch_wheel
     from relink.indexes.install.fetching import parse_requirement
-    from relink.system.copying import copy_file
+    from relink.system.atomic import copy_file
     from relink.system.errors import UsageError
 
     wanted = [parse_requirement(text) for text in requirements]

@@ -25,7 +25,7 @@ from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
 if TYPE_CHECKING:
-    from relink.providers.profiles.schema import Problem
+    from relink.providers.profiles.document import Problem
 
 __all__ = ["NONE", "VARIABLE", "WORDS", "Settings", "apply_settings", "find_settings", "parameter_of"]
 
@@ -164,8 +164,7 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
 
 def _settings(path: Path, text: str) -> Settings | None:
     """Return what a file sets; None for a pyproject.toml that has no [tool.relink]."""
-    from relink.providers.profiles.document import check_document, parse_document
-    from relink.providers.profiles.lines import line_of, lines_of
+    from relink.providers.profiles.document import check_document, line_of, lines_of, parse_document
 
     data: Any = parse_document(text, path, "settings file")
     at: tuple[str, ...] = ()
@@ -186,7 +185,7 @@ def _settings(path: Path, text: str) -> Settings | None:
 
 
 def _problems(data: Any) -> Iterator[Problem]:
-    from relink.providers.profiles.schema import Problem, problems
+    from relink.providers.profiles.document import Problem, problems
     from relink.system.shipped_files import load_schema
 
     settable = {option.names[0] for option in option_table(Options).values() if option.setting}

@@ -128,11 +128,6 @@ class Contents:
         self.archive.close()
         self.loaded.clear()  # releases their memory now, not when the garbage collector finds a cycle
 
-    @property
-    def closing(self) -> bool:
-        """Whether :meth:`close` has been called."""
-        return self._closing.is_set()
-
     @cached_property
     def record(self) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
         """The vendor's RECORD: its entries, and the defects of its lines."""

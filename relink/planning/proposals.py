@@ -15,8 +15,7 @@ from typing import Final, TypeAlias
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.wheel_plan import PreparedPlan
-from relink.system.findings.causes import causes
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import Finding, causes, finding
 
 __all__ = ["Replan", "find_ways_out", "with_sound_options"]
 

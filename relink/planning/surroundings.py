@@ -1,15 +1,19 @@
 """The site-packages that a wheel is, or will be, installed into: which packages lie there beside its members.
 
 Takes a target, a wheel and providers. Gives the links of :class:`~relink.planning.resolve.layout.Layout`, RLK534 and RLK550
-about several site-packages of one Python, and RLK536 and RLK537 where an environment has not what a relinked wheel
-relies on.
+about several site-packages of one Python, RLK536 and RLK537 where an environment has not what a relinked wheel relies on, and
+RLK538 about Python code that loads libraries by a bare soname. ``ctypes.CDLL("libamdhip64.so.7")`` is a dlopen by Python's own
+``_ctypes``, so ld.so looks in that one's RUNPATH, not in those of the wheel (glibc elf/dl-load.c, _dl_map_object). What is mapped
+already under the soname is taken.
 """
 
 from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from relink.elf.image import Image
@@ -17,21 +21,14 @@ from relink.loader.dryrun import LoaderMap
 from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
-from relink.planning.checks.python_calls import python_call_findings
 from relink.planning.model.embedded import SITE
-from relink.planning.model.files import FilePlan
+from relink.planning.model.files import FilePlan, Reliance
 from relink.planning.model.model import Plan
-from relink.planning.model.reliance import Reliance
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.proof import system_path
-from relink.providers.prefix import Provider
-from relink.providers.release_series import series
-from relink.providers.site_packages import (
-    SITE_PACKAGES,
-    find_distribution,
-    owners_of,
-)
+from relink.providers.prefix import Provider, soname_stem
+from relink.providers.site_packages import SITE_PACKAGES, find_distribution, owners_of, series
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
@@ -45,6 +42,7 @@ __all__ = [
     "own_site",
     "packages_beside",
     "packages_findings",
+    "python_call_findings",
     "python_in",
     "reliance_findings",
     "siblings_relied_on",
@@ -266,3 +264,54 @@ def reliance_findings(
     for name, path in elsewhere.items():
         text = f"the loader takes {path}, and not {beside[name]} as when the wheel was relinked"
         yield finding("RLK537", name, text)
+
+
+_CALL = re.compile(
+    r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
+)
+_MODULE_BYTES = 1 << 20  # bytes of a module that are looked at
+_MODULES = 2_000  # of a wheel; that of PyTorch has as many
+
+
+def python_call_findings(
+    archive: WheelArchive,
+    provider: Provider,
+    vendor: Vendor,
+    finds: Callable[[str], bool] = lambda _: False,
+) -> Iterator[Finding]:
+    """Yield RLK538 for each module that loads libraries of a provider by their sonames alone, with what helps there.
+
+    :param finds: whether the target's loader finds a library by itself.
+    """
+    modules = [name for name in archive.members if name.endswith(".py")]
+    for module in modules[:_MODULES]:
+        text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
+        calls = dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
+        provided = [
+            soname
+            for soname in calls
+            if any(soname_stem(name) == soname_stem(soname) for name in provider.libraries)
+            and not finds(soname)
+        ]
+        if provided:
+            shown = join_truncated(provided)
+            message = f"loads {shown} by name, which no search path of the wheel leads to"
+            remedy, step = _way_out(provided, provider, vendor)
+            yield finding("RLK538", module, message, remedy, step=step)
+
+
+def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:
+    """Return what makes the loader find libraries of a provider under these very names, and the command where one does."""
+    if provider.kind == SITE_PACKAGES:
+        lines = vendor.preload_lines(sonames)
+        return f"Its maintainer adds before: {lines}. Until then: run these two statements first.", None
+    paths = {soname: path for soname in sonames if (path := provider.find(soname))}
+    if lacking := [soname for soname in sonames if soname not in paths]:
+        has = [name for name in provider.libraries if soname_stem(name) in map(soname_stem, lacking)]
+        text = f"{provider.path} has {join_truncated(has)} and no {join_truncated(lacking)}"
+        return (
+            f"{text}: make a link of that name in a directory that LD_LIBRARY_PATH names before Python starts.",
+            None,
+        )
+    step = f"export LD_LIBRARY_PATH={shlex.quote(':'.join(dict.fromkeys(map(posixpath.dirname, paths.values()))))}"
+    return f"{step}, before Python starts.", step

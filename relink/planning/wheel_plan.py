@@ -15,22 +15,29 @@ from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.planning.bundled_copies import find_copies
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
-from relink.planning.checks.relocation import Relocation, platform_of, relocation, relocation_findings
+from relink.planning.model.files import metadata_lines
 from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
-from relink.planning.model.reliance import metadata_lines
 from relink.planning.options import Options, deciding
 from relink.planning.reading import Wheel, required_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.forwarders import plan_forwarders
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.served_parts import has_vendors, mapped_for
-from relink.planning.resolve.stubs import StubPlans, plan_stubs, with_stubs
+from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
-from relink.planning.site_requirements import following_label, left_out, of_vendor, requirement_findings
+from relink.planning.site_requirements import (
+    Relocation,
+    find_copies,
+    following_label,
+    left_out,
+    of_vendor,
+    platform_of,
+    relocation,
+    relocation_findings,
+    requirement_findings,
+)
 from relink.planning.surroundings import (
     layer_findings,
     overlays,

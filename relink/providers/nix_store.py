@@ -30,7 +30,6 @@ __all__ = [
     "add_roots",
     "closure_of",
     "compiler_runtime_of",
-    "deriver_of",
     "loader_in",
     "name_in_store_path",
     "open_closure",
@@ -45,7 +44,7 @@ _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
 _ITEM = re.compile(
     r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+"
 )  # Nix' base 32 has no e, o, t and u
-_VERSION = re.compile(r"-(\d{1,9}(?:\.\d{1,9})+)(?:-(?:lib|out|dev|bin))?$")
+_VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
 _VERSION_BEGINS = re.compile(r"-(?=\d)")  # as builtins.parseDrvName has it, but for its letters
 _OUTPUT = re.compile(r"-([a-z]+)$")
 _NO_OUTPUTS = frozenset({"unstable", "pre", "alpha", "beta", "rc", "git"})  # ends of versions
@@ -120,15 +119,6 @@ def name_in_store_path(path: str) -> StoreName:
     return StoreName(package.removesuffix("-unstable"), rest[0][: output.start()], output[1])
 
 
-def deriver_of(path: str) -> str | None:
-    """Return the name of the derivation that a store path was built by, ``gcc-15.2.0.drv``; None where Nix does not know."""
-    try:
-        found = _nix_store(["--query", "--deriver", path], path).strip()
-    except ProviderError:
-        return None
-    return posixpath.basename(found)[_HASH:] if found.endswith(".drv") else None
-
-
 def open_place(path: str, target: Target) -> Provider:
     """Open what ``--prefix`` names. Where its libraries lie in a store, the provider names their real store directories.
 
@@ -196,9 +186,10 @@ def version_in_store_path(path: str) -> tuple[str, str] | None:
     ``("7.2.3", "clr-7.2.3")`` for ``/nix/store/…-clr-7.2.3/lib/libamdhip64.so.7``.
     """
     item = store_path(path)
-    name = posixpath.basename(item)[_HASH:] if item else ""
-    match = _VERSION.search(name)
-    return (match[1], name) if match else None
+    version = name_in_store_path(item).version if item else None
+    if item is None or version is None or not _VERSION.fullmatch(version):
+        return None
+    return version, posixpath.basename(item)[_HASH:]
 
 
 def closure_of(path: str) -> tuple[str, ...]:

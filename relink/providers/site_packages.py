@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
+from packaging.version import Version
+
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import MOST_ENTRIES, InstalledPackage, Provider
@@ -24,6 +26,7 @@ __all__ = [
     "find_distribution",
     "names_in",
     "owners_of",
+    "series",
     "without_package",
 ]
 
@@ -33,6 +36,15 @@ SITE_PACKAGES = "site-packages"
 _ANY_INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
 _RECORD_LIMIT = 64 << 20  # bytes; that of the libraries of one GPU has half a MiB
 _METADATA_LIMIT = 1 << 20
+
+
+def series(version: str) -> str:
+    """Return major and minor of a version, ``7.2``: what a result works with."""
+    try:
+        release = Version(version)
+    except ValueError:  # InvalidVersion, or more digits than Python makes a number of
+        return version
+    return f"{release.major}.{release.minor}"
 
 
 def without_package(provider: Provider, name: str) -> Provider:

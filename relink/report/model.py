@@ -19,9 +19,8 @@ from relink.planning.model.model import (
     plan_of,
 )
 from relink.planning.model.model import from_json as plan_from_json
-from relink.planning.model.typed import typed
 from relink.report.formats import SCHEMA as SEVERAL
-from relink.system.bounded_json import parse_json
+from relink.system.bounded_json import parse_json, typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import pluralize

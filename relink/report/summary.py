@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
-from relink.providers.release_series import series
-from relink.system.findings.causes import Cause, causes
-from relink.system.findings.model import RULES, Finding, Level
+from relink.providers.site_packages import series
+from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import join_truncated, join_with_and, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly

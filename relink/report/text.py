@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from relink.report.lines import NEXT, Line, aligned
 from relink.report.summary import Verdict, product_of, verdict, verified
-from relink.system.findings.causes import causes
-from relink.system.findings.model import RULES, Finding, Level, Rule
+from relink.system.findings.model import RULES, Finding, Level, Rule, causes
 from relink.system.text import join_truncated, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly

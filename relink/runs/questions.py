@@ -21,11 +21,11 @@ from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import plan_gpus
-from relink.planning.checks.loader_maps import idle_findings, unfound_findings
 from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import open_wheel
 from relink.planning.resolve.decide import decide
+from relink.planning.resolve.served_parts import idle_findings, unfound_findings
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
 from relink.planning.wheel_plan import (
     context_of,

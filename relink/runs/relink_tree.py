@@ -13,7 +13,7 @@ from relink.make.editing import edit_members, new_content
 from relink.planning.checks.mentions import mentions
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
-from relink.planning.model.additions import is_plain
+from relink.planning.model.files import is_plain
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.planning.reading import Wheel, read_members

@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf
-from relink.system.copying import copy_content
+from relink.system.atomic import copy_content
 from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import OnProgress

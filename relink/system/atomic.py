@@ -1,6 +1,7 @@
-"""A file that appears under its name whole, or not at all; and working directories.
+"""A file that appears under its name whole, or not at all; copies of files; and working directories.
 
-What a killed process leaves behind is removed by a later run.
+What a killed process leaves behind is removed by a later run. A copy has the holes of the file, and takes no second place on the
+disk where the file system can share the blocks.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from relink.system.safe_open import open_regular
+
 __all__ = [
     "atomic_file",
+    "copy_content",
+    "copy_file",
     "move_synced",
     "publish_directory",
     "remove_stale",
@@ -27,9 +32,8 @@ __all__ = [
     "working_directory",
 ]
 
-_NAME: Final = re.compile(r"\.relink-(\d+)-[0-9a-f]{16}\.(?:tmp|dir)")
+_NAME: Final = re.compile(r"\.relink-\d+-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
-_AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # linux/fcntl.h, linux/fs.h
 
 
 def _create(directory: Path) -> tuple[int, Path]:
@@ -39,7 +43,9 @@ def _create(directory: Path) -> tuple[int, Path]:
         # 0o666: the umask decides, as for any other file the user makes.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks: the pid in the name has to do
+            with contextlib.suppress(
+                OSError
+            ):  # a file system without locks: what a killed run leaves there stays
                 fcntl.flock(fd, fcntl.LOCK_EX)
             # Between the two calls another process may have taken the file for a stale one.
             if os.fstat(fd).st_nlink:
@@ -110,30 +116,22 @@ def _create_directory(parent: Path) -> tuple[int, Path]:
 
 
 def publish_directory(staged: Path, final: Path) -> None:
-    """Rename a directory, once all that is in it is on the disk, to a name that nothing has (renameat2(2), RENAME_NOREPLACE).
+    """Rename a directory, once all that is in it is on the disk, to a name that nothing has.
 
-    Where the kernel or the file system has no such call it is rename(2), which replaces an empty directory and nothing else.
+    What gets the name meanwhile is not lost: rename(2) replaces an empty directory, and nothing else by a directory.
 
     :param staged: beside `final`: a directory that its owner may not write can be renamed, but not moved.
     :raises OSError: FileExistsError if something has the name, and as rename(2).
     """
-    libc = ctypes.CDLL(None, use_errno=True)
     fd = os.open(staged, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if libc.syncfs(fd):
+        if ctypes.CDLL(None).syncfs(fd):
             os.sync()
     finally:
         os.close(fd)
-    rename = getattr(libc, "renameat2", None)  # glibc 2.28
-    arguments = (_AT_FDCWD, os.fsencode(staged), _AT_FDCWD, os.fsencode(final))
-    failed = rename is None or rename(*arguments, ctypes.c_uint(_RENAME_NOREPLACE))
-    number = ctypes.get_errno() if rename is not None else errno.ENOSYS
-    if failed and number not in (errno.ENOSYS, errno.EINVAL):
-        raise OSError(number, os.strerror(number), str(final))
-    if failed:
-        if os.path.lexists(final):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
-        os.rename(staged, final)
+    if os.path.lexists(final):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
+    os.rename(staged, final)
     sync_directory(final.parent)
 
 
@@ -182,10 +180,10 @@ def sync_directory(directory: Path) -> None:
             os.close(fd)
 
 
-def _removed_if_abandoned(path: Path, pid: int) -> bool:
-    """Remove ``path`` if no process works on it any more: its lock is free or, without locks, its maker is dead.
+def _removed_if_abandoned(path: Path) -> bool:
+    """Remove ``path`` if its lock is free, so that no process works on it any more; where files have no locks it stays.
 
-    The lock is asked first: a pid means nothing in another container, and is given out again.
+    The process id in the name decides nothing: it means nothing in another container, and is given out again.
     """
     how = os.O_RDONLY | os.O_DIRECTORY if path.suffix == ".dir" else os.O_RDWR
     try:
@@ -194,26 +192,15 @@ def _removed_if_abandoned(path: Path, pid: int) -> bool:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        without_locks = error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-        return without_locks and _dead(pid) and _removed(path)
-    else:
         # Removed under the lock, so that a maker that waits for it sees that it is gone.
-        return _removed(path)
-    finally:
-        os.close(fd)
-
-
-def _removed(path: Path) -> bool:
-    try:
         if path.suffix == ".dir":
             _remove_directory(path)
         else:
             path.unlink(missing_ok=True)
     except OSError:
         return False
+    finally:
+        os.close(fd)
     return True
 
 
@@ -225,16 +212,6 @@ def _remove_directory(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def _dead(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
-
-
 def remove_stale(directory: Path) -> list[Path]:
     """Remove the temporary files and directories that killed runs left in ``directory``; return those removed.
 
@@ -244,9 +221,51 @@ def remove_stale(directory: Path) -> list[Path]:
         names = sorted(os.listdir(directory))
     except OSError:
         return []
-    removed = []
-    for name in names:
-        match = _NAME.fullmatch(name)
-        if match and _removed_if_abandoned(directory / name, int(match[1])):
-            removed.append(directory / name)
-    return removed
+    ours = (directory / name for name in names if _NAME.fullmatch(name))
+    return [path for path in ours if _removed_if_abandoned(path)]
+
+
+_FICLONE = 0x40049409  # linux/fs.h
+_MOST = 1 << 30  # bytes of one sendfile(2), which takes less than 2 GiB
+
+
+def copy_file(source: Path, path: Path) -> Path:
+    """Copy a regular file with its mode and times; `path` has all of it, or what it had before.
+
+    :raises OSError: `source` is no regular file (EINVAL) or cannot be read, or `path` cannot be written.
+    """
+    descriptor = open_regular(source)
+    try:
+        with atomic_file(path) as writer:
+            copy_content(descriptor, writer.fileno())
+    finally:
+        os.close(descriptor)
+    shutil.copystat(source, path)
+    return path
+
+
+def copy_content(source: int, target: int) -> None:
+    """Copy the content of an open file to one that is empty; what is a hole stays one.
+
+    :raises OSError: it cannot be read or written.
+    """
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:  # another file system, or one without
+        size = os.fstat(source).st_size
+        os.truncate(target, size)
+        end = 0
+        while part := _data(source, end, size):
+            end = os.lseek(target, part.start, os.SEEK_SET)
+            while end < part.stop:
+                count = os.sendfile(target, source, end, min(_MOST, part.stop - end))
+                end = end + count if count else part.stop  # it was truncated meanwhile
+
+
+def _data(source: int, start: int, size: int) -> range:
+    """Return the next part of a file that is no hole, an empty one at the end (lseek(2), SEEK_DATA)."""
+    try:
+        begin = os.lseek(source, start, os.SEEK_DATA)
+        return range(begin, min(size, os.lseek(source, begin, os.SEEK_HOLE)))
+    except OSError as error:
+        return range(start, start if error.errno == errno.ENXIO else size)

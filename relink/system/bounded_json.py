@@ -1,13 +1,20 @@
-"""JSON from an untrusted source: parsed only if the memory that it takes is bounded, to values that any code can work with."""
+"""JSON from an untrusted source: parsed within bounds of memory, and read as dataclasses with every step checked."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import json
 import math
-from typing import Any, NoReturn
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, NoReturn
 
-__all__ = ["JSON_LIMIT", "parse_json"]
+from relink.system.errors import UsageError
+
+__all__ = ["JSON_LIMIT", "parse_json", "typed"]
 
 JSON_LIMIT = 32 << 20
 """Bytes of a report or plan. The largest wheels that vendors publish have reports of some MiB."""
@@ -55,3 +62,83 @@ def _float(text: str) -> float:
 
 def _refused(text: str) -> NoReturn:
     raise ValueError(f"{text} is a number that nothing holds")
+
+
+_MOST = 200_000  # of one list: the findings or the edges of thousands of libraries
+_SHOWN = 8  # keys of an object in a message
+_KEY = 80  # characters of one key
+
+
+def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
+    """Turn JSON data into `kind`, checking every step; `where` names the place in messages.
+
+    :param strict: a key that `kind` does not know is an error; otherwise it is passed over.
+    :raises UsageError: the data does not fit.
+    """
+    if kind is type(value) or kind is Any:
+        return value
+    origin, arguments, fields, required = _parts(kind)
+    if fields is not None:
+        if not isinstance(value, dict):
+            raise UsageError(f"{where}: an object was expected")
+        if not required <= value.keys() or (strict and not value.keys() <= fields.keys()):
+            unknown, missing = value.keys() - fields.keys(), required - value.keys()
+            raise UsageError(f"{where}: unknown keys {_shown(unknown)}, missing keys {_shown(missing)}")
+        return kind(
+            **{
+                name: typed(fields[name], item, f"{where}.{name}", strict=strict)
+                for name, item in value.items()
+                if name in fields
+            }
+        )
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise UsageError(f"{where}: a list was expected")
+        if len(value) > _MOST:
+            raise UsageError(f"{where}: a list of {len(value)}; at most {_MOST} are read")
+        if arguments[1:] == (Ellipsis,):
+            return tuple(
+                typed(arguments[0], item, f"{where}[{number}]", strict=strict)
+                for number, item in enumerate(value)
+            )
+        if len(value) != len(arguments):
+            raise UsageError(f"{where}: {len(arguments)} items were expected")
+        pairs = enumerate(zip(arguments, value, strict=True))
+        return tuple(typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs)
+    if origin in (dict, Mapping):
+        if not isinstance(value, dict):
+            raise UsageError(f"{where}: an object was expected")
+        return {
+            key: typed(arguments[1], item, f"{where}.{key[:_KEY]}", strict=strict)
+            for key, item in value.items()
+        }
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        kinds = [part for part in arguments if part is not type(None)]
+        if len(kinds) > 1 and not isinstance(value, dict | list):  # plain values alone come in several kinds
+            return typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
+        return typed(kinds[0], value, where, strict=strict)
+    if origin is Literal:
+        if value not in arguments:
+            raise UsageError(f"{where}: {value!r} is none of {arguments}")
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    raise UsageError(f"{where}: {kind.__name__} was expected")
+
+
+@functools.cache  # by kind: a plan has one of them for each of its many objects
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, frozenset[str]]:
+    """Return the origin and the arguments of a type; of a dataclass the types of its fields, and those without a default."""
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return typing.get_origin(kind), typing.get_args(kind), None, frozenset()
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    missing = dataclasses.MISSING
+    required = (field.name for field in fields if field.default is field.default_factory is missing)
+    return None, (), {field.name: hints[field.name] for field in fields}, frozenset(required)
+
+
+def _shown(keys: typing.AbstractSet[str]) -> list[str]:
+    return [key[:_KEY] for key in sorted(keys)[:_SHOWN]]

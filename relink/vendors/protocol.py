@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import InstalledPackage, Provider
-from relink.providers.profiles import DlopenEntry, OptionalLibrary, SystemCopy
+from relink.providers.profiles import EqualSonames, OptionalLibrary
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding
 
@@ -59,7 +59,6 @@ class Component:
 
     :ivar name: what it calls itself.
     :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
-    :ivar nix_names: what its store paths are called, where not by the last part of the attribute.
     :ivar sonames: major of the runtime's soname → sonames; the key ``any`` holds for every major.
     :ivar debian: soname → package; Debian names the package of a library by its soname.
     :ivar packages: family of distributions → package, where one name serves for every release.
@@ -71,7 +70,6 @@ class Component:
     sonames: Mapping[str, tuple[str, ...]]
     debian: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
-    nix_names: tuple[str, ...] = ()
     newest: int | None = None
 
     def of(self, major: int | None) -> tuple[str, ...]:
@@ -187,11 +185,11 @@ class Vendor(Protocol):
     def same_abi(self, one: str, other: str) -> str | None:
         """Return why two sonames are one ABI, or None where nothing says so.
 
-        Asked by `planning.resolve.proof` and `report.nix.from_table`.
+        Asked by `planning.resolve.proof`.
         """
         return None
 
-    def copy_of(self, soname: str) -> SystemCopy | None:
+    def copy_of(self, soname: str) -> EqualSonames | None:
         """Return the system's library that a library is a copy of, or None. Asked by `planning.resolve.proof`."""
         return None
 
@@ -219,15 +217,11 @@ class Vendor(Protocol):
     def dlopens_of(self, soname: str, available: Collection[str]) -> Mapping[str, str]:
         """Return what the library with that soname dlopens: soname → why.
 
-        Asked by `planning.resolve.dlopen` and `member_graph`.
+        Asked by `planning.resolve.dlopen` and `planning.resolve.strategy`.
 
         :param available: the names of the libraries that there are.
         """
         return {}
-
-    def dlopens(self) -> Sequence[DlopenEntry]:
-        """Return all that the vendor's libraries dlopen. Asked by `report.nix`, which keeps it for the evaluation."""
-        return ()
 
     def components(self) -> Sequence[Component]:
         """Return the parts of the vendor's product. Asked by `vendors.registry` and `report.nix`."""
@@ -238,7 +232,7 @@ class Vendor(Protocol):
     ) -> str | None:
         """Return a sentence that says which package has a library, or None where it is not one that is known.
 
-        Asked by `planning.resolve.findings.missing_findings`, `loader_maps` and `runs.questions`.
+        Asked by `planning.resolve.findings.missing_findings`, `served_parts` and `runs.questions`.
         """
         return None
 

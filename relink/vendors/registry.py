@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
-from relink.providers.profiles import DlopenEntry
 from relink.system.errors import UsageError
 from relink.vendors.protocol import Component, Place, Release, Vendor
 from relink.vendors.rocm import vendor as rocm
@@ -16,15 +15,12 @@ __all__ = [
     "choose_place",
     "component_of",
     "components",
-    "dlopens",
     "extended_by",
     "find_places",
-    "is_package",
     "open_site",
     "prefix_of_libraries",
     "products",
     "release_of",
-    "same_abi",
     "vendor_of",
     "vendor_that_has",
 ]
@@ -94,24 +90,9 @@ def components() -> tuple[Component, ...]:
     return tuple(component for vendor in VENDORS for component in vendor.components())
 
 
-def dlopens() -> tuple[DlopenEntry, ...]:
-    """Return what every vendor's libraries dlopen."""
-    return tuple(entry for vendor in VENDORS for entry in vendor.dlopens())
-
-
-def same_abi(one: str, other: str) -> str | None:
-    """Return why two sonames are one ABI, or None where no vendor says so."""
-    return next(filter(None, (vendor.same_abi(one, other) for vendor in VENDORS)), None)
-
-
 def extended_by(providers: Sequence[Provider], runtime: str) -> str | None:
     """Return whose patch makes a runtime take related processors' code, as a phrase, or None for a stock one."""
     return next(filter(None, (vendor.extended_by(providers, runtime) for vendor in VENDORS)), None)
-
-
-def is_package(name: str) -> bool:
-    """Whether a directory of that name in site-packages is one that a vendor's libraries lie in."""
-    return any(vendor.is_package(name) for vendor in VENDORS)
 
 
 def component_of(soname: str, major: int | None) -> tuple[Component, str] | None:

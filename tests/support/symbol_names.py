@@ -18,8 +18,7 @@ from pathlib import Path
 from relink.elf.symbol_reader import read_symbols
 from relink.providers.prefix import soname_stem
 from relink.system.safe_open import map_file
-from relink.vendors.rocm.facts import rocm_facts
-from relink.vendors.rocm.names import source_name
+from relink.vendors.rocm.facts import rocm_facts, source_name
 
 _HEAD = """\
 #:schema ./rocm-names.schema.json
@@ -28,16 +27,15 @@ _HEAD = """\
 schema = "relink.rocm.names/1"
 """
 
-DOCUMENTED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]] = {
+DOCUMENTED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "roctracer": (
         ("libroctracer64.so", "libroctx64.so"),
         ("roctracer_", "roctx"),
-        ("ROCTRACER_", "ROCTX_"),
         "roctracer.h and roctx.h",
     ),
-    "rocprofiler-sdk": (("librocprofiler-sdk.so",), ("rocprofiler_",), (), "rocprofiler-sdk's headers"),
+    "rocprofiler-sdk": (("librocprofiler-sdk.so",), ("rocprofiler_",), "rocprofiler-sdk's headers"),
 }
-"""Components without a library in Debian: libraries, first words, families of version nodes, and where they stand."""
+"""Components without a library in Debian: libraries, first words, and where they stand."""
 _NOISE = re.compile(
     r"__hip_|_fini$|_init$|__bss_start$|_edata$|_end$"
 )  # one a translation unit; the linker's
@@ -47,8 +45,8 @@ _FEWEST = 3  # names that make a word a component's own
 _MANY = 40  # names beside its own that make a component's row incomplete
 
 
-def exports_of(directories: Iterable[Path]) -> tuple[dict[str, dict[str, set[str]]], dict[str, set[str]]]:
-    """Return the exports by component and soname, and the version nodes by component."""
+def exports_of(directories: Iterable[Path]) -> dict[str, dict[str, set[str]]]:
+    """Return the exports by component and soname."""
     stems = {
         soname_stem(name): item.name
         for item in rocm_facts().components
@@ -56,7 +54,6 @@ def exports_of(directories: Iterable[Path]) -> tuple[dict[str, dict[str, set[str
         for name in item.of(None)
     }
     names: dict[str, dict[str, set[str]]] = {}
-    nodes: dict[str, set[str]] = {}
     for path in sorted(found for directory in directories for found in directory.glob("lib*.so.*")):
         component = stems.get(soname_stem(path.name))
         if component is None or path.is_symlink():
@@ -66,8 +63,7 @@ def exports_of(directories: Iterable[Path]) -> tuple[dict[str, dict[str, set[str
         own = {node.name for node in table.verdefs if not node.name.startswith("lib")}
         seen = {name for name in table.exports if name not in own and not _NOISE.match(name)}
         names.setdefault(component, {}).setdefault(path.name, set()).update(seen)
-        nodes.setdefault(component, set()).update(own)
-    return names, nodes
+    return names
 
 
 def words_of(names: Mapping[str, Iterable[str]]) -> dict[str, dict[str, set[str]]]:
@@ -108,12 +104,12 @@ def pattern_of(word: str, without: Iterable[str] = ()) -> str:
 
 def rows(directories: Iterable[Path]) -> list[dict[str, object]]:
     """Return the table's rows from what the libraries of some directories export."""
-    libraries, nodes = exports_of(directories)
+    libraries = exports_of(directories)
     every = {component: set().union(*found.values()) for component, found in libraries.items()}
     named = {
         component: [name for name in own if not name.startswith("_Z")] for component, own in every.items()
     }
-    for component, (_, first_words, _, _) in DOCUMENTED.items():
+    for component, (_, first_words, _) in DOCUMENTED.items():
         named.setdefault(component, []).extend(
             f"{word}{tail}" for word in first_words for tail in ("A", "B", "C", "D")
         )
@@ -138,8 +134,6 @@ def rows(directories: Iterable[Path]) -> list[dict[str, object]]:
         documented = DOCUMENTED.get(component)
         files = sorted(libraries.get(component, {}))
         stems_of = {soname_stem(name) for name in files} | set(documented[0] if documented else ())
-        families = {re.sub(r"[\d.]+$", "", node) for node in nodes.get(component, ())}
-        families |= set(documented[2] if documented else ())
         seen = [f"{len(own)} exports of {', '.join(files)}"] if files else []
         result.append(
             {
@@ -147,11 +141,10 @@ def rows(directories: Iterable[Path]) -> list[dict[str, object]]:
                 "libraries": sorted(stems_of),
                 "names": patterns,
                 "namespaces": namespaces,
-                "versions": [f"^{re.escape(family)}[\\d.]+$" for family in sorted(families)],
                 "others": others if len(others) <= _MANY else [],
                 "complete": bool(files) and documented is None and len(others) <= _MANY,
                 "examples": _examples(own, compiled),
-                "source": "; ".join([*seen, *([documented[3]] if documented else [])]),
+                "source": "; ".join([*seen, *([documented[2]] if documented else [])]),
             }
         )
     return sorted(result, key=lambda row: str(row["component"]).lower())

@@ -33,13 +33,10 @@ ELSEWHERE = {
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
     "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
-    "planning/model/files": "unit/planning/model/test_model",
-    "providers/profiles/document": "unit/providers/profiles/test_profiles",
     "report/html/gpu_code": "unit/report/html/test_page",
     "report/html/libraries": "unit/report/html/test_graph",
     "report/html/words": "unit/report/html/test_graph",
     "planning/resolve/dlopen": "unit/planning/resolve/test_decide",
-    "planning/resolve/findings/duplicate_libraries": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/missing_libraries": "unit/planning/resolve/test_decide",
     "planning/resolve/findings/imports": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/decisions": "unit/planning/resolve/test_decide",
@@ -47,7 +44,6 @@ ELSEWHERE = {
     "planning/resolve/suppliers": "unit/planning/resolve/test_proof",
     "planning/resolve/version_gaps": "unit/planning/resolve/test_proof",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",
-    "system/sandbox/start": "unit/system/sandbox/test_attacks",
     # With Nix: tests/nix has these
 }
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""

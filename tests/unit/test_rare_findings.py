@@ -15,8 +15,7 @@ from relink.loader.target import find_target
 from relink.planning.options import Options
 from relink.planning.resolve.decide import decide
 from relink.runs.questions import inspect, nix_package
-from relink.system.findings.causes import causes
-from relink.system.findings.model import Finding
+from relink.system.findings.model import Finding, causes
 from tests.support.cc import cc, shared
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, PYTHON_TAG, Works

@@ -18,8 +18,14 @@ from packaging.utils import canonicalize_name
 from relink.gpu import wanted_gpus
 from relink.indexes.install.cache import SIZE
 from relink.planning.options import Options
-from relink.providers.profiles.document import DOCUMENT_LIMIT, check_document, parse_document, read_named_text
-from relink.providers.profiles.schema import Problem, problems
+from relink.providers.profiles.document import (
+    DOCUMENT_LIMIT,
+    Problem,
+    check_document,
+    parse_document,
+    problems,
+    read_named_text,
+)
 from relink.system.errors import UsageError
 from relink.system.shipped_files import load_schema
 from relink.wheel.naming import WheelName

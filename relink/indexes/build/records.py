@@ -12,7 +12,7 @@ from relink.planning.options import words_of
 from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.system.errors import RelinkError
-from relink.system.findings.causes import causes
+from relink.system.findings.model import causes
 from relink.wheel.naming import WheelName
 
 __all__ = ["TEXT", "record_of", "record_of_error"]

@@ -20,7 +20,7 @@ from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.sources import fits
 from relink.indexes.build.store import Store, StoredResult
-from relink.planning.model.typed import typed
+from relink.system.bounded_json import typed
 from relink.system.errors import UsageError
 
 __all__ = [

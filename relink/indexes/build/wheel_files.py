@@ -14,7 +14,7 @@ from typing import Any
 
 from relink.indexes.install.cache import LARGEST, cache_directory
 from relink.make.added_members import SBOM_MEMBER, json_bytes
-from relink.system.copying import copy_file
+from relink.system.atomic import copy_file
 from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata

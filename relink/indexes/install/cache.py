@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.make.added_members import PLAN_MEMBER
-from relink.system.atomic import atomic_file, working_directory
+from relink.system.atomic import atomic_file, copy_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT
-from relink.system.copying import copy_file
 from relink.system.errors import UsageError, WheelError
 from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault

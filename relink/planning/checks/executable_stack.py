@@ -10,12 +10,13 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
 from relink.loader.loading import EXECUTABLE_STACK, asks_executable_stack
 from relink.planning.resolve.context import ResolveContext
+from relink.providers.prefix import soname_stem
 from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
 from relink.wheel.archive import WheelArchive
@@ -25,9 +26,8 @@ __all__ = ["stack_findings"]
 MODULES = 20_000  # Python files that are looked at; PyTorch has 2,000
 MODULE_BYTES = 64 << 20  # bytes of them, all together
 _SEARCHED = 8  # members whose names are searched for; of more it is not known what loads them
-_OVERLAP = 512  # bytes; a name in a directory has 255 at most
 _PYTHON = (".py", ".pth")
-_NAME = re.compile(r"[\w+-]+", re.ASCII)
+_WORD = re.compile(rb"[A-Za-z0-9_+-]+")
 
 
 def stack_findings(
@@ -68,7 +68,7 @@ def stack_findings(
         many = f"more than {_SEARCHED} members ask for it, so what loads them was not searched for"
         reasons |= dict.fromkeys(open_members, many)
     elif open_members:
-        reasons |= _named_by(archive, context.images, open_members)
+        reasons |= _named_by(archive, context, open_members)
     for member, library in asking.items():
         what = "it" if library is None else f"{library}, which it needs"
         text = f"dlopen does not load {what}: {EXECUTABLE_STACK}; "
@@ -107,51 +107,33 @@ def _why_loaded(profile: Profile, member: str, image: Image, tables: Mapping[str
     return None
 
 
-def _named_by(archive: WheelArchive, images: Mapping[str, Image], members: Iterable[str]) -> dict[str, str]:
-    """Return the members that others name, each with what names it: a library, or a Python file.
+def _named_by(archive: WheelArchive, context: ResolveContext, members: Iterable[str]) -> dict[str, str]:
+    """Return the members that others name, each with what names it: a library by NEEDED or dlopen, or a Python file.
 
     A name is looked for without its versions and, in Python files, without ``.so``. A program that needs a member starts with it.
     """
-    modules = {file for file in archive.members if file.endswith(_PYTHON)}
+    modules = [file for file in archive.members if file.endswith(_PYTHON)]
     if len(modules) > MODULES or sum(archive.members[file].size for file in modules) > MODULE_BYTES:
         return dict.fromkeys(members, "the wheel has more Python code than is searched for its name")
-    stems = {member: _stems(member, images[member]) for member in members}
-    in_python = {member: _pattern(stems[member], b"") for member in members}
-    in_library = {member: _pattern(stems[member], rb"\.so") for member in members}
+    stems = {
+        member: _stems((posixpath.basename(member), context.images[member].soname)) for member in members
+    }
     named: dict[str, str] = {}
-    for file in archive.members:
-        wanted = dict(in_python if file in modules else {})
-        if (image := images.get(file)) is not None:
-            own, started = _stems(file, image), image.needed if image.is_executable else ()
-            wanted = {
-                member: patterns
-                for member, patterns in in_library.items()
-                if not (stems[member] & own or images[member].soname in started)
-            }
-        left = {member: patterns for member, patterns in wanted.items() if member not in named}
-        named |= dict.fromkeys(_searched(archive, file, left), f"{file} names it")
+    for file, image in context.images.items():
+        needed = () if image.is_executable else image.needed
+        wanted = _stems((*needed, *context.opens.get(file, ()))) - _stems(
+            (posixpath.basename(file), image.soname)
+        )
+        for member in members:
+            if stems[member] & wanted:
+                named.setdefault(member, f"{file} names it")
+    for file in modules:
+        words = {word.decode() for word in _WORD.findall(archive.read(file, MODULE_BYTES))}
+        for member in members:
+            if {stem.partition(".")[0] for stem in stems[member]} & words:
+                named.setdefault(member, f"{file} names it")
     return named
 
 
-def _stems(member: str, image: Image) -> frozenset[bytes]:
-    names = (posixpath.basename(member), image.soname or "")
-    return frozenset(stem[0].encode() for name in names if (stem := _NAME.match(name)))
-
-
-def _pattern(stems: Iterable[bytes], ending: bytes) -> list[re.Pattern[bytes]]:
-    """Return patterns for whole words; each begins with its literal, which is searched for fast."""
-    words = [re.escape(stem) + ending for stem in stems]
-    return [re.compile(word + rb"(?<![\w-]" + word + rb")(?![\w-])") for word in words]
-
-
-def _searched(
-    archive: WheelArchive, file: str, wanted: Mapping[str, Sequence[re.Pattern[bytes]]]
-) -> Iterator[str]:
-    """Yield the members of which a pattern is in a file, once for each piece of it; nothing is read for none."""
-    before = b""
-    for chunk in archive.chunks(file) if wanted else ():
-        data = before + chunk
-        yield from (
-            member for member, patterns in wanted.items() if any(pattern.search(data) for pattern in patterns)
-        )
-        before = data[-_OVERLAP:]
+def _stems(names: Iterable[str | None]) -> set[str]:
+    return {soname_stem(name) for name in names if name}

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from relink.elf.stub import StubFunction
-from relink.planning.model.additions import Stub
 from relink.planning.model.basis import Basis, provider_digests, with_contents
 from relink.planning.model.files import (
     Action,
+    ChangedRequirement,
     FilePlan,
     InterpreterChange,
     NeededDecision,
     Origin,
+    Reliance,
     RpathChange,
     Strategy,
+    Stub,
 )
-from relink.planning.model.reliance import ChangedRequirement, Reliance
-from relink.planning.model.typed import typed
 from relink.system.atomic import atomic_file
-from relink.system.bounded_json import JSON_LIMIT, parse_json
+from relink.system.bounded_json import JSON_LIMIT, parse_json, typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import read_text

@@ -24,12 +24,11 @@ from relink.planning.model.files import (
     necessary,
 )
 from relink.planning.model.model import Load, Opened
+from relink.planning.resolve.added_libraries import with_forgotten_needed, with_known_preloads
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.dlopen import opened_of
 from relink.planning.resolve.findings.decisions import decision_findings
 from relink.planning.resolve.findings.imports import import_findings
-from relink.planning.resolve.forgotten import with_forgotten_needed
-from relink.planning.resolve.preloading import with_known_preloads
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.served_parts import has_vendors, mapped_for
 from relink.planning.resolve.strategy import Outcome
@@ -116,7 +115,7 @@ def decide(
         fails = not outcome.loads or open_imports
         if (optional or context.profile.is_variant(member)) and fails:
             unserved.append(member)
-            prover.leave(member)
+            prover.adopt(member, ElfEdit())
         else:
             images[member] = outcome.image
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
@@ -130,7 +129,7 @@ def decide(
         for member in context.images
         if member in outcomes
     )
-    closures = prover.closures(served)
+    closures = {member: prover.knowledge.follow(member, outcome) for member, outcome in served.items()}
     names = _names([*closures.values(), *(outcome.closure for outcome in outcomes.values())])
     told = replace(context, layout=replace(context.layout, names=names))
     gaps = version_gaps(told, served.values(), prover.tables)
@@ -250,7 +249,12 @@ def _needed(
     elif soname in outcome.forgotten:
         evidence = outcome.forgotten[soname]
     elif action == "add":
-        who = dict.fromkeys(name for name, wanted in _requesters(context, outcome) if wanted == soname)
+        closure = outcome.closure
+        who = dict.fromkeys(
+            shown(closure.objects[other.requester].path)
+            for other in closure.edges
+            if other.soname == soname and other.requester != closure.roots[-1]
+        )
         if who:
             evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
         else:
@@ -261,13 +265,6 @@ def _needed(
         evidence = (f"profile {context.profile.name}: the package loads it before",)
     origin = _origin(context, outcome, edge, soname)
     return NeededDecision(soname, action, soname_after, path and shown(path), found_by, origin, evidence)
-
-
-def _requesters(context: ResolveContext, outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """(path of the requester, soname) of every edge but the root's own."""
-    for edge in outcome.closure.edges:
-        if edge.requester != outcome.closure.roots[-1]:
-            yield context.layout.shown(outcome.closure.objects[edge.requester].path), edge.soname
 
 
 def _loads(context: ResolveContext, outcome: Outcome) -> Iterator[Load]:

@@ -135,7 +135,7 @@ class Prover:
         added = self._preloads(member, outcome)
         if added:
             outcome = find_strategy(self.context, member, replace(required_edit, add=added))
-        self._adopt(member, required_edit)
+        self.adopt(member, required_edit)
         return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))
 
     def open_imports(self, member: str, outcome: Outcome) -> list[str]:
@@ -144,11 +144,7 @@ class Prover:
         own = (imported for imported in unbound if imported.requester == outcome.root)
         return [imported.name for imported in own if not imported.name.startswith(("Py", "_Py"))]
 
-    def leave(self, member: str) -> None:
-        """Forget the edit of a member that is left as it is."""
-        self._adopt(member, ElfEdit())
-
-    def _adopt(self, member: str, edit: ElfEdit) -> None:
+    def adopt(self, member: str, edit: ElfEdit) -> None:
         """Bind with the symbols that `member` has after an edit from now on."""
         original = self.originals[member]
         after = edited_table(original, dict(edit.replace), edit.versions)
@@ -177,7 +173,12 @@ class Prover:
             [soname for soname in outcome.original.needed if soname not in missing],
             _by_another_version(outcome, bindings, imports, missing),
         )
-        assumed = self._assumed(member, closure, bindings)
+        preloaded = preloaded_paths(self.context)
+        assumed = [
+            imported.name
+            for imported in bindings.explained
+            if imported.requester == outcome.root and self.context.layout.shown(imported.by) in preloaded
+        ]
         if assumed:  # that all others bind is proved only if these are supplied
             profile = self.context.profile.name
             evidence = f"profile {profile}: the package loads what supplies {join_truncated(assumed)} before"
@@ -187,17 +188,6 @@ class Prover:
                         decision, evidence=(*decision.evidence, evidence), profile=profile
                     )
         return substitutions
-
-    def _assumed(self, member: str, closure: Closure, bindings: Bindings) -> list[str]:
-        """The imports of `member` itself that only a member supplies which the profile says is loaded before."""
-        preloaded = preloaded_paths(self.context)
-        own = self.context.layout.path_of(member)
-        return [
-            imported.name
-            for imported in bindings.explained
-            if closure.objects[imported.requester].path == own
-            and self.context.layout.shown(imported.by) in preloaded
-        ]
 
     def _candidates(self, member: str, soname: str) -> list[SubstituteCandidate]:
         """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
@@ -217,11 +207,18 @@ class Prover:
             opened = self.context.files.open(path)
             if opened.image is None or opened.image.soname not in (name, None):
                 continue  # another name of a file that is listed under its soname
-            reason, profile = (
-                ("--substitute says so", None) if named else _same_abi(self.context, soname, name)
-            )
+            vendor, own = self.context.vendor, self.context.profile
+            reason: str | None
+            profile: str | None
             if copy is not None and copied:
-                reason, profile = copy.why, self.context.vendor.table
+                reason, profile = copy.why, vendor.table
+            elif named:
+                reason, profile = "--substitute says so", None
+            elif why := own.why_equal(soname, name):
+                reason, profile = why, own.name
+            else:
+                reason = vendor.same_abi(soname, name)
+                profile = vendor.table if reason else None
             table = self._table(path)
             candidates.setdefault(
                 opened.identity, SubstituteCandidate(name, path, table, reason, profile, copied)
@@ -247,10 +244,6 @@ class Prover:
             and any(matches_library(soname, name) for name in dlopened)
         )
 
-    def closures(self, outcomes: Mapping[str, Outcome]) -> dict[str, Closure]:
-        """The closures of members as planned, with what is dlopened in them."""
-        return {member: self.knowledge.follow(member, outcome) for member, outcome in outcomes.items()}
-
 
 def system_path(context: ResolveContext, member: str, soname: str) -> str | None:
     """Return the library that the target's loader finds by itself: in its cache or its default directories."""
@@ -264,15 +257,6 @@ def preloaded_paths(context: ResolveContext) -> set[str]:
     """The members that the profile says are loaded before others, as they are shown."""
     shown, path_of = context.layout.shown, context.layout.path_of
     return {shown(path_of(name)) for name in context.profile.preload}
-
-
-def _same_abi(context: ResolveContext, soname: str, other: str) -> tuple[str | None, str | None]:
-    """Why two sonames are one ABI, and the profile that says so: the package's, or the vendor's table."""
-    profile = context.profile
-    if why := profile.why_equal(soname, other):
-        return why, profile.name
-    why = context.vendor.same_abi(soname, other)
-    return why, context.vendor.table if why else None
 
 
 def _by_another_version(

@@ -7,22 +7,21 @@ directory (elf/dl-load.c, fillin_rpath), and so do relative ones.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from relink.elf.image import Image
 from relink.loader.search import expand
-from relink.planning.model.additions import STUB_DIRECTORY
+from relink.planning.model.files import STUB_DIRECTORY
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.layout import Layout, is_below
+from relink.planning.resolve.layout import is_below
 from relink.system.findings.model import Finding, finding
-from relink.system.text import pluralize
+from relink.system.text import join_truncated, pluralize
 
 __all__ = [
     "EntryKind",
     "SearchPathEntry",
-    "added_entries",
     "classify",
     "is_of_stubs",
     "origin_entries",
@@ -118,15 +117,6 @@ def _kind(
     return "serving" if text in serving else "vendor"
 
 
-def added_entries(layout: Layout, added: Mapping[str, str], member: str, needed: Iterable[str]) -> list[str]:
-    """Return the search path entries by which `member` finds the stubs that it needs.
-
-    :param added: members by soname.
-    """
-    directories = {posixpath.dirname(layout.path_of(added[soname])) for soname in needed if soname in added}
-    return origin_entries(layout.path_of(member), sorted(directories))
-
-
 def origin_entries(path: str, directories: Iterable[str]) -> list[str]:
     """Return the search path entries, each once, by which the file at `path` finds directories that move together with it."""
     relative = (posixpath.relpath(directory, posixpath.dirname(path)) for directory in directories)
@@ -172,13 +162,10 @@ def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None
         by_kind.setdefault(entry.kind, []).append(entry.text)
     for kind, text in _TOLD.items():
         if kind in by_kind:
-            message = text.format(_list(by_kind[kind]), pluralize(len(by_kind[kind]), "entry", "entries"))
+            message = text.format(
+                join_truncated(by_kind[kind]), pluralize(len(by_kind[kind]), "entry", "entries")
+            )
             code = {"empty": "RLK202", "relative": "RLK203"}.get(
                 kind, "RLK204" if "sibling" in kind else "RLK201"
             )
             yield finding(code, member, message, profile=profile if kind == "sibling-dropped" else None)
-
-
-def _list(texts: list[str]) -> str:
-    shown = ", ".join(texts[:4])
-    return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown

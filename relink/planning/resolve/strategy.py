@@ -6,7 +6,7 @@ Takes a context and a member. Gives an :class:`Outcome`: edit, closure after it,
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from relink.elf.image import Image
@@ -17,13 +17,17 @@ from relink.loader.search import Environment
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.model import Strategy
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.member_graph import carried_entries, dlopened_entries, opened_in_wheel
-from relink.planning.resolve.search_path import SearchPathEntry, added_entries, classify
+from relink.planning.resolve.search_path import (
+    SearchPathEntry,
+    classify,
+    is_of_stubs,
+    origin_entries,
+)
 from relink.planning.resolve.substitution import SubstitutionDecision
 from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
 from relink.planning.siblings import sibling_paths
 
-__all__ = ["Outcome", "find_strategy", "simulate"]
+__all__ = ["Outcome", "carried_entries", "dlopened_entries", "find_strategy", "opened_in_wheel", "simulate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +130,20 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
     base = _Base(context, member, image, edit, nothing)
     outcomes = [nothing] if clean else []
     # In this order: a RUNPATH changes what one file finds, a DT_RPATH what all find that it loads, flattening what it needs.
-    for strategy in (_runpath, _rpath, _flatten):
-        outcome = strategy(base, outcomes[-1] if outcomes else nothing)
+    for outcome in base.attempts():
         if outcome.loads:
             return outcome
         outcomes.append(outcome)
-    # First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues, the least invasive.
-    return min(
-        outcomes, key=lambda attempt: (_unused_provider_libraries(context, attempt), attempt.issue_count)
-    )
 
+    def badness(attempt: Outcome) -> tuple[int, int]:
+        """First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues."""
+        unused = (
+            issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
+            for issue in attempt.issues
+        )
+        return sum(unused), attempt.issue_count
 
-def _unused_provider_libraries(context: ResolveContext, outcome: Outcome) -> int:
-    """Count the edges that are missing although a provider has the soname."""
-    return sum(
-        issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
-        for issue in outcome.issues
-    )
+    return min(outcomes, key=badness)  # of equals the least invasive
 
 
 def _attempt(
@@ -204,7 +205,13 @@ class _Base:
         # A real library comes before its stub, wherever it is.
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         opened = opened_in_wheel(context, self.member)
-        added = added_entries(context.layout, context.added, self.member, (*wanted, *opened))
+        path_of = context.layout.path_of
+        stubs_of = {
+            posixpath.dirname(path_of(context.added[soname]))
+            for soname in (*wanted, *opened)
+            if soname in context.added
+        }
+        added = origin_entries(path_of(self.member), sorted(stubs_of))
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]
@@ -241,35 +248,71 @@ class _Base:
             return False
         return is_libc_elsewhere(context, soname)
 
+    def attempts(self) -> Iterator[Outcome]:
+        """Yield the outcome of each strategy that edits, the least invasive first."""
+        # A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object).
+        last = self.attempt("runpath", self.with_path(self.needed, "runpath"))
+        yield last
+        # A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count.
+        yield self.attempt("rpath", self.with_path([edge.soname for edge in last.closure.edges], "rpath"))
+        yield self.flattened()
 
-def _runpath(base: _Base, _last: Outcome) -> Outcome:
-    """A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object)."""
-    return base.attempt("runpath", base.with_path(base.needed, "runpath"))
+    def flattened(self) -> Outcome:
+        """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
+        context = self.context
+        added = list(self.edit.add)
+        while True:
+            needed = [*self.needed, *added]
+            edit = replace(self.with_path(needed, "runpath"), add=tuple(added))
+            outcome = self.attempt("flatten", edit)
+            unserved = (
+                issue.edge.soname
+                for issue in outcome.issues
+                if issue.kind in ("missing", "incoherent", "libc")
+            )
+            had = (
+                soname
+                for soname in unserved
+                if soname in context.added
+                or context.provider_path(soname)
+                or self.comes_with_the_loader(soname)
+            )
+            more = dict.fromkeys(soname for soname in had if soname not in needed)
+            if not more:
+                return outcome
+            added += more  # every round adds some of a provider's finite libraries
 
 
-def _rpath(base: _Base, last: Outcome) -> Outcome:
-    """A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count."""
-    wanted = [edge.soname for edge in last.closure.edges]
-    return base.attempt("rpath", base.with_path(wanted, "rpath"))
+def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:
+    """Return the search path entries by which `member` finds what it needs, nobody has, and one other member is.
+
+    Where several members have the name, none is the right one for sure.
+    """
+    layout = context.layout
+    path = layout.path_of(member)
+    directories = []
+    for issue in issues:
+        soname = issue.edge.soname
+        if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.added:
+            named = (name for name in context.members.named.get(soname, ()) if name != member)
+            carrying = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
+            if len(carrying) == 1 and context.provider_path(soname) is None:
+                directories.append(posixpath.dirname(layout.path_of(carrying[0])))
+    return origin_entries(path, directories)
 
 
-def _flatten(base: _Base, _last: Outcome) -> Outcome:
-    """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
-    context = base.context
-    added = list(base.edit.add)
-    while True:
-        needed = [*base.needed, *added]
-        edit = replace(base.with_path(needed, "runpath"), add=tuple(added))
-        outcome = base.attempt("flatten", edit)
-        unserved = (
-            issue.edge.soname for issue in outcome.issues if issue.kind in ("missing", "incoherent", "libc")
-        )
-        had = (
-            soname
-            for soname in unserved
-            if soname in context.added or context.provider_path(soname) or base.comes_with_the_loader(soname)
-        )
-        more = dict.fromkeys(soname for soname in had if soname not in needed)
-        if not more:
-            return outcome
-        added += more  # every round adds some of a provider's finite libraries
+def opened_in_wheel(context: ResolveContext, member: str) -> list[str]:
+    """Return the names that `member` is known to open, and that relink has added to the wheel: forwarders, and stubs."""
+    opened = {*context.opens.get(member, ()), *context.profile.dlopens(member)}
+    return [name for name in context.added if name in opened]
+
+
+def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
+    """Return the search path entries by which `member` finds the other members that it is known to dlopen."""
+    layout, own = context.layout, context.images[member].soname
+    sonames = context.members.sonames
+    known = context.vendor.dlopens_of(own, sonames) if own else {}
+    directories = [
+        posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames
+    ]
+    return origin_entries(layout.path_of(member), directories)

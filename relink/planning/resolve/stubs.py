@@ -1,16 +1,19 @@
-"""Which stubs are written in place of libraries that nobody has: only by name, or for what is known to be optional.
+"""Which libraries relink writes: stubs of libraries that nobody has, and forwarders to libraries of another name.
 
-Takes what the user asks for (``--stub``) and the members that miss a library. Gives
-:class:`~relink.planning.model.model.Stub`, and RLK125
-and RLK126. A stub has the functions that a member imports from the library and that nothing else in its closure has: those with
-a version of the library, and those without one that begin as its own names do. Data cannot be stubbed: there is no value that
-says "not supported".
+A stub is written only by name (``--stub``), or for what is known to be optional. It has the functions that a member imports from
+the library and that nothing else in its closure has: those with a version of the library, and those without one that begin as its
+own names do. Data cannot be stubbed: there is no value that says "not supported". Gives RLK125 and RLK126.
+
+Development packages have ``librocblas.so`` as a link to ``librocblas.so.5``. Where they are not installed,
+dlopen("librocblas.so") fails although the library is there. A forwarder (``--forward``) has the name, no symbols, and the
+numbered soname as NEEDED: dlsym(3) looks in the dependencies of a handle. Gives RLK133 and RLK134.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -21,15 +24,20 @@ from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
 from relink.loader.binding import bind
+from relink.loader.closure import Closure
+from relink.loader.duplicates import two_versions
 from relink.loader.tables import Tables
-from relink.planning.model.additions import STUB_DIRECTORY, Stub, check_places, is_plain
+from relink.planning.model.files import STUB_DIRECTORY, Stub, check_places, is_plain
+from relink.planning.resolve.added_libraries import with_known_preloads
 from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.dlopen import DlopenKnowledge, forwardable, unloadable
+from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import find_strategy
 from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["AUTO", "StubPlans", "plan_stubs", "plan_stubs_alone", "with_stubs"]
+__all__ = ["AUTO", "StubPlans", "plan_forwarders", "plan_stubs", "with_stubs"]
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
@@ -52,14 +60,6 @@ class _Wanted:
     copied: dict[str, None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
-    """What one member lacks: the libraries that are asked for, and its imports that nothing exports, as name and version."""
-
-    asked: Sequence[str]
-    open: AbstractSet[tuple[str, str | None]]
-
-
 def plan_stubs(
     context: ResolveContext,
     tables: Mapping[str, SymbolTable],
@@ -74,7 +74,7 @@ def plan_stubs(
     """
     if not wanted:
         return StubPlans()
-    gaps: dict[str, _Gap] = {}
+    by_soname: dict[str, _Wanted] = {}
     missed: dict[str, None] = {}
     known = Tables(context.files, {})
     for member in context.images:
@@ -86,62 +86,11 @@ def plan_stubs(
         }
         missed |= dict.fromkeys(missing)
         asked = [name for name in missing if _asked(context, wanted, name)]
-        if not asked:
-            continue
-        bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
-        gaps[member] = _Gap(asked, {(unbound.name, unbound.version) for unbound in bindings.unbound})
-    return _stubs(context, tables, wanted, distribution, missed, gaps)
-
-
-def plan_stubs_alone(
-    context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
-    wanted: Sequence[str],
-    distribution: str,
-    missing: Mapping[str, Sequence[str]],
-) -> StubPlans:
-    """Plan stubs where no library is at hand: what no member exports counts as open.
-
-    :param missing: for each member the sonames that are not to be found in the wheel.
-    """
-    exported = {name for table in tables.values() for name in table.exports}
-    gaps: dict[str, _Gap] = {}
-    for member, sonames in missing.items():
-        if asked := [name for name in sonames if _asked(context, wanted, name)]:
-            imports = [
-                imported
-                for imported in tables[member].imports
-                if imported.name not in exported and imported.binding != "weak"
-            ]
-            gaps[member] = _Gap(asked, {(imported.name, imported.version) for imported in imports})
-    missed = [soname for sonames in missing.values() for soname in sonames]
-    return _stubs(context, tables, wanted, distribution, missed, gaps)
-
-
-def _stubs(
-    context: ResolveContext,
-    tables: Mapping[str, SymbolTable],
-    wanted: Sequence[str],
-    distribution: str,
-    missed: Collection[str],
-    gaps: Mapping[str, _Gap],
-) -> StubPlans:
-    by_soname: dict[str, _Wanted] = {}
-    for member, gap in gaps.items():
-        table = tables[member]
-        for soname in sorted(gap.asked):
-            library = by_soname.setdefault(soname, _Wanted())
-            needs = [need for need in table.verneeds if need.file == soname]
-            library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
-            facts = context.vendor.optional(soname)
-            for imported in table.imports:
-                if (imported.name, imported.version) in gap.open and _is_its(
-                    context, imported, soname, facts
-                ):
-                    library.imports.setdefault((imported.name, imported.version), imported)
-            library.copied |= dict.fromkeys(
-                imported.name for imported in table.copies if _is_its(context, imported, soname, facts)
-            )
+        if asked:
+            bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
+            unbound = {(imported.name, imported.version) for imported in bindings.unbound}
+            for soname in sorted(asked):
+                _note(by_soname.setdefault(soname, _Wanted()), context, tables[member], soname, unbound)
     stubs: list[Stub] = []
     findings = [
         finding("RLK126", soname, "--stub: no member of the wheel misses a library of that name")
@@ -159,6 +108,26 @@ def _stubs(
         stubs.append(stub)
         findings.append(finding("RLK125", soname, _message(stub, context.stub_facts(soname))))
     return StubPlans(tuple(stubs), tuple(findings))
+
+
+def _note(
+    library: _Wanted,
+    context: ResolveContext,
+    table: SymbolTable,
+    soname: str,
+    unbound: AbstractSet[tuple[str, str | None]],
+) -> None:
+    """Add what one member imports of a library and nothing exports."""
+    needs = [need for need in table.verneeds if need.file == soname]
+    library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
+    facts = context.vendor.optional(soname)
+    for imported in table.imports:
+        key = (imported.name, imported.version)
+        if key in unbound and _is_its(context, imported, soname, facts):
+            library.imports.setdefault(key, imported)
+    library.copied |= dict.fromkeys(
+        imported.name for imported in table.copies if _is_its(context, imported, soname, facts)
+    )
 
 
 def with_stubs(
@@ -254,3 +223,109 @@ def _message(stub: Stub, facts: OptionalLibrary | None) -> str:
     if ending:
         parts.append(f"aborting with a message: {join_truncated(ending)}")
     return "; ".join(parts)
+
+
+def plan_forwarders(
+    context: ResolveContext, tables: Mapping[str, SymbolTable], wanted: Sequence[str], distribution: str
+) -> StubPlans:
+    """Plan the forwarders that the user asks for, each in a process that has the ones before.
+
+    :param tables: the symbols of the members.
+    :param wanted: names that members open, or ``auto`` for all of which a provider has a library with a number.
+    :param distribution: as the wheel's name has it; the forwarders get a directory of that name.
+    """
+    if not wanted:
+        return StubPlans()
+    openers: dict[str, list[str]] = {}
+    for member in context.images:
+        for name in _unfound(context, tables, member):
+            if name in wanted or (AUTO in wanted and forwardable(context, name)):
+                openers.setdefault(name, []).append(member)
+    stubs: list[Stub] = []
+    findings: list[Finding] = [
+        finding("RLK134", name, "--forward: no member of the wheel opens it in vain")
+        for name in wanted
+        if name != AUTO and name not in openers
+    ]
+    for name, members in openers.items():
+        stub = _forwarder(context, tables, name, members, distribution)
+        if isinstance(stub, str):
+            if name in wanted:
+                findings.append(finding("RLK134", name, stub))
+            continue  # RLK132 says that it is not found
+        stubs.append(stub)
+        context, tables = with_stubs(context, tables, [stub])
+        by = join_truncated([posixpath.basename(member) for member in members])
+        findings.append(finding("RLK133", name, f"leads to {stub.needed[0]}; {by} opens it"))
+    return StubPlans(tuple(stubs), tuple(findings))
+
+
+def _unfound(context: ResolveContext, tables: Mapping[str, SymbolTable], member: str) -> Iterator[str]:
+    """Yield the names without a number that a member opens, and that the loader does not find, or that do not load."""
+    path = context.layout.path_of(member)
+    closure = _opened(context, tables, member)
+    failing = unloadable(closure)
+    for edge in closure.dlopened:
+        if (
+            (edge.target is None or edge in failing)
+            and closure.objects[edge.requester].path == path
+            and edge.soname.endswith(".so")
+        ):
+            yield edge.soname
+
+
+def _opened(context: ResolveContext, tables: Mapping[str, SymbolTable], member: str) -> Closure:
+    """Return the closure of a member as it will be, with what the objects in it open."""
+    knowledge = DlopenKnowledge(context, Tables(context.files, tables))
+    return knowledge.follow(member, find_strategy(context, member))
+
+
+def _forwarder(
+    context: ResolveContext,
+    tables: Mapping[str, SymbolTable],
+    name: str,
+    members: Sequence[str],
+    distribution: str,
+) -> Stub | str:
+    """Return the forwarder to the first library that loads and brings no second version of another; or why there is none."""
+    path = f"{distribution}.libs/{STUB_DIRECTORY}/{name}"
+    if not is_plain(name) or context.target.header.machine != EM_X86_64:
+        return "cannot be forwarded: forwarders are written for x86-64, and for plain file names"
+    if path in context.images:
+        return "cannot be forwarded: the wheel has a member where the forwarder would be"
+    refused: list[str] = []
+    before = {member: _pairs(_opened(context, tables, member)) for member in members}
+    for soname in forwardable(context, name):
+        plain = Stub(path, name, f"leads to {soname}", needed=(soname,))
+        prover = Prover(*with_stubs(context, tables, [plain]))
+        outcome = with_known_preloads(prover, path, prover.find_outcome(path))
+        if not outcome.loads:
+            refused.append(f"{soname} does not load")
+            continue
+        image = outcome.image
+        stub = replace(
+            plain, needed=image.needed, search_path=image.search_path, search_kind=image.search_kind
+        )
+        after, symbols = with_stubs(context, tables, [stub])
+        closures = {member: _opened(after, symbols, member) for member in members}
+        if any(_pairs(closure) - before[member] for member, closure in closures.items()):
+            refused.append(f"{soname} brings a second version of a library that is loaded")
+        elif all(_leads(closure, name, after.layout.path_of(path)) for closure in closures.values()):
+            return stub
+        else:
+            refused.append(f"{soname} would not be found by the search path of what opens it")
+    return (
+        f"cannot be forwarded: {'; '.join(refused) or 'no prefix has a library of that name with a number'}"
+    )
+
+
+def _pairs(closure: Closure) -> set[tuple[str, str]]:
+    """Return the libraries that are there in two versions, with what is opened."""
+    return {pair.sonames for pair in two_versions(closure)}
+
+
+def _leads(closure: Closure, name: str, path: str) -> bool:
+    targets = [
+        closure.objects[edge.target].path for edge in closure.dlopened if edge.soname == name and edge.target
+    ]
+    return bool(targets) and all(posixpath.normpath(target) == path for target in targets)

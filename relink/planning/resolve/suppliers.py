@@ -22,7 +22,7 @@ from relink.system.findings.model import RULES
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
 
-__all__ = ["Suppliers", "find_suppliers", "is_of_python", "steps_of"]
+__all__ = ["Suppliers", "find_suppliers", "is_of_python"]
 
 _MOST_TOGETHER = 4  # libraries that one file may have forgotten
 _MOST_OWNERS = 8  # libraries that export one import: where more do, no set of several is looked for
@@ -106,63 +106,65 @@ class Suppliers:
         needed = (name for soname in sonames for name in self.needed.get(soname, ()))
         return all(versions.get(soname_stem(name), name) == name for name in needed)
 
-    def remedy(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
-        """Return what to do about `imports`, or None where no one supplier of all of them is known."""
+    def advice(
+        self, context: ResolveContext, imports: Collection[Unbound]
+    ) -> tuple[str | None, tuple[str, ...]]:
+        """Return what to do about `imports`, and what to type: several where several sets of libraries export all of them.
+
+        Nothing where nothing is known; nothing to type where a member of the wheel exports them, and where another version of
+        the only set exports some of them.
+        """
         if all(is_of_python(imported) for imported in imports):
             return (
                 "The target's Python does not have them: pass the Python that the wheel is for (--python), or take the wheel "
                 "for this one."
-            )
+            ), ()
         assume = "if something does, pass --assume-symbols GLOB."
         member = next(self.members.of_all(imports), None)
         if member is not None:
             shown = context.layout.shown(context.layout.path_of(member))
             return (
                 f"{shown} exports all of them: the package has to load it before, with RTLD_GLOBAL; {assume}"
-            )
+            ), ()
         sets = self.sets_of_all(context, imports)
         if not sets:
             return self._partly(context, imports)
+        options = tuple(
+            " ".join(f"--preload {shlex.quote(soname)}" for soname in sonames) for sonames in sets
+        )[:_MOST_CHOICES]
         verb = "each export" if len(sets) > 1 else "exports" if len(sets[0]) == 1 else "export"
-        partly = self.other_versions(imports, sets)
+        partly = self._other_versions(imports, sets)
         some = f" ({join_truncated(partly)} some of them)" if partly else ""
-        which = " or ".join(_options(sets)[:_MOST_CHOICES])
         named = join_truncated([" with ".join(sonames) for sonames in sets])
-        return (
+        remedy = (
             f"{named} of the prefix {verb} all of them{some}, and no NEEDED leads there: "
-            f"if you know that the file was built for it, pass {which}; {assume}"
+            f"if you know that the file was built for it, pass {' or '.join(options)}; {assume}"
         )
+        return remedy, () if len(sets) == 1 and partly else options
 
-    def other_versions(self, imports: Collection[Unbound], sets: Collection[Sequence[str]]) -> list[str]:
+    def _other_versions(self, imports: Collection[Unbound], sets: Collection[Sequence[str]]) -> list[str]:
         """Return the libraries that export some of `imports` and differ from one of `sets` in the version only."""
         chosen = {soname for sonames in sets for soname in sonames}
         stems = {soname_stem(soname) for soname in chosen}
         others = (soname for soname in self.libraries.of_some(imports) if soname not in chosen)
         return [soname for soname in others if soname_stem(soname) in stems]
 
-    def lacking(self, context: ResolveContext, imports: Collection[Unbound]) -> list[str]:
-        """Return the libraries of the providers' release that no provider has, and that all of `imports` may be of.
-
-        Imports that a library of a provider exports do not count.
-        """
-        rest = self._nowhere(imports)
-        return [
+    def _partly(
+        self, context: ResolveContext, imports: Collection[Unbound]
+    ) -> tuple[str | None, tuple[str, ...]]:
+        """Say which library exports most of `imports`, and which one of the release no provider has that the others may be of."""
+        counts = Counter(who for imported in imports for who in self.libraries.of(imported))
+        rest = [imported.name for imported in imports if not any(self.libraries.of(imported))]
+        sonames = [
             soname
             for soname in sorted(context.of_release)
             if rest
             and context.provider_path(soname) is None
             and all(context.vendor.whose(soname, name) == "own" for name in rest)
         ]
-
-    def _nowhere(self, imports: Collection[Unbound]) -> list[str]:
-        return [imported.name for imported in imports if not any(self.libraries.of(imported))]
-
-    def _partly(self, context: ResolveContext, imports: Collection[Unbound]) -> str | None:
-        """Say which library exports most of `imports`, and which one no provider has; None where nothing is known."""
-        counts = Counter(who for imported in imports for who in self.libraries.of(imported))
-        sonames, nowhere = self.lacking(context, imports), join_truncated(self._nowhere(imports))
+        nowhere = join_truncated(rest)
         if not (counts or sonames):
-            return None
+            return None, ()
         text = f"nothing in the prefix exports {nowhere}"
         if counts:
             ((most, count),) = counts.most_common(1)
@@ -171,10 +173,12 @@ class Suppliers:
         if sonames:
             text += f", which may be of {' or '.join(sonames)} (table {context.vendor.table})"
         fix = RULES["RLK302"].fix
-        where = (
-            context.vendor.where_to_get(name, context.distribution, context.providers) for name in sonames
-        )
-        return " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)])
+        vendor, about = context.vendor, (context.distribution, context.providers)
+        where = (vendor.where_to_get(name, *about) for name in sonames)
+        step = vendor.install(sonames[0], *about) if len(sonames) == 1 else None
+        return " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)]), (
+            step,
+        ) if step else ()
 
 
 def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[str, ...]]:
@@ -199,30 +203,6 @@ def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str
     stems = {soname_stem(name) for name in known}
     of_any = {soname for soname in sonames if soname_stem(soname) not in stems}
     return [of_any | (names & sonames) for names in (*releases.values(), sonames - known)]
-
-
-def _options(sets: Iterable[Sequence[str]]) -> list[str]:
-    """Return for each set of libraries the options that add it."""
-    return [" ".join(f"--preload {shlex.quote(soname)}" for soname in sonames) for sonames in sets]
-
-
-def steps_of(context: ResolveContext, suppliers: Suppliers, imports: Collection[Unbound]) -> tuple[str, ...]:
-    """Return the options that add what exports all of `imports`: several where several sets of libraries do.
-
-    Empty where a member of the wheel exports them, and where another version of the only set exports some of them.
-    """
-    if not imports or all(is_of_python(imported) for imported in imports):
-        return ()
-    if any(suppliers.members.of_all(imports)):
-        return ()
-    sets = suppliers.sets_of_all(context, imports)
-    lacking = suppliers.lacking(context, imports)
-    if not sets and len(lacking) == 1:
-        step = context.vendor.install(lacking[0], context.distribution, context.providers)
-        return (step,) if step else ()
-    if len(sets) == 1 and suppliers.other_versions(imports, sets):
-        return ()
-    return tuple(_options(sets)[:_MOST_CHOICES])
 
 
 def is_of_python(imported: Unbound) -> bool:

@@ -84,30 +84,21 @@ def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: T
             highest[key] = max(missing.defined, key=_order, default="none of that family")
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
-    of_libc = [gap for gap in gaps if gap.file in GLIBC_SONAMES]
-    sentences = dict.fromkeys((gap.file for gap in of_libc), mismatch or _of_the_c_library(context, of_libc))
-    by_file: dict[str, list[VersionGap]] = {}
+    # glibc's libraries are one thing with one version, that of the target's loader.
+    by_supplier: dict[str, list[VersionGap]] = {}
     for gap in gaps:
-        by_file.setdefault(gap.file, []).append(gap)
-    for file, same in by_file.items():
-        if file not in sentences:
-            sentences[file] = (
-                f"{_requesters(context, same)} up to {_top(same)} of {file}; "
-                f"{same[0].supplier} goes up to {same[0].highest}"
+        by_supplier.setdefault("" if gap.file in GLIBC_SONAMES else gap.file, []).append(gap)
+    sentences: dict[str, str] = {}
+    for file, same in by_supplier.items():
+        needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"
+        if file:
+            sentences[file] = f"{needs} of {file}; {same[0].supplier} goes up to {same[0].highest}"
+        else:
+            own = context.target.glibc or max((gap.highest for gap in same), key=_order)
+            sentences |= dict.fromkeys(
+                (gap.file for gap in same), mismatch or f"{needs}; the target has {own}"
             )
     return VersionGaps(gaps, lost, sentences, mismatch)
-
-
-def _of_the_c_library(context: ResolveContext, gaps: list[VersionGap]) -> str:
-    """glibc's libraries are one thing with one version, that of the target's loader."""
-    if not gaps:
-        return ""
-    own = context.target.glibc or max((gap.highest for gap in gaps), key=_order)
-    return f"{_requesters(context, gaps)} up to {_top(gaps)}; the target has {own}"
-
-
-def _top(gaps: list[VersionGap]) -> str:
-    return max((version for gap in gaps for version in gap.versions), key=_order)
 
 
 def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:

@@ -1,8 +1,8 @@
 """Which edits of version records let an image take a library of the same upstream under another name, or do without one.
 
 Versions that a vendor has renamed say nothing of the ABI; that the two are one library does, and that is a fact that comes from
-outside (:class:`relink.vendors.protocol.SystemCopy`). What is looked at here is whether each import binds, symbol by symbol. Of
-the edits that let it, the one that keeps most of the claim is taken: none; another name; weak; weak and without a version.
+outside (:meth:`relink.vendors.protocol.Vendor.copy_of`). What is looked at here is whether each import binds, symbol by symbol.
+Of the edits that let it, the one that keeps most of the claim is taken: none; another name; weak; weak and without a version.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from relink.providers.profiles.document import read_document
+from relink.system.bounded_json import typed
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:  # names in annotations only; the commands that read a profile
 
 __all__ = [
     "NO_PROFILE",
-    "BundledMembers",
     "DlopenEntry",
     "EqualSonames",
     "Hint",
@@ -33,7 +33,6 @@ __all__ = [
     "OptionalMembers",
     "PackageRelease",
     "Profile",
-    "SystemCopy",
     "profile_for",
     "profile_named",
     "read_document",
@@ -65,18 +64,14 @@ class DlopenEntry:
 
 @dataclass(frozen=True, slots=True)
 class OptionalMembers:
-    """Members (globs) without which the package works, why that is known, and what they are for in a few words."""
+    """Members (globs) that may be left out, why that is known, and what they are for in a few words.
+
+    :ivar library: of files beside a copy of a vendor's library: that which alone uses them.
+    """
 
     members: tuple[str, ...]
-    why: str
+    why: str = ""
     what: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BundledMembers:
-    """Members (globs) that are copies of a vendor's libraries, or files that a copy of `library` alone uses."""
-
-    members: tuple[str, ...]
     library: str | None = None
 
 
@@ -98,20 +93,12 @@ class OptionalLibrary:
 
 
 @dataclass(frozen=True, slots=True)
-class SystemCopy:
-    """A vendor's library that is built from the same upstream as one of the system, under names of its own.
-
-    :ivar sonames: those that the system's library has, by distribution; the first that there is counts.
-    :ivar why: what the vendor builds, from which release, and where that is written.
-    """
-
-    sonames: tuple[str, ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class EqualSonames:
-    """Sonames that are one ABI under several numbers, and why that is known. The symbols have to be there all the same."""
+    """Sonames that are one ABI, and why that is known. The symbols have to be there all the same.
+
+    They are one library under several numbers, or those by which distributions have the upstream of a vendor's library; of these
+    the first that there is counts.
+    """
 
     sonames: tuple[str, ...]
     why: str
@@ -163,7 +150,7 @@ class Profile:
     optional_libraries: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     for_packages: tuple[OptionalMembers, ...] = ()
-    bundled: tuple[BundledMembers, ...] = ()
+    bundled: tuple[OptionalMembers, ...] = ()
     brings: tuple[str, ...] = ()
     rpath_drop: tuple[str, ...] = ()
     dlopen: tuple[DlopenEntry, ...] = ()
@@ -224,7 +211,7 @@ class Profile:
         :param entries: the search path entries of its ELF files.
         """
         globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
-        of_rows: dict[str, tuple[OptionalMembers | BundledMembers, ...]] = {
+        of_rows: dict[str, tuple[OptionalMembers, ...]] = {
             "optional": self.optional,
             "for_packages": self.for_packages,
             "bundled": self.bundled,
@@ -304,42 +291,15 @@ def read_profile(path: Path) -> Profile:
         everything that is wrong.
     """
     data = read_document(path, "profile", "profile")
-    return Profile(
-        name=data.get("name", path.stem),
-        distributions=tuple(str(canonicalize_name(item)) for item in data.get("distributions", ())),
-        imports=tuple(data.get("imports", ())),
-        nixpkgs=data.get("nixpkgs"),
-        nixpkgs_version_of=tuple(data.get("nixpkgs_version_of", ())),
-        requires=tuple(str(canonicalize_name(item)) for item in data.get("requires", ())),
-        variants=tuple(data.get("variants", ())),
-        optional=tuple(
-            OptionalMembers(tuple(row["members"]), row["why"], row.get("what"))
-            for row in data.get("optional", ())
-        ),
-        for_packages=tuple(
-            OptionalMembers(tuple(row["members"]), row["why"]) for row in data.get("for_packages", ())
-        ),
-        bundled=tuple(
-            BundledMembers(tuple(row["members"]), row.get("library")) for row in data.get("bundled", ())
-        ),
-        optional_libraries={row["library"]: row["why"] for row in data.get("optional_library", ())},
-        preload=tuple(data.get("preload", ())),
-        brings=tuple(data.get("brings", ())),
-        rpath_drop=tuple(data.get("rpath", {}).get("drop", ())),
-        dlopen=tuple(
-            DlopenEntry(row["member"], tuple(row["sonames"]), row["why"], row.get("required", False))
-            for row in data.get("dlopen", ())
-        ),
-        same_abi=tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
-        hints=tuple(Hint(row["code"], row["text"], row.get("subject", "*")) for row in data.get("hints", ())),
-        releases=tuple(
-            PackageRelease(
-                str(canonicalize_name(row["distribution"])), row["version"], tuple(row["gpus"]), row["source"]
-            )
-            for row in data.get("releases", ())
-        ),
-        source=data.get("source", ""),
-    )
+    del data["schema"]
+    for key in data.keys() & {"distributions", "requires"}:
+        data[key] = [str(canonicalize_name(name)) for name in data[key]]
+    for row in data.get("releases", ()):
+        row["distribution"] = str(canonicalize_name(row["distribution"]))
+    data["optional_libraries"] = {row["library"]: row["why"] for row in data.pop("optional_library", ())}
+    data["rpath_drop"] = data.pop("rpath", {}).get("drop", [])
+    profile: Profile = typed(Profile, {"name": path.stem, **data}, str(path))
+    return profile
 
 
 def with_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Finding]:

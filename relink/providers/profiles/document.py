@@ -1,17 +1,20 @@
-"""Read a TOML file and check it against its JSON schema; all problems are reported at once, each with its line."""
+"""Read a TOML file and check it against its JSON schema; all problems are reported at once, each with its line.
+
+Of JSON Schema (draft 2020-12) it knows what the shipped schemas use, and refuses a schema that uses more. Editors complete keys
+by the same files.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from relink.providers.profiles.lines import line_of, lines_of
-from relink.providers.profiles.nesting import too_deep
-from relink.providers.profiles.schema import Problem, problems
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.shipped_files import load_schema
@@ -19,8 +22,13 @@ from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = [
     "DOCUMENT_LIMIT",
+    "KeyPath",
+    "Problem",
     "check_document",
+    "line_of",
+    "lines_of",
     "parse_document",
+    "problems",
     "read_document",
     "read_named_text",
 ]
@@ -29,6 +37,13 @@ DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
 _MAX_ISSUES = 100  # the list is cut after so many problems
 
+# tomllib takes time and memory quadratic in the parts of a dotted key; text in strings has no such chains of words.
+_MOST_PARTS = 64
+_DEEP = re.compile(
+    rf"(?:(?:[\w-]{{1,80}}+|\"[^\"\n]{{0,80}}+\"|'[^'\n]{{0,80}}+')[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}"
+)
+_HEADER = re.compile(r"\s*\[(\[?)([\w.\s-]+)\]")
+_KEY_LINE = re.compile(r"([\w.\s-]+)=")
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column \d+|end of document)\)$")
 
 
@@ -65,10 +80,17 @@ def parse_document(text: str, path: Path, what: str) -> dict[str, Any]:
 
     :raises UsageError: it is not TOML, or is nested too deep; names FILE:LINE.
     """
-    if deep := too_deep(text):
-        raise UsageError(f"{path}:{deep[0]}: the {what} is nested too deep ({deep[1]})")
+    if deep := _DEEP.search(text):
+        start = text.count("\n", 0, deep.start()) + 1
+        raise UsageError(
+            f"{path}:{start}: the {what} is nested too deep: more than {_MOST_PARTS} parts of one key"
+        )
     try:
         return tomllib.loads(text)
+    except RecursionError as error:
+        raise UsageError(
+            f"{path}: the {what} is nested too deep: too many brackets in one another"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         at = _AT.search(message)
@@ -93,3 +115,146 @@ def check_document(wrong: Iterable[Problem], text: str, path: Path, what: str) -
             for line, where, text in numbered
         ]
         raise UsageError(f"{path}: not a {what} that this relink understands", issues)
+
+
+def lines_of(text: str) -> dict[KeyPath, int]:
+    """Return the line, from 1, that tables and keys begin on, as far as each line by itself says it.
+
+    Items of lists and of tables in braces have no line of their own, nor has a key in quotation marks.
+    """
+    lines: dict[KeyPath, int] = {}
+    counts: dict[KeyPath, int] = {}  # of arrays of tables
+    table: KeyPath = ()
+    for number, written in enumerate(text.split("\n"), 1):
+        if header := _HEADER.match(written):
+            path: KeyPath = ()
+            for part in _parts(header[2]):
+                path = (*path, counts[path], part) if path in counts else (*path, part)
+            if header[1]:
+                counts[path] = counts.get(path, -1) + 1
+                path = (*path, counts[path])
+            lines.setdefault(table := path, number)
+        elif key := _KEY_LINE.match(written):
+            lines.setdefault((*table, *_parts(key[1])), number)
+    return lines
+
+
+def _parts(key: str) -> list[str]:
+    return [part.strip() for part in key.split(".")]
+
+
+def line_of(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
+    """Return the line of a value, or of the nearest thing around it that has one."""
+    return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 1)
+
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""Keys and indices from the top of a document: ``("releases", 0, "gpus")``."""
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_KEY = 60  # characters of a key or value that are looked at, and shown
+_TYPES: Mapping[str, tuple[type, str]] = {
+    "object": (dict, "a table"),
+    "array": (list, "a list"),
+    "string": (str, "a string"),
+    "boolean": (bool, "true or false"),
+    "integer": (int, "a whole number"),
+}
+_KNOWN = frozenset(
+    {"$schema", "$id", "$defs", "$ref", "title", "description", "type", "const", "pattern", "required"}
+    | {"properties", "additionalProperties", "items", "minItems", "minProperties", "minimum", "uniqueItems"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: with the value at `path`, or with the key itself where that does not exist."""
+
+    path: KeyPath
+    message: str
+
+    @property
+    def where(self) -> str:
+        """The place in words: ``releases[0].gpus``; empty for the document."""
+        text = ""
+        for part in self.path:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text
+
+
+def problems(value: Any, schema: Schema) -> Iterator[Problem]:
+    """Yield everything about `value` that a schema does not allow.
+
+    :raises ValueError: the schema uses a keyword that is not known here.
+    """
+    yield from _check(value, schema, schema, ())
+
+
+def _check(value: Any, schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
+    if unknown := set(schema) - _KNOWN:
+        raise ValueError(f"the schema uses {sorted(unknown)}, which are not understood here")
+    if "$ref" in schema:
+        yield from _check(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, path)
+    expected = schema.get("title")  # what a value is, as a noun
+    if "const" in schema and value != schema["const"]:
+        yield Problem(path, f'"{schema["const"]}" was expected')
+    if "type" in schema:
+        kind, noun = _TYPES[schema["type"]]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            yield Problem(path, f"{expected or noun} was expected, not {_shown(value)}")
+            return
+    if isinstance(value, int) and "minimum" in schema and value < schema["minimum"]:
+        yield Problem(path, f"{expected} from {schema['minimum']} on was expected, not {_shown(value)}")
+    if isinstance(value, str) and "pattern" in schema and not re.search(schema["pattern"], value):
+        yield Problem(path, f"{expected} was expected, not {_shown(value)}")
+    if isinstance(value, list):
+        yield from _check_list(value, schema, root, path)
+    if isinstance(value, dict):
+        yield from _check_table(value, schema, root, path)
+
+
+def _check_list(value: list[Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
+    if len(value) < schema.get("minItems", 0):
+        yield Problem(path, f"{schema['minItems']} or more were expected, not {len(value)}")
+    if schema.get("uniqueItems"):
+        seen = set[str]()
+        for item in value:
+            text = repr(item)  # of a table, too; and true is not 1, though Python has it so
+            if text in seen:
+                yield Problem(path, f"{_shown(item)} stands there twice")
+            seen.add(text)
+    for number, item in enumerate(value):
+        yield from _check(item, schema.get("items", {}), root, (*path, number))
+
+
+def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
+    known = schema.get("properties", {})
+    others = schema.get("additionalProperties", {})
+    if len(value) < schema.get("minProperties", 0):
+        yield Problem(path, "it is empty")
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield Problem(path, f"the key {key} is missing")
+    for key, item in value.items():
+        if key in known:
+            yield from _check(item, known[key], root, (*path, key))
+        elif others is False:
+            near = difflib.get_close_matches(key[:_KEY], known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            yield Problem((*path, key), f"no such key; {hint}")
+        else:
+            yield from _check(item, others, root, (*path, key))
+
+
+def _shown(value: Any) -> str:
+    """A value as TOML would have it, as far as that is short."""
+    if isinstance(value, str):
+        return f'"{value[:_KEY]}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, int) and abs(value) >> 64:  # Python writes no integer of more than 4,300 digits
+        return "a large number"
+    return "a list" if isinstance(value, list) else str(value)

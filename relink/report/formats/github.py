@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 
 from relink.report.formats.results import Results
-from relink.system.findings.causes import Cause, causes
-from relink.system.findings.model import RULES
+from relink.system.findings.model import RULES, Cause, causes
 from relink.system.text import escaped, join_truncated
 
 __all__ = ["github"]

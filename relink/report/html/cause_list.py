@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import FEW, LEVELS, few_items, name_of
-from relink.system.findings.causes import Cause, causes
-from relink.system.findings.model import RULES, Finding, Level
+from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import pluralize
 
 __all__ = ["counted", "findings_section", "told"]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relink.planning.model.typed import typed
 from relink.report.html.drawing import shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import few_items, name_of, path_of, region
+from relink.system.bounded_json import typed
 from relink.system.text import pluralize
 
 __all__ = ["Isa", "gpu_section", "isa_of"]

@@ -6,13 +6,24 @@ execute anything, or gain a privilege; their memory and time have limits. The ke
 (:mod:`relink.system.sandbox.filter`).
 Where none works, the rest has gaps. docs/sandbox.md has what each kind refuses.
 
-:mod:`relink.system.sandbox.choice` finds the kind, :mod:`relink.system.sandbox.start` starts a program in it. Every program
+:mod:`relink.system.sandbox.start` finds the kind, :mod:`relink.system.sandbox.start` starts a program in it. Every program
 that reads files of a wheel starts here.
 """
 
-from relink.system.sandbox.choice import MODES, find_sandbox, sandbox_findings, why_not
 from relink.system.sandbox.environment import child_environment
-from relink.system.sandbox.start import KINDS, OFF, Limits, Sandbox, failure, status_of, stop
+from relink.system.sandbox.start import (
+    KINDS,
+    MODES,
+    OFF,
+    Limits,
+    Sandbox,
+    failure,
+    find_sandbox,
+    sandbox_findings,
+    status_of,
+    stop,
+    why_not,
+)
 
 __all__ = [
     "KINDS",

@@ -1,5 +1,7 @@
-"""What is known of ROCm itself, as data (``profiles/rocm/rocm.toml``): equal sonames, who loads what by dlopen, and who has
-what in nixpkgs and in distributions.
+"""What is known of ROCm itself, as data: equal sonames, who loads what by dlopen, who has what, and which names are whose.
+
+Data: ``profiles/rocm/rocm.toml``, and ``profiles/rocm/rocm-names.toml``, which ``scripts/record-names`` makes from the exports of
+real libraries. A name belongs to one component at most.
 """
 
 from __future__ import annotations
@@ -11,29 +13,29 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import (
-    DlopenEntry,
-    EqualSonames,
-    OptionalLibrary,
-    SystemCopy,
-    read_document,
-)
+from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary, read_document
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.protocol import Component, TextKind
+from relink.vendors.protocol import Component, Relation, TextKind
 
 __all__ = [
     "ROCM",
     "VERSION_LABEL",
+    "Owner",
     "components",
     "copy_of",
-    "dlopens",
     "dlopens_of",
     "has",
+    "is_own",
+    "is_runtime",
     "optional_library",
+    "owner_of",
+    "owners",
     "release_of_hip",
     "rocm_facts",
     "same_abi",
+    "source_name",
     "who_has",
+    "whose",
 ]
 
 VERSION_LABEL = re.compile(r"(?:^|\.)rocm\d[a-z0-9]*(?:\.\d[a-z0-9]*)*$")
@@ -49,7 +51,7 @@ class _Facts:
     same_abi: tuple[EqualSonames, ...]
     dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
     components: tuple[Component, ...] = ()
-    copies: Mapping[str, SystemCopy] = field(default_factory=dict)
+    copies: Mapping[str, EqualSonames] = field(default_factory=dict)
     stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
     texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
     same_until: tuple[int, ...] = ()  # up to this version HIP and ROCm have one
@@ -77,13 +79,12 @@ def rocm_facts() -> _Facts:
                 {key: tuple(items) for key, items in row["sonames"].items()},
                 row.get("debian", {}),
                 {family: row[family] for family in ("fedora", "arch") if family in row},
-                tuple(row.get("nix_names", ())),
                 newest,
             )
             for row in data.get("component", ())
         ),
         {
-            row["soname"]: SystemCopy(
+            row["soname"]: EqualSonames(
                 tuple(row["system"]), f"AMD builds it from {row['upstream']} ({row['source']}); {row['why']}"
             )
             for row in data.get("system_copy", ())
@@ -119,11 +120,6 @@ def components() -> tuple[Component, ...]:
     return rocm_facts().components
 
 
-def dlopens() -> tuple[DlopenEntry, ...]:
-    """Return what ROCm's libraries are known to dlopen; the member is a soname without its version."""
-    return rocm_facts().dlopen
-
-
 def same_abi(one: str, other: str) -> str | None:
     """Return why two sonames are one ABI, or None where nothing says so."""
     for entry in rocm_facts().same_abi:
@@ -132,7 +128,7 @@ def same_abi(one: str, other: str) -> str | None:
     return None
 
 
-def copy_of(soname: str) -> SystemCopy | None:
+def copy_of(soname: str) -> EqualSonames | None:
     """Return the system's library that a library of AMD's is a copy of, or None where the table names none."""
     return rocm_facts().copies.get(soname)
 
@@ -174,3 +170,96 @@ def who_has(soname: str) -> Component | None:
 def has(soname: str) -> bool:
     """Whether a library, whatever its version, belongs to a component of ROCm or to one that ROCm needs."""
     return who_has(soname) is not None
+
+
+_NESTED = re.compile(r"_Z(?:T[VISTC]|G[VR])?N[rVKRO]*(?P<size>\d{1,4})")
+_PLAIN = re.compile(r"_Z(?:T[VISTC]|G[VR])?(?P<size>\d{1,4})")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What one component of ROCm exports.
+
+    :ivar libraries: its sonames without their versions.
+    :ivar names: anchored patterns of its C names, and of C++ functions and classes outside of any namespace.
+    :ivar namespaces: its outermost C++ namespaces.
+    :ivar others: names that its libraries export as well and that are nobody's.
+    :ivar complete: names, namespaces and `others` are all that its libraries export, as far as they were seen.
+    """
+
+    component: str
+    libraries: tuple[str, ...]
+    names: tuple[re.Pattern[str], ...]
+    namespaces: frozenset[str]
+    others: frozenset[str]
+    complete: bool
+
+    def has(self, name: str) -> bool:
+        """Whether a symbol's name, mangled or not, is in the namespace of this component."""
+        source, nested = source_name(name)
+        if nested:
+            return source in self.namespaces
+        return any(pattern.match(source) for pattern in self.names)
+
+
+def source_name(name: str) -> tuple[str, bool]:
+    """Return what a symbol's owner is read from: the outermost namespace or class (and True), or else its own name (and False).
+
+    The Itanium C++ ABI, 5.1 "External names": ``_ZN6miopen6HandleC1Ev`` is in ``miopen``. Local names and names of templates of
+    the standard library give the mangled name itself, which no pattern matches.
+    """
+    for pattern, nested in ((_NESTED, True), (_PLAIN, False)):
+        if found := pattern.match(name):
+            size = int(found["size"])
+            text = name[found.end() : found.end() + size]
+            return (text, nested) if len(text) == size else (name, False)
+    return name, False
+
+
+@functools.cache
+def owners() -> tuple[Owner, ...]:
+    """Read the shipped table.
+
+    :raises UsageError: it is damaged; names FILE:LINE of everything that is wrong.
+    """
+    data = read_document(shipped_directory("profiles") / "rocm/rocm-names.toml", "rocm/rocm-names", "table")
+    return tuple(
+        Owner(
+            row["component"],
+            tuple(row["libraries"]),
+            tuple(map(re.compile, row["names"])),
+            frozenset(row.get("namespaces", ())),
+            frozenset(row.get("others", ())),
+            row["complete"],
+        )
+        for row in data["owner"]
+    )
+
+
+def owner_of(name: str) -> Owner | None:
+    """Return the component that a symbol belongs to, or None where the table knows none."""
+    return next((owner for owner in owners() if owner.has(name)), None)
+
+
+def whose(soname: str, name: str) -> Relation:
+    """Say whether a library of that soname, whatever its version, is where a symbol comes from."""
+    stem = soname_stem(soname)
+    own = next((owner for owner in owners() if stem in owner.libraries), None)
+    if own is None:
+        return "unknown"
+    if name in own.others:
+        return "shared"
+    owner = owner_of(name)
+    if owner is own:
+        return "own"
+    return "foreign" if owner is not None or own.complete else "unknown"
+
+
+def is_own(soname: str) -> bool:
+    """Whether a library, whatever its version, is one of ROCm's."""
+    return any(soname_stem(soname) in owner.libraries for owner in owners())
+
+
+def is_runtime(soname: str) -> bool:
+    """Whether a library, whatever its version, is the HIP or the HSA runtime: one process, one release, one driver."""
+    return soname_stem(soname) in ("libamdhip64.so", "libhsa-runtime64.so")

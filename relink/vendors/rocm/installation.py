@@ -1,4 +1,4 @@
-"""An installation of ROCm: which release a provider holds.
+"""An installation of ROCm: which release a provider holds, and whether its HIP is patched to take related processors' code.
 
 Takes a :class:`~relink.providers.prefix.Provider`; gives a :class:`~relink.vendors.protocol.Release`, or None. No document of
 AMD's says where a release is recorded, and packages differ, so several files are read, the most exact first: ``.info/version``,
@@ -8,22 +8,23 @@ last, through a table, and the evidence says that the release is inferred.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relink.loader.seen_files import resolve_inside
-from relink.providers.nix_store import NIX_STORE, version_in_store_path
+from relink.providers.nix_store import NIX_STORE, name_in_store_path, store_path, version_in_store_path
 from relink.providers.prefix import InstalledPackage, Provider
-from relink.system.safe_open import read_start
+from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
 from relink.vendors.rocm.facts import release_of_hip
 
-__all__ = ["release_of"]
+__all__ = ["extended_by", "release_of"]
 
 
 def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
@@ -36,10 +37,10 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     root = _Root(provider.path, sysroot)
     real = _real_root(provider, sysroot)
     return (
-        _from_info(root)
-        or (_from_info(real, f"{real.path}/") if real else None)
+        _in_text(root, _INFO, r"\A\s*")
+        or (_in_text(real, _INFO, r"\A\s*", f"{real.path}/") if real else None)
         or _from_rocm_header(root)
-        or _from_manifest(root)
+        or _in_text(root, _MANIFEST, r'"rocm_(?:package_)?version"\s*:\s*"')
         or _from_changelog(root)
         or _from_name(provider, sysroot, "librocm-core.so.", _CORE_NAME)
         or _from_name(provider, sysroot, _HIP, _OLD_HIP_NAME)
@@ -51,6 +52,9 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     )
 
 
+_INFO = ".info/version"
+# TheRock writes it since 7.13 (build_tools/generate_therock_manifest.py).
+_MANIFEST = "share/therock/therock_manifest.json"
 _CORE_NAME = re.compile(r"librocm-core\.so\.\d{1,9}\.\d{1,9}\.(?P<packed>\d{5,6})(?:-\S+)?")
 _OLD_HIP_NAME = re.compile(
     r"libamdhip64\.so\.(?P<series>\d{1,9}\.\d{1,9})\.(?P<packed>\d{5,6})(?:-\S+)?"
@@ -95,9 +99,10 @@ class _Root:
             return []
 
 
-def _from_info(root: _Root, shown: str = "") -> Release | None:
-    match = re.match(r"\s*(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(".info/version"))
-    return Release(match[1], f"{shown}.info/version") if match else None
+def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release | None:
+    """The release that a file says, by the pattern of what stands before the number."""
+    match = re.search(rf"{pattern}(\d{{1,9}}\.\d{{1,9}}(?:\.\d{{1,9}})?)", root.head(name))
+    return Release(match[1], f"{shown}{name}") if match else None
 
 
 def _from_rocm_header(root: _Root) -> Release | None:
@@ -129,13 +134,6 @@ def _real_root(provider: Provider, sysroot: str) -> _Root | None:
     outside = sysroot.rstrip("/")
     seen = real.removeprefix(outside) if real.startswith(f"{outside}/") else real
     return _Root(seen, sysroot) if seen != posixpath.normpath(provider.path) else None
-
-
-def _from_manifest(root: _Root) -> Release | None:
-    """TheRock writes it since 7.13 (build_tools/generate_therock_manifest.py)."""
-    name = "share/therock/therock_manifest.json"
-    match = re.search(r'"rocm_(?:package_)?version"\s*:\s*"(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)', root.head(name))
-    return Release(match[1], name) if match else None
 
 
 def _real_names(provider: Provider, sysroot: str, start: str) -> Iterator[str]:
@@ -208,4 +206,52 @@ def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
     for soname, paths in libraries.items():
         if soname.startswith("libamdhip64.so.") and (found := version_in_store_path(paths[0])):
             return Release(*found)
+    return None
+
+
+_DEBIAN = re.compile(r"/usr/lib/[a-z0-9_]+-linux-gnu/libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
+_DEBIAN_BUILDS = (5, 7), (6, 4, 43484)  # the first with the patch; the build of 6.4.3, which dropped it
+
+_FUNCTIONS = (  # of the patch, in the names of local symbols; the third is so misspelt there
+    b"isGfx1030EquivalentProcessor",
+    b"isGfx1030CompatibleProcessor",
+    b"getCompatiblityScore",
+)
+
+
+def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
+    """Return whose patch makes the HIP runtime take related processors' code, as a phrase, or None for a stock one.
+
+    Gfx1030's code runs on a gfx1031 then, say; stock HIP refuses. Two distributions patch it: nixpkgs since 6.0 (rocm-modules:
+    "extend ISA compatibility", tried there by test-isa-compat.nix), Debian up to 6.4.2. The patch ("Improve hipamd compat check",
+    hip_code_object.cpp) adds static functions and no exported symbol; its strings are so short that compilers put them into
+    instructions. A build that keeps local symbols, as nixpkgs' does (``strip --strip-debug``), shows their names; where they were
+    stripped, where the library comes from decides. It concerns code that HIP itself selects. comgr, which unpacks compressed
+    bundles, is not patched.
+
+    :param runtime: the soname of the HIP runtime, or its name without the version.
+    """
+    names = (runtime, *(f"{runtime}.{major}" for major in (7, 6, 5)))
+    for provider in providers:
+        path = next((place for name in names if (place := provider.find(name))), None)
+        if path is None:
+            continue
+        item = store_path(path) if provider.kind == NIX_STORE else None
+        if item is not None and name_in_store_path(item).package == "clr":
+            return "nixpkgs' HIP"
+        if function := _function_of_the_patch(path):
+            return f"the HIP of {provider.path}, which has the patch's function {function}"
+        directory = posixpath.dirname(path)
+        real = posixpath.join(directory, os.path.basename(os.path.realpath(path)))
+        if found := _DEBIAN.search(real):
+            build = tuple(int(part) for part in found.groups())
+            if _DEBIAN_BUILDS[0] <= build < _DEBIAN_BUILDS[1]:
+                return "Debian's HIP before 6.4.3"
+        return None
+    return None
+
+
+def _function_of_the_patch(path: str) -> str | None:
+    with contextlib.suppress(OSError), map_file(os.path.realpath(path)) as library:
+        return next((name.decode() for name in _FUNCTIONS if library.find(name) >= 0), None)
     return None

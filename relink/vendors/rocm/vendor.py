@@ -7,30 +7,32 @@ from collections.abc import Iterable
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.prefix import Provider
-from relink.vendors.rocm.extended_isa import extended_by
 from relink.vendors.rocm.facts import (
     ROCM,
     VERSION_LABEL,
     components,
     copy_of,
-    dlopens,
     dlopens_of,
     has,
+    is_own,
+    is_runtime,
     same_abi,
     text_of,
     who_has,
+    whose,
 )
 from relink.vendors.rocm.facts import optional_library as optional
-from relink.vendors.rocm.installation import release_of
-from relink.vendors.rocm.names import is_own, is_runtime, whose
-from relink.vendors.rocm.places import choose_place, find_places, prefix_of_libraries
-from relink.vendors.rocm.sdk_packages import (
+from relink.vendors.rocm.installation import extended_by, release_of
+from relink.vendors.rocm.places import (
     bundles,
+    choose_place,
+    find_places,
     find_site,
     is_distribution,
     is_package,
     open_site,
     packages_of,
+    prefix_of_libraries,
     preload_lines,
     site_findings,
 )
@@ -40,7 +42,6 @@ __all__ = [
     "choose_place",
     "components",
     "copy_of",
-    "dlopens",
     "dlopens_of",
     "extended_by",
     "find_places",

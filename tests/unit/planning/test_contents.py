@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from pathlib import Path
 
@@ -98,8 +97,7 @@ def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pyte
     assert begun.wait(10)
     ending = threading.Thread(target=opened.close)
     ending.start()
-    while not opened.closing:
-        time.sleep(0.001)
+    ending.join(0.2)  # it waits for the search
     closed.set()
     ending.join(10)
     assert count == 1

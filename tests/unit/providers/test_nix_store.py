@@ -80,7 +80,7 @@ def test_what_lies_in_the_store(store: Path, tmp_path: Path) -> None:
     [
         ("clr-7.2.3", ("clr", "7.2.3", None), "7.2.3"),
         ("rocblas-gfx90a-7.2.3-lib", ("rocblas-gfx90a", "7.2.3", "lib"), "7.2.3"),
-        ("gcc-15.2.0-libgcc", ("gcc", "15.2.0", "libgcc"), None),
+        ("gcc-15.2.0-libgcc", ("gcc", "15.2.0", "libgcc"), "15.2.0"),
         ("rocprof-unstable-2026-01-02", ("rocprof", "2026-01-02", None), None),
         ("glibc-2.40-66", ("glibc", "2.40-66", None), None),
         ("hip-7", ("hip", "7", None), None),

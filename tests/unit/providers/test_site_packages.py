@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from relink.providers.prefix import InstalledPackage, Provider
-from relink.providers.site_packages import without_package
+from relink.providers.site_packages import series, without_package
 
 HIP, MATH = "/site/_hip/lib/libhip.so.7", "/site/math_libs/libmath.so.3"
 PROVIDER = Provider(
@@ -22,3 +24,11 @@ def test_without_the_package_that_is_being_relinked() -> None:
     assert left.directories == ("/site/_hip/lib",)
     assert [item.name for item in left.packages] == ["hip"]
     assert without_package(PROVIDER, "demo") is PROVIDER
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("7.2.4", "7.2"), ("10.1", "10.1"), ("7.2.0rc1", "7.2"), ("unknown", "unknown"), ("9" * 5000,) * 2],
+)
+def test_series(version: str, expected: str) -> None:
+    assert series(version) == expected

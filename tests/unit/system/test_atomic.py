@@ -1,6 +1,7 @@
+""""""
+
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -14,6 +15,8 @@ import pytest
 
 from relink.system.atomic import (
     atomic_file,
+    copy_content,
+    copy_file,
     move_synced,
     publish_directory,
     remove_stale,
@@ -107,14 +110,14 @@ def test_a_killed_run_s_goes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_without_locks_the_pid_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(_fd: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    dead = _temporary(tmp_path, 2**22 + 1)
-    _temporary(tmp_path, os.getpid())
-    assert remove_stale(tmp_path) == [dead]
+    left = _temporary(tmp_path, 2**22 + 1)
+    assert remove_stale(tmp_path) == []
+    assert left.exists()
 
 
 def test_links_and_directories_stay(tmp_path: Path) -> None:
@@ -236,13 +239,7 @@ def test_a_moved_file_and_its_name_are_on_the_disk(tmp_path: Path, monkeypatch: 
     assert not source.exists()
 
 
-@pytest.mark.parametrize("without", ["", "function", "file system"])
-def test_a_directory_gets_a_name_that_nothing_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
-) -> None:
-    """Also where the C library or the file system has no such call."""
-    if without:
-        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: _Library(call=without == "file system"))
+def test_a_directory_gets_a_name_that_nothing_has(tmp_path: Path) -> None:
     staged, final = tmp_path / "staged", tmp_path / "final"
     staged.mkdir()
     (staged / "x").write_text("x")
@@ -261,21 +258,6 @@ def test_a_directory_gets_a_name_that_nothing_has(
         publish_directory(final, tmp_path / "nowhere/final")
 
 
-class _Library:
-    """A C library without renameat2, or on a file system that does not know the flag."""
-
-    def __init__(self, *, call: bool) -> None:
-        if call:
-            self.renameat2 = self._refused
-
-    def _refused(self, *_: object) -> int:
-        ctypes.set_errno(errno.EINVAL)
-        return -1
-
-    def syncfs(self, _fd: int) -> int:
-        return -1
-
-
 def test_what_is_read_only_goes_too_and_links_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir(mode=0o500)
     with working_directory(tmp_path) as place:
@@ -291,3 +273,63 @@ def test_what_is_read_only_goes_too_and_links_lead_nowhere(tmp_path: Path) -> No
     subprocess.run([*command, str(tmp_path)], check=True)
     assert os.listdir(tmp_path) == ["precious"]
     assert (tmp_path / "precious").stat().st_mode & 0o777 == 0o500
+
+
+HOLE = 4 << 20  # bytes
+
+
+def sparse(path: Path) -> Path:
+    with path.open("wb") as file:
+        file.write(b"begin")
+        file.seek(HOLE)
+        file.write(b"middle")
+        file.truncate(2 * HOLE)
+    return path
+
+
+@pytest.mark.parametrize("holes", [True, False])
+def test_content_and_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, holes: bool) -> None:
+    """Also on a file system that does not tell of holes (lseek(2): EINVAL)."""
+    real = os.lseek
+
+    def seek(descriptor: int, at: int, how: int) -> int:
+        if not holes and how in (os.SEEK_DATA, os.SEEK_HOLE):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(descriptor, at, how)
+
+    source = sparse(tmp_path / "source")
+    monkeypatch.setattr(os, "lseek", seek)
+    with source.open("rb") as reader, (tmp_path / "copy").open("xb") as writer:
+        copy_content(reader.fileno(), writer.fileno())
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+    if holes:
+        assert (tmp_path / "copy").stat().st_blocks == source.stat().st_blocks
+
+
+def test_blocks_are_shared_where_the_file_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ioctl_ficlone(2) is asked first; nothing is read then."""
+    asked: list[tuple[int, int, int]] = []
+
+    def shared(target: int, request: int, source: int) -> int:
+        asked.append((target, request, source))
+        return 0
+
+    with sparse(tmp_path / "source").open("rb") as reader, (tmp_path / "copy").open("xb") as writer:
+        monkeypatch.setattr(fcntl, "ioctl", shared)
+        copy_content(reader.fileno(), writer.fileno())
+        assert asked == [(writer.fileno(), 0x40049409, reader.fileno())]
+    assert (tmp_path / "copy").stat().st_size == 0
+
+
+def test_a_file_with_its_mode_and_times(tmp_path: Path) -> None:
+    source = sparse(tmp_path / "source")
+    source.chmod(0o640)
+    os.utime(source, ns=(10**18, 10**18))
+    place = copy_file(source, tmp_path / "copy")
+    assert place.read_bytes() == source.read_bytes()
+    assert (place.stat().st_mode & 0o777, place.stat().st_mtime_ns) == (0o640, 10**18)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        copy_file(tmp_path / "pipe", tmp_path / "other")
+    (tmp_path / "empty").touch()
+    assert copy_file(tmp_path / "empty", place).read_bytes() == b""

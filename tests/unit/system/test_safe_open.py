@@ -240,8 +240,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/system.py", "io.FileIO"): "standard output and error, which are open",
     ("make/dry_runs.py", "path.open"): OWN,
     ("make/dry_runs.py", "shutil.copyfile"): "the target's own C library; copyfile refuses a FIFO",
-    ("system/sandbox/choice.py", "open"): "a name that it has just made up in a directory of its own",
-    ("system/sandbox/start.py", "open"): "pipes of its own",
+    (
+        "system/sandbox/start.py",
+        "open",
+    ): "pipes of its own, and names that it has just made up in a directory of its own",
     ("system/sandbox/inside.py", "open"): "files of /proc/self",
     (
         "system/sandbox/inside.py",
@@ -251,7 +253,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("system/spool.py", "mmap.mmap"): "memory, and files of its own without a name",
     ("runs/tree_copy.py", "os.fdopen"): "a descriptor of open_regular",
     ("runs/tree_copy.py", "path.open"): "a new file of a directory of relink's own",
-    ("system/copying.py", "os.truncate"): "a file that is open",
+    ("system/atomic.py", "os.truncate"): "a file that is open",
     ("indexes/install/installing.py", "requirements.write_text"): OWN,
     ("indexes/build/matrix_page.py", "read_text"): SHIPPED,
     ("cli/watching.py", "log.open"): "appends to what the user names for it; a FIFO may be meant",

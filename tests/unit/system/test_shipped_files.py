@@ -44,7 +44,7 @@ def test_the_commit_is_that_of_the_checkout_or_of_the_build(
     identity = ("-c", "user.name=a", "-c", "user.email=a@localhost")
     for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "a"), ("tag", "v9.9.9")):
         subprocess.run(["git", "-C", package.parent, *words], check=True)
-    asked = ["git", "-C", package.parent, "rev-parse", "HEAD"]
+    asked = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout[:12]
     assert source_commit() == commit
     file.write_text("2\n")

@@ -57,12 +57,9 @@ def decision_findings(
     yield from _variants(context, outcomes, unserved, mapped)
     yield from _loaded_before(context, served)
     yield from _other_issues(context, served, gaps)
-    yield from _skipped_files(context, served)
     yield from _paths_and_strategies(context, served)
-    yield from _versions(context, gaps)
-    yield from _dangling_records(context, served, tables)
-    yield from _filters(context, served)
-    yield from _from_the_system(context, served)
+    yield from _versions(context, served, tables, gaps)
+    yield from _libraries(context, served)
     yield from _unused_patterns(context, outcomes)
 
 
@@ -216,15 +213,6 @@ def _other_issues(
                 yield finding("RLK111", soname, message)
 
 
-def _skipped_files(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Yield RLK106: files of a provider that have the name of a needed library and cannot serve it."""
-    wanted = {edge.soname for outcome in served.values() for edge in outcome.closure.edges}
-    for provider in context.providers:
-        for skipped in provider.skipped:
-            if posixpath.basename(skipped.path) in wanted:
-                yield finding("RLK106", skipped.path, f"passed over: {skipped.reason}")
-
-
 def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK201 to RLK207: what an edit changes beside NEEDED, and why."""
     for member, outcome in served.items():
@@ -245,8 +233,13 @@ def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]
             yield finding("RLK207", member, message)
 
 
-def _versions(context: ResolveContext, gaps: VersionGaps) -> Iterator[Finding]:
-    """Yield RLK301: one finding a pair of objects, with all the versions that the one needs and the other does not define."""
+def _versions(
+    context: ResolveContext, served: Mapping[str, Outcome], tables: Tables, gaps: VersionGaps
+) -> Iterator[Finding]:
+    """Yield RLK301 for each pair of objects of which the one needs versions that the other does not define; RLK305 for records.
+
+    A version record of a library that is neither NEEDED nor loaded makes ld.so abort.
+    """
     loader = loader_of_a_prefix(context)
     for gap in gaps.gaps:
         message = f"needs {', '.join(gap.versions)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
@@ -258,12 +251,6 @@ def _versions(context: ResolveContext, gaps: VersionGaps) -> Iterator[Finding]:
         step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
         lacking = finding("RLK301", gap.requester, message, remedy, step=step)
         yield replace(lacking, cause=gaps.sentences[gap.file])
-
-
-def _dangling_records(
-    context: ResolveContext, served: Mapping[str, Outcome], tables: Tables
-) -> Iterator[Finding]:
-    """Yield RLK305: version records of libraries that are neither NEEDED nor loaded; ld.so aborts at such a record."""
     seen: dict[tuple[str, str], None] = {}
     for outcome in served.values():
         missing = {edge.soname for edge in outcome.closure.missing}
@@ -276,33 +263,28 @@ def _dangling_records(
         )
 
 
-def _filters(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Yield RLK117: libraries with DT_FILTER or DT_AUXILIARY, which the simulation leaves out."""
-    filters = {
-        context.layout.shown(loaded.path): loaded.image.filters
-        for outcome in served.values()
-        for loaded in outcome.closure.objects
-        if loaded.image.filters
-    }
+def _libraries(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK106, RLK110 and RLK117: what is passed over, what not every Linux has, and what is not simulated."""
+    wanted = {edge.soname for outcome in served.values() for edge in outcome.closure.edges}
+    for provider in context.providers:
+        for skipped in provider.skipped:
+            if posixpath.basename(skipped.path) in wanted:
+                yield finding("RLK106", skipped.path, f"passed over: {skipped.reason}")
+    filters: dict[str, tuple[str, ...]] = {}
+    taken: dict[str, str] = {}
+    for outcome in served.values():
+        closure = outcome.closure
+        filters |= {
+            context.layout.shown(one.path): one.image.filters for one in closure.objects if one.image.filters
+        }
+        for index in closure.scope:
+            loaded = closure.objects[index]
+            by_default = index >= closure.roots[0] and loaded.found_by.rule in ("cache", "default")
+            if by_default and not is_platform_library(loaded.name, context.target.header.machine):
+                taken.setdefault(loaded.name, loaded.path)
     for path, names in filters.items():
         text = f"the loader maps {join_truncated(list(names))} before it (DT_FILTER or DT_AUXILIARY), which is not simulated"
         yield finding("RLK117", path, text)
-
-
-def _from_the_system(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Yield RLK110: libraries from the cache or the default directories that not every Linux has."""
-    machine = context.target.header.machine
-    taken: dict[str, str] = {}
-    for outcome in served.values():
-        for index in outcome.closure.scope:
-            loaded = outcome.closure.objects[index]
-            by_default = loaded.found_by.rule in ("cache", "default")
-            if (
-                by_default
-                and index >= outcome.closure.roots[0]
-                and not is_platform_library(loaded.name, machine)
-            ):
-                taken.setdefault(loaded.name, loaded.path)
     for soname, path in taken.items():
         yield finding("RLK110", soname, f"taken from the system: {path}")
 

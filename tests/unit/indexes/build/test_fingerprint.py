@@ -13,7 +13,7 @@ from relink.indexes.build.digests import Digests
 from relink.indexes.build.fingerprint import Dependencies, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget
 from relink.planning.model.model import plain
-from relink.planning.model.typed import typed
+from relink.system.bounded_json import typed
 from tests.support.cc import shared
 from tests.support.works import Works
 

@@ -186,18 +186,3 @@ def test_more_python_than_is_looked_at(
     assert level() == "warning"
     monkeypatch.setattr(f"relink.planning.checks.executable_stack.{much[0]}", much[1])
     assert level() == "error"
-
-
-@pytest.mark.usefixtures("newer")
-def test_a_name_across_two_chunks(tmp_path: Path) -> None:
-    """A member is read in pieces of at most a MiB; a name may lie in two of them."""
-    scene = Scene(tmp_path)
-    scene.provide("lib/libelse.so.1")
-    scene.member("demo/libbad.so", flags=[STACK])
-    text = b"#" * ((1 << 20) - 3) + b"\nlibbad.so\n"
-    vendor = make_wheel(
-        tmp_path, {"demo/libbad.so": scene.root / "members" / "demo/libbad.so", "demo/low.py": text}
-    )
-    with WheelArchive(vendor) as archive:
-        (found,) = stack_findings(archive, scene.context(), scene.tables, {"demo/libbad.so": []})
-    assert found.message.endswith("; demo/low.py names it")

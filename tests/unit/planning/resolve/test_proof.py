@@ -16,8 +16,7 @@ from relink.loader.target import find_target
 from relink.planning.model.model import FilePlan
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.providers.profiles import DlopenEntry, EqualSonames, Profile
-from relink.system.findings.causes import causes
-from relink.system.findings.model import RULES, Finding
+from relink.system.findings.model import RULES, Finding, causes
 from tests.support.cc import cc
 from tests.unit.planning.resolve.scenes import Scene, call, codes, define, opens
 

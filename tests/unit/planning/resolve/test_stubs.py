@@ -15,12 +15,13 @@ from relink.elf.stub import StubFunction
 from relink.library import apply, diff, plan, relink, verify
 from relink.planning.model.model import Plan, Stub
 from relink.planning.options import Options
-from relink.planning.resolve.decide import decide
-from relink.planning.resolve.stubs import AUTO, StubPlans, plan_stubs, with_stubs
-from relink.providers.profiles import OptionalLibrary, Profile
+from relink.planning.resolve.decide import PlanDraft, decide
+from relink.planning.resolve.stubs import AUTO, StubPlans, plan_forwarders, plan_stubs, with_stubs
+from relink.providers.profiles import DlopenEntry, OptionalLibrary, Profile
 from relink.report.model import to_json
 from relink.runs.questions import verify_wheel
 from relink.system.errors import UsageError
+from relink.system.findings.model import Finding
 from relink.vendors.protocol import Vendor
 from relink.vendors.rocm.facts import rocm_facts
 from tests.support.built import ROOT
@@ -28,10 +29,10 @@ from tests.support.cc import cc, shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.vendors import FakeVendor
 from tests.support.works import VENDOR_PATH, Works
-from tests.unit.planning.resolve.scenes import Scene, call, define
+from tests.unit.planning.resolve.scenes import Scene, call, define, opens
 from tests.unit.planning.resolve.test_proof import scene
 
-__all__ = ["scene"]  # the fixture
+__all__ = ["scene"]
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
@@ -340,3 +341,205 @@ def test_verify_tells_when_the_library_has_appeared(works: Works, wheel: tuple[P
     (one,) = (item for item in found if item.code == "RLK127")
     assert one.subject == "librccl.so.1"
     assert one.message == f"the loader takes {real}; the stub in the wheel is idle"
+
+
+# Forwarders
+
+NAME, FORWARDER = "librocblas.so", "demo.libs/relink-stubs/librocblas.so"
+PROFILE = Profile("demo", dlopen=(DlopenEntry(MEMBER, (NAME,), "its GPU part", required=True),))
+
+
+@pytest.fixture
+def opening(tmp_path: Path) -> Scene:
+    """A member that is linked with HIP 6 and opens rocBLAS, of which the prefix has that of HIP 6 and that of HIP 7."""
+    made = Scene(tmp_path)
+    for major in ("6", "7"):
+        made.provide(f"lib/libamdhip64.so.{major}", [], define("hip"))
+    made.provide("lib/librocblas.so.4", ["libamdhip64.so.6"], define("rocblas"))
+    made.provide("lib/librocblas.so.5", ["libamdhip64.so.7"], define("rocblas"))
+    made.member(MEMBER, ["libamdhip64.so.6"], call("hip") + opens(NAME))
+    return made
+
+
+def forwarded(opening: Scene, *wanted: str) -> tuple[StubPlans, PlanDraft]:
+    plans = plan_forwarders(opening.context(), opening.tables, wanted, "demo")
+    return plans, decide(*with_stubs(opening.context(), opening.tables, plans.stubs))
+
+
+def told(draft: PlanDraft, code: str) -> list[Finding]:
+    return [found for found in draft.findings if found.code == code]
+
+
+def test_a_name_in_the_data_is_told_with_what_would_serve(opening: Scene) -> None:
+    (found,) = told(opening.decide(), "RLK132")
+    assert (found.level, found.subject, found.step) == ("warning", NAME, f"--forward {NAME}")
+    assert "$WHEEL/demo/ext.so (a name in its data); not found there" in found.message
+    assert found.message.endswith("the prefix has librocblas.so.4, librocblas.so.5")
+
+
+def test_a_profile_that_requires_it_makes_it_an_error(opening: Scene) -> None:
+    opening.profile = PROFILE
+    (found,) = told(opening.decide(), "RLK132")
+    assert (found.level, found.profile) == ("error", "demo")
+    opening.allow_missing = (NAME,)
+    draft = opening.decide()
+    assert [found.level for found in told(draft, "RLK132")] == ["info"]
+    assert not told(draft, "RLK109")
+
+
+def test_without_any_of_that_name_it_is_an_info(opening: Scene) -> None:
+    opening.member(MEMBER, ["libamdhip64.so.6"], call("hip") + opens("librocsolver.so"))
+    (found,) = told(opening.decide(), "RLK132")
+    assert (found.level, found.step) == ("info", None)
+    plans, _ = forwarded(opening, "librocsolver.so")
+    assert [(found.code, found.message) for found in plans.findings] == [
+        ("RLK134", "cannot be forwarded: no prefix has a library of that name with a number")
+    ]
+
+
+def test_a_member_that_imports_no_dlopen_opens_nothing(opening: Scene) -> None:
+    opening.opens.clear()
+    opening.member(
+        MEMBER, ["libamdhip64.so.6"], call("hip") + 'const char *name(void){return "librocblas.so";}'
+    )
+    assert not opening.opens
+    assert not told(opening.decide(), "RLK132")
+
+
+@pytest.mark.parametrize("wanted", [NAME, AUTO])
+def test_it_leads_to_the_library_of_the_same_runtime(opening: Scene, wanted: str) -> None:
+    plans, draft = forwarded(opening, wanted)
+    (stub,) = plans.stubs
+    assert (stub.path, stub.soname, stub.needed[0]) == (FORWARDER, NAME, "librocblas.so.4")
+    assert [found.code for found in plans.findings] == ["RLK133"]
+    assert not told(draft, "RLK132")
+    assert not told(draft, "RLK130")
+    file = next(file for file in draft.files if file.path == MEMBER)
+    assert str(file.rpath.after).endswith(":$ORIGIN/../demo.libs/relink-stubs")
+    opened = [
+        (edge.opener, edge.name, edge.known_by, edge.resolved) for edge in draft.opened if edge.name == NAME
+    ]
+    assert opened == [("$WHEEL/demo/ext.so", NAME, "string", f"$WHEEL/{FORWARDER}")]
+
+
+def test_a_second_runtime_is_refused(opening: Scene) -> None:
+    (opening.prefix / "lib/librocblas.so.4").unlink()
+    plans, draft = forwarded(opening, NAME)
+    assert plans.stubs == ()
+    (found,) = plans.findings
+    assert (found.code, found.level) == ("RLK134", "error")
+    assert found.message.endswith("librocblas.so.5 brings a second version of a library that is loaded")
+    assert told(draft, "RLK132")
+    assert forwarded(opening, AUTO)[0] == StubPlans()
+
+
+def test_a_development_link_is_taken_and_the_runtime_it_brings_is_told(opening: Scene) -> None:
+    link = opening.prefix / "lib" / NAME
+    link.symlink_to("librocblas.so.4")
+    draft = opening.decide()
+    assert [edge.resolved for edge in draft.opened if edge.name == NAME] == [str(link)]
+    assert not told(draft, "RLK132")
+    assert not told(draft, "RLK130")
+    assert [found.message for found in forwarded(opening, NAME)[0].findings] == [
+        "--forward: no member of the wheel opens it in vain"
+    ]
+    link.unlink()
+    link.symlink_to("librocblas.so.5")
+    (found,) = told(opening.decide(), "RLK130")
+    assert (found.level, found.subject) == ("error", "libamdhip64")
+    assert "librocblas.so, which is opened later (dlopen), needs libamdhip64.so.7" in found.message
+
+
+def test_a_library_of_that_name_that_does_not_load(opening: Scene) -> None:
+    """A development link leads to a library whose own NEEDED nothing finds: the forwarder comes before it."""
+    opening.provide("lib/libtensile.so.1", [], define("tensile"))
+    opening.provide("lib/librocblas.so.4", ["libamdhip64.so.6", "libtensile.so.1"], define("rocblas"))
+    (opening.prefix / "lib" / NAME).symlink_to("librocblas.so.4")
+    (found,) = told(opening.decide(), "RLK132")
+    assert f"{opening.prefix}/lib/{NAME} does not load: libtensile.so.1 is not found" in found.message
+    plans, draft = forwarded(opening, NAME)
+    assert [stub.needed[0] for stub in plans.stubs] == ["librocblas.so.4"]
+    assert not told(draft, "RLK132")
+    file = next(file for file in draft.files if file.path == MEMBER)
+    assert str(file.rpath.after).startswith("$ORIGIN/../demo.libs/relink-stubs:")
+
+
+def test_what_the_forwarded_library_needs_is_found(opening: Scene) -> None:
+    """The prefix's library names no directory: what it needs is in the forwarder's NEEDED, too."""
+    opening.provide("lib/libtensile.so.1", [], define("tensile"))
+    opening.provide("lib/librocblas.so.4", ["libamdhip64.so.6", "libtensile.so.1"], define("rocblas"))
+    (stub,) = forwarded(opening, NAME)[0].stubs
+    reached = {*stub.needed} if stub.search_kind == "runpath" else {"libtensile.so.1"}
+    assert "libtensile.so.1" in reached
+    assert str(opening.prefix / "lib") in str(stub.search_path)
+
+
+def test_a_forwarder_opens_nothing_itself(opening: Scene) -> None:
+    """HIP opens comgr; a forwarder to HIP has its name and none of its code."""
+    opening.provide("lib/libamd_comgr.so.3", [], define("comgr"))
+    opening.member(MEMBER, ["libamdhip64.so.6"], call("hip") + opens("libamdhip64.so"))
+    plans, draft = forwarded(opening, "libamdhip64.so")
+    assert [stub.needed[0] for stub in plans.stubs] == ["libamdhip64.so.6"]
+    assert not [edge for edge in draft.opened if "relink-stubs" in edge.opener]
+
+
+def test_a_wheel_that_has_a_member_where_the_forwarder_would_be(opening: Scene) -> None:
+    opening.member(FORWARDER)
+    opening.images[FORWARDER] = replace(opening.images[FORWARDER], soname="libelse.so")
+    assert "has a member where the forwarder would be" in forwarded(opening, NAME)[0].findings[0].message
+
+
+# From the plan to a call
+
+_OPENER = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  void *member = dlopen(argv[1], RTLD_NOW);
+  if (!member) { puts(dlerror()); return 1; }
+  void *handle = ((void *(*)(void))dlsym(member, "opened"))();
+  if (!handle) { puts(dlerror()); return 1; }
+  printf("%d\\n", ((int (*)(void))dlsym(handle, "rocblas"))());
+  (void)argc;
+  return 0;
+}
+"""
+
+
+def test_a_symbol_is_found_through_a_forwarder(works: Works, tmp_path: Path) -> None:
+    library = shared(works.prefix / "lib/librocblas.so.5", "int rocblas(void){return 42;}")
+    try:
+        member = shared(
+            tmp_path / "members/a.so",
+            call("hip") + opens(NAME),
+            needed=[works.prefix / "lib/libhip.so.7"],
+            flags=[VENDOR_PATH],
+        )
+        wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": member})
+        options = works.options(tmp_path / "out")
+        assert [found.code for found in relink(wheel, replace(options, dry_run=True)).findings].count(
+            "RLK132"
+        ) == 1
+        options = replace(options, forward=(AUTO,))
+        report = relink(wheel, options)
+        assert report.ok, report.findings
+        assert report.verified == 2  # the member, and the forwarder
+        assert [edge["resolved"] for edge in to_json(report)["opened"]] == [f"$WHEEL/{FORWARDER}"]
+        with zipfile.ZipFile(report.path or "") as archive:
+            archive.extractall(tmp_path / "site")
+            (record,) = (name for name in archive.namelist() if name.endswith("/RECORD"))
+            assert FORWARDER in archive.read(record).decode()
+        caller = cc(_OPENER, tmp_path / "caller", needed=["-ldl"])
+        done = subprocess.run(
+            [caller, tmp_path / "site/demo/a.so"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, "42\n")
+
+        # A saved plan writes the same bytes.
+        made = plan(wheel, options)
+        made.save(tmp_path / "plan.json")
+        saved = Plan.load(tmp_path / "plan.json")
+        again = apply(saved, wheel=wheel, options=replace(options, output_directory=tmp_path / "again"))
+        assert Path(again.path or "").read_bytes() == Path(report.path or "").read_bytes()
+    finally:
+        library.unlink()

@@ -257,8 +257,8 @@ why = true
         "3: source: a sentence was expected, not a list",
         '4: distributions: a list was expected, not "one"',
         "5: variants[0]: a glob of paths inside of the wheel, its brackets closed, was expected, not 1",
-        '7: variants[2]: a glob of paths inside of the wheel, its brackets closed, was expected, not "bad/[.so"',
-        '7: variants[3]: a glob of paths inside of the wheel, its brackets closed, was expected, not "../up.so"',
+        '5: variants[2]: a glob of paths inside of the wheel, its brackets closed, was expected, not "bad/[.so"',
+        '5: variants[3]: a glob of paths inside of the wheel, its brackets closed, was expected, not "../up.so"',
         "8: preload: a list was expected, not a table",
         "9: prelaod: no such key; did you mean preload?",
         f"10: zzz: no such key; there are {', '.join(sorted(load_schema('profile')['properties']))}",
@@ -286,7 +286,7 @@ why = true
         ),
         (
             'schema = "relink.profile/1"\nrpath.drop = [\n  "/opt/rocm/lib",\n]',
-            f'3: rpath.drop[0]: {load_schema("profile")["$defs"]["entryGlob"]["title"]} was expected, not "/opt/rocm/lib"',
+            f'2: rpath.drop[0]: {load_schema("profile")["$defs"]["entryGlob"]["title"]} was expected, not "/opt/rocm/lib"',
         ),
     ],
 )
@@ -304,7 +304,7 @@ def test_one_thing_that_is_wrong(tmp_path: Path, text: str, issue: str) -> None:
         (b"a = 1\nb = [\n1,\n", ":3: not TOML: "),
         (b"a = 1\n\na = 2\n", ":3: not TOML: Cannot overwrite a value"),
         (b"\xff\xfe", ": the profile cannot be read ("),
-        (b"a = " + b"[" * 100_000, ":1: the profile is nested too deep (brackets more than 32 deep)"),
+        (b"a = " + b"[" * 100_000, ": the profile is nested too deep: too many brackets in one another"),
         (b"a = " + b"9" * 100_000, ": the profile cannot be read (Exceeds the limit (4300 digits)"),
         (None, ": the profile cannot be read ("),
     ],

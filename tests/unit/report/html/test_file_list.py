@@ -12,8 +12,8 @@ from relink.gpu.amd.intersection import matrix
 from relink.gpu.amd.target_id import CodeTarget, TargetId
 from relink.library import relink
 from relink.planning.model.model import Load, plain
-from relink.planning.model.typed import typed
 from relink.report.model import Report
+from relink.system.bounded_json import typed
 from relink.system.errors import UsageError
 from tests.support.works import Works
 

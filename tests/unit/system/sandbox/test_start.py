@@ -13,7 +13,7 @@ import pytest
 from relink.library import relink
 from relink.runs.questions import verify_wheel
 from relink.system.errors import SandboxError
-from relink.system.sandbox import KINDS, OFF, Sandbox, choice, find_sandbox, sandbox_findings, why_not
+from relink.system.sandbox import KINDS, OFF, Sandbox, find_sandbox, sandbox_findings, start, why_not
 from tests.support.works import Works
 
 ROOT = Path(__file__).parents[4]
@@ -60,11 +60,11 @@ def test_namespaces_of_its_own_where_there_is_no_bubblewrap(monkeypatch: pytest.
     if reason := why_not("namespaces"):
         pytest.skip(reason)
     monkeypatch.setenv("PATH", "/nowhere")
-    choice.first_working.cache_clear()
+    start.first_working.cache_clear()
     try:
         assert find_sandbox() == Sandbox("namespaces", ("bubblewrap: there is no bwrap",))
     finally:
-        choice.first_working.cache_clear()
+        start.first_working.cache_clear()
 
 
 def test_a_container_is_no_obstacle(works: Works, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_gaps_are_told_or_refused(words: list[str], works: Works, tmp_path: Path
 
 def test_gaps(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without = tuple(f"{kind}: not here" for kind in KINDS[:4])
-    monkeypatch.setattr(choice, "best_sandbox", lambda: Sandbox("limits", without))
+    monkeypatch.setattr(start, "best_sandbox", lambda: Sandbox("limits", without))
     monkeypatch.delenv("NIX_BUILD_TOP", raising=False)
     report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
     (found,) = (found for found in report.findings if found.code == "RLK604")
@@ -143,7 +143,7 @@ def test_nothing_is_said_where_the_kernel_holds(works: Works, tmp_path: Path) ->
 def test_nothing_starts_without_a_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """An embedded Python may not know where its program lies."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    choice.first_working.cache_clear()
+    start.first_working.cache_clear()
     try:
         found = find_sandbox()
         assert (found.kind, found == OFF) == ("off", False)
@@ -151,4 +151,4 @@ def test_nothing_starts_without_a_python(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(SandboxError):
             find_sandbox("require")
     finally:
-        choice.first_working.cache_clear()
+        start.first_working.cache_clear()

@@ -1,10 +1,16 @@
-"""Forgotten NEEDED: a member imports what libraries export, and names no library for it. When these may be added.
+"""Libraries that are added to NEEDED by knowledge: what is known to be dlopened, and what a file imports and does not name.
 
-Takes the outcome of one member; gives another one, or the same. Such a member loads only where something else has mapped the
-library before. The smallest set of libraries of one provider and one release is added that exports every open import with its
-version, if there is one such set, and if of each library something besides the symbols says that it is the one: other members of
-the wheel need the same soname, the vendor's table gives it all of the names, it is the target's own C library, or ``--preload``
-names it.
+Takes the outcome of one member; gives another one, or the same.
+
+*Preloading*: a library that is known to be dlopened, and would not be found, is added if that changes nothing else. What another
+object dlopens is then mapped already under its soname (glibc elf/dl-load.c, _dl_map_object), wherever the caller would search. A
+string in a file is no knowledge: RLK120 names the option then (:mod:`relink.planning.resolve.dlopen`).
+
+*Forgotten NEEDED*: a member imports what libraries export, and names no library for it. Such a member loads only where something
+else has mapped the library before. The smallest set of libraries of one provider and one release is added that exports every
+open import with its version, if there is one such set, and if of each library something besides the symbols says that it is the
+one: other members of the wheel need the same soname, the vendor's table gives it all of the names, it is the target's own C
+library, or ``--preload`` names it.
 """
 
 from __future__ import annotations
@@ -13,18 +19,86 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from relink.loader.binding import Unbound
-from relink.loader.duplicates import duplicates
+from relink.elf.edit import ElfEdit
+from relink.loader.binding import Difference, Unbound, differences
+from relink.loader.closure import Closure
+from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.preloading import in_new_versions, rebound, required_edit
+from relink.planning.resolve.dlopen import profile_of
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import Outcome, find_strategy
 from relink.planning.resolve.suppliers import is_of_python
 from relink.providers.prefix import soname_stem
 from relink.system.text import join_truncated, join_with_and, pluralize
 
-__all__ = ["with_forgotten_needed"]
+__all__ = ["required_edit", "with_forgotten_needed", "with_known_preloads"]
+
+
+def with_known_preloads(prover: Prover, member: str, outcome: Outcome) -> Outcome:
+    """Preload what the package's profile or the vendor's table knows to be dlopened in the closure of `member`.
+
+    A library is left out if any import then binds to another file than before, or if two versions of a library would meet.
+    """
+    if not (prover.context.preload_known and outcome.loads):
+        return outcome
+    edit = required_edit(outcome)
+    tried: set[str] = set()
+    closure = prover.knowledge.follow(member, outcome)
+    while True:
+        # What is preloaded may dlopen another library.
+        known = {soname: profile for soname, profile in _not_found(prover, closure) if soname not in tried}
+        if not known:
+            return outcome
+        soname, profile = next(iter(known.items()))
+        tried.add(soname)
+        more = replace(edit, add=(*edit.add, soname))
+        attempt = find_strategy(prover.context, member, more)
+        after = prover.knowledge.follow(member, attempt)
+        second = _in_new_versions(closure, after)
+        if attempt.loads and not second and not _rebound(prover, member, outcome, attempt):
+            preloaded = {**outcome.preloaded, soname: profile}
+            outcome = replace(attempt.with_reasons_of(outcome), preloaded=preloaded)
+            edit, closure = more, after
+
+
+def required_edit(outcome: Outcome) -> ElfEdit:
+    """Return the edit that the evidence and the user ask for, without what the strategy adds."""
+    return ElfEdit(
+        replace=outcome.edit.replace,
+        remove=outcome.edit.remove,
+        add=(*outcome.preloaded, *outcome.forgotten),
+        versions=outcome.edit.versions,
+    )
+
+
+def _not_found(prover: Prover, closure: Closure) -> Iterator[tuple[str, str]]:
+    """Yield what a provider's library is known to dlopen, and would not find although a provider has it; with the profile.
+
+    Libraries of the wheel are left out: a ROCm that a wheel brings along must not be mixed with the provider's.
+    """
+    context = prover.context
+    for edge in closure.dlopened:
+        caller = closure.objects[edge.requester]
+        if edge.target is not None or not context.is_held(caller.path):
+            continue
+        profile = profile_of(prover.knowledge.of(caller)[edge.soname])
+        if profile is not None and context.provider_path(edge.soname) is not None:
+            yield edge.soname, profile
+
+
+def _in_new_versions(before: Closure, after: Closure) -> bool:
+    """Whether a library is there in two versions after an edit that was there in one before."""
+    pairs = {pair.sonames for pair in two_versions(before)}
+    return any(pair.sonames not in pairs for pair in two_versions(after))
+
+
+def _rebound(prover: Prover, member: str, before: Outcome, after: Outcome) -> list[Difference]:
+    """Return the imports of a closure that bind to another file than before."""
+    return differences(
+        (before.closure, prover.bindings(member, before.closure)),
+        (after.closure, prover.bindings(member, after.closure)),
+    )
 
 
 def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outcome:
@@ -122,11 +196,11 @@ def _only_binds_more(prover: Prover, member: str, before: Outcome, after: Outcom
     """
     if not after.loads or _open_imports(prover, member, after):
         return False
-    if in_new_versions(before.closure, after.closure):
+    if _in_new_versions(before.closure, after.closure):
         return False
     if _mixed(prover, member, after) - _mixed(prover, member, before):
         return False
-    return all(binding.before is None for binding in rebound(prover, member, before, after))
+    return all(binding.before is None for binding in _rebound(prover, member, before, after))
 
 
 def _mixed(prover: Prover, member: str, outcome: Outcome) -> set[tuple[str, str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from packaging.requirements import Requirement
 
-from relink.planning.model.reliance import Reliance, metadata_lines
+from relink.planning.model.files import Reliance, Stub, check_places, is_plain, metadata_lines
+from relink.system.errors import UsageError
 
 CORE = Reliance("rocm-sdk-core", "7.2.4", ("_rocm_sdk_core/lib",))
 
@@ -44,3 +45,31 @@ def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far:
 @pytest.mark.parametrize("version", ["unknown", "9" * 5000])
 def test_a_version_that_is_none(version: str) -> None:
     assert metadata_lines([Reliance("x", version)], None) == ("Requires-Dist: x",)
+
+
+def test_where_relink_puts_them() -> None:
+    check_places([Stub("demo.libs/relink-stubs/libb.so", "libb.so", "w")])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "demo/liba.so.1",
+        "liba.so.1",
+        "demo.libs/liba.so.1",
+        "demo.libs/relink-other/liba.so.1",
+        "demo/relink-stubs/liba.so.1",
+        "demo.libs/relink-stubs/libb.so.1",
+        "demo.libs/relink-stubs/../liba.so.1",
+        "../demo.libs/relink-stubs/liba.so.1",
+        "demo.libs/relink-stubs/x/liba.so.1",
+    ],
+)
+def test_where_it_does_not(path: str) -> None:
+    with pytest.raises(UsageError, match="the plan has a stub there"):
+        check_places([Stub(path, "liba.so.1", "w")])
+
+
+def test_plain_names() -> None:
+    assert is_plain("liba-2_x.so.1+b")
+    assert not any(map(is_plain, ["", ".", "..", "a/b", "-a", "a b", "a\n", "$ORIGIN", "a:b", "a" * 300]))

@@ -1,4 +1,4 @@
-"""resolve.forgotten: one library that exports all open imports is added to NEEDED, with evidence, and never on symbols alone."""
+"""resolve.added_libraries: what is known to be dlopened, and what a file forgot to name, if nothing else changes by it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,128 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.patchelf import ElfEdit
+import relink.vendors.rocm.facts
+from relink.elf.edit import ElfEdit
+from relink.elf.version_edits import VersionEdit
+from relink.planning.resolve.added_libraries import required_edit
 from relink.planning.resolve.decide import PlanDraft, decide
+from relink.planning.resolve.strategy import find_strategy
 from relink.providers.distribution import Distribution
+from relink.providers.profiles import DlopenEntry
 from tests.support.cc import cc
-from tests.unit.planning.resolve.scenes import Scene, call, codes, define
+from tests.unit.planning.resolve.scenes import Scene, call, codes, define, opens
 
 MEMBER = "demo/a.so"
+RUNTIME, BUILTINS = "libhip.so.7", "libbuiltins.so.7"
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
+
+
+@pytest.fixture
+def opening(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The table knows that libhip.so dlopens libbuiltins.so, and that one libmore.so."""
+    facts = relink.vendors.rocm.facts.rocm_facts()
+    entries = (
+        DlopenEntry("libhip.so", ("libbuiltins.so.*",), "it compiles"),
+        DlopenEntry("libbuiltins.so", ("libmore.so.*",), "it reads tables"),
+    )
+    monkeypatch.setattr(relink.vendors.rocm.facts, "rocm_facts", lambda: type(facts)(facts.same_abi, entries))
+    return scene
+
+
+def added(draft: PlanDraft, member: str = MEMBER) -> tuple[str, ...]:
+    (file,) = (file for file in draft.files if file.path == member)
+    return file.edit.add
+
+
+def test_it_is_added_and_reported_with_what_knows_of_it(opening: Scene) -> None:
+    opening.provide(f"lib/{BUILTINS}", source=define("builtins"))
+    opening.provide(f"lib/{RUNTIME}", [], define("hip"))
+    opening.member(MEMBER, [RUNTIME], call("hip"))
+    draft = opening.decide()
+    assert added(draft) == (BUILTINS,)
+    assert BUILTINS not in [found.subject for found in draft.findings if found.code == "RLK120"]
+    (told,) = (found for found in draft.findings if found.code == "RLK121")
+    assert (told.level, told.subject, told.profile) == ("info", MEMBER, "rocm")
+    assert BUILTINS in told.message
+    assert added(opening.decide_again(draft)) == ()
+
+
+def test_the_table_knows_better_than_a_string(opening: Scene) -> None:
+    opening.provide(f"lib/{BUILTINS}", source=define("builtins"))
+    opening.provide(f"lib/{RUNTIME}", [], define("hip") + opens(BUILTINS))
+    opening.provide("lib/libother.so.1", [], define("other") + opens("libseen.so.1"))
+    opening.provide("lib/libseen.so.1")
+    opening.member(MEMBER, [RUNTIME, "libother.so.1"], call("hip"))
+    draft = opening.decide()
+    assert BUILTINS in added(draft)
+    assert "libseen.so.1" not in added(draft)  # only a string says that it is dlopened
+
+
+def test_what_is_preloaded_may_dlopen_another(opening: Scene) -> None:
+    opening.provide("lib/libmore.so.7", source=define("more"))
+    opening.provide(f"lib/{BUILTINS}", source=define("builtins"))
+    opening.provide(f"lib/{RUNTIME}", [], define("hip"))
+    opening.member(MEMBER, [RUNTIME], call("hip"))
+    assert added(opening.decide()) == (BUILTINS, "libmore.so.7")
+
+
+def test_not_where_it_is_turned_off(opening: Scene) -> None:
+    opening.provide(f"lib/{BUILTINS}", source=define("builtins"))
+    opening.provide(f"lib/{RUNTIME}", [], define("hip"))
+    opening.member(MEMBER, [RUNTIME], call("hip"))
+    opening.preload_known = False
+    draft = opening.decide()
+    assert added(draft) == ()
+    assert "RLK120" in codes(draft)
+
+
+def test_not_where_a_binding_changes(opening: Scene) -> None:
+    """The preloaded library would come before libown.so.1 in the scope. Libraries with a RUNPATH take no RPATH of the member."""
+    elsewhere = ["-Wl,--enable-new-dtags,-rpath,/nowhere"]
+    opening.provide(f"lib/{BUILTINS}", source=define("builtins") + define("shared"))
+    opening.provide("lib/libown.so.1", source=define("shared"))
+    opening.provide("lib/libmid.so.1", ["libown.so.1"], call("shared"), elsewhere)
+    opening.provide(f"lib/{RUNTIME}", ["libmid.so.1"], define("hip"), elsewhere)
+    opening.member(MEMBER, [RUNTIME], call("hip"))
+    draft = opening.decide()
+    assert BUILTINS not in added(draft)
+    assert "RLK120" in codes(draft)
+
+
+def test_not_where_a_second_version_of_a_library_comes_in(opening: Scene) -> None:
+    opening.provide("lib/libhip.so.6", source=define("other"))
+    opening.provide(f"lib/{BUILTINS}", ["libhip.so.6"], define("builtins"))
+    opening.provide(f"lib/{RUNTIME}", [], define("hip"))
+    opening.member(MEMBER, [RUNTIME], call("hip"))
+    draft = opening.decide()
+    assert BUILTINS not in added(draft)
+    assert "RLK120" in codes(draft)
+
+
+def test_not_for_a_library_that_the_wheel_brings_along(opening: Scene) -> None:
+    opening.provide(f"lib/{BUILTINS}", source=define("builtins"))
+    opening.member(f"demo/{RUNTIME}", [], define("hip"), flags=[f"-Wl,-soname,{RUNTIME}"])
+    opening.member(MEMBER, [RUNTIME], call("hip"), flags=["-Wl,--enable-new-dtags,-rpath,$ORIGIN"])
+    draft = opening.decide()
+    assert added(draft) == added(draft, f"demo/{RUNTIME}") == ()
+
+
+def test_what_is_asked_for_keeps_the_version_edits(opening: Scene) -> None:
+    """A NEEDED that is added later, because it was forgotten or is dlopened, comes on top of them."""
+    opening.provide(f"lib/{RUNTIME}")
+    opening.member(MEMBER, [RUNTIME])
+    outcome = find_strategy(opening.context(), MEMBER)
+    versions = (VersionEdit("libold.so.1", "OLD_1", RUNTIME, "OLD_1", weak=True),)
+    asked = replace(outcome, edit=replace(outcome.edit, versions=versions), preloaded={BUILTINS: None})
+    assert outcome.edit.search_path is not None
+    assert required_edit(asked) == ElfEdit(add=(BUILTINS,), versions=versions)
+
+
+# Forgotten NEEDED
 
 
 def edit_of(draft: PlanDraft, member: str = MEMBER) -> ElfEdit:
