@@ -10,12 +10,12 @@
   auditwheel,
   isal,
   packaging,
-  pyelftools,
   rich,
   typer,
   wheel,
   zlib-ng,
-  zstandard,
+  backports-zstd,
+  pythonOlder,
   patchelf,
 }:
 
@@ -59,16 +59,16 @@ buildPythonApplication {
       setuptools-scm
     ])
     packaging
-    pyelftools
     rich
     typer
     (newer wheel "0.48.0" "sha256-lIAHZWAekXG/XVjQZuZAZihCvO3Lq5grLJB4eiyYcyI=" [ flit-core ])
     zlib-ng
-    zstandard
-  ];
+  ]
+  ++ lib.optional (pythonOlder "3.14") backports-zstd;
 
-  # A newer typer works, and starts more slowly. The check of versions sees the wheel of nixpkgs' own hooks before the newer one.
+  # A newer typer works, and starts more slowly; an older rich sets columns otherwise. The check of versions sees the wheel of nixpkgs' own hooks before the newer one.
   pythonRelaxDeps = [
+    "rich"
     "typer"
     "wheel"
   ];

@@ -44,7 +44,7 @@ class Shown:
         (
             *("run", "install", "repair", "check", "diff", "verify", "inspect", "fetch", "isa", "doctor"),
             "config",
-            *("index build", "index check", "index diff"),
+            *("index build", "index check"),
         ),
         SHOWN,
         "Nothing but JSON on standard output.",

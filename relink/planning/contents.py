@@ -232,7 +232,6 @@ class Contents:
             self._raw_reader(name),
             member.compressed_size,
             content,
-            None if content.readonly else member.crc,  # to compute it, all of the content is read
             unchanged,
         )
         return self._finding_spans[name]

@@ -24,7 +24,7 @@ from relink.elf.symbols import SymbolTable
 from relink.gpu import DeviceCode, NotedSource, read_device_code
 from relink.loader.target import Target
 from relink.planning.contents import Contents
-from relink.providers.platform import manylinux_tag, satisfies_tag
+from relink.providers.distribution import manylinux_tag, satisfies_tag
 from relink.system.errors import ElfError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes

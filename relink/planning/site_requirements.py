@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 from relink.elf.image import machine_name
 from relink.planning.model.files import ChangedRequirement, FilePlan, Reliance
 from relink.planning.reading import Wheel
-from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
+from relink.providers.distribution import is_platform_library, manylinux_tag, satisfies_tag
 from relink.providers.prefix import TREE, Provider, soname_stem
 from relink.providers.profiles import Profile
 from relink.providers.site_packages import SITE_PACKAGES, series

@@ -161,6 +161,11 @@ class _Scan:
     closed: list[str] = field(default_factory=list)  # directories that this user may not read
     entries: int = 0  # of all directories that have been read
 
+    def provider(self, kind: str) -> Provider:
+        """Return what was found."""
+        libraries = MappingProxyType({name: tuple(paths) for name, paths in sorted(self.libraries.items())})
+        return Provider(kind, self.shown, tuple(self.directories), libraries, tuple(self.skipped))
+
     def directory(self, relative: str) -> list[str]:
         """Enter the libraries of one directory; returns its subdirectories.
 
@@ -270,8 +275,8 @@ def open_prefix(path: str, target: Target) -> Provider:
         )
     if not _is_directory(target.sysroot, shown):
         raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")
-    scan = _Scan(target, shown)
-    below = [child for main in main_directories(target.header.machine) for child in scan.directory(main)]
+    scan, mains = _Scan(target, shown), main_directories(target.header.machine)
+    below = [child for main in mains for child in scan.directory(main)]
     if scan.closed:
         raise ProviderError(
             f"--prefix {path}: {scan.closed[0]} may not be read by this user (Permission denied); run relink as one who may"
@@ -284,7 +289,8 @@ def open_prefix(path: str, target: Target) -> Provider:
             continue
         scan.directory(child)
         scan.directory(posixpath.join(child, "lib"))
-    if not scan.libraries and _has_libraries(posixpath.join(shown, "usr"), target):
+    usr = posixpath.join(shown, "usr")
+    if not scan.libraries and read_directories("prefix", usr, mains, target).libraries:
         raise ProviderError(
             f"--prefix {path}: no shared library in it or in its lib/, but in its usr/: "
             f"pass --prefix {posixpath.join(path, 'usr')}"
@@ -295,14 +301,7 @@ def open_prefix(path: str, target: Target) -> Provider:
             "name the directory that holds ROCm's lib/",
             [f"{found.path}: {found.reason}" for found in scan.skipped[:10]],
         )
-    libraries = MappingProxyType({name: tuple(paths) for name, paths in sorted(scan.libraries.items())})
-    return Provider(
-        kind="prefix",
-        path=shown,
-        directories=tuple(scan.directories),
-        libraries=libraries,
-        skipped=tuple(scan.skipped),
-    )
+    return scan.provider("prefix")
 
 
 def read_directories(kind: str, path: str, directories: Iterable[str], target: Target) -> Provider:
@@ -310,15 +309,7 @@ def read_directories(kind: str, path: str, directories: Iterable[str], target: T
     scan = _Scan(target, path)
     for directory in directories:
         scan.directory(directory)
-    libraries = {name: tuple(paths) for name, paths in sorted(scan.libraries.items())}
-    return Provider(kind, path, tuple(scan.directories), MappingProxyType(libraries), tuple(scan.skipped))
-
-
-def _has_libraries(prefix: str, target: Target) -> bool:
-    scan = _Scan(target, prefix)
-    for main in main_directories(target.header.machine):
-        scan.directory(main)
-    return bool(scan.libraries)
+    return scan.provider(kind)
 
 
 def _is_directory(sysroot: str, path: str) -> bool:

@@ -8,7 +8,7 @@ from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
 from relink.system.errors import UsageError
 from relink.vendors.protocol import Component, Place, Release, Vendor
-from relink.vendors.rocm import vendor as rocm
+from relink.vendors.rocm.vendor import rocm
 
 __all__ = [
     "VENDORS",

@@ -175,7 +175,7 @@ def test_a_copy_that_is_cut_names_nothing_that_is_not_there(site: Path, tmp_path
     assert run("sh", "-c", first, place=tmp_path).returncode == 0
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["files"]
     assert run("sh", "-c", second, place=tmp_path).returncode == 0
-    assert check_site(tmp_path / "copy", 0, {}).problems == ()
+    assert check_site(tmp_path / "copy").problems == ()
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,6 @@ ELSEWHERE = {
     "planning/resolve/findings/missing_libraries": "unit/planning/resolve/test_decide",
     "planning/resolve/findings/imports": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/decisions": "unit/planning/resolve/test_decide",
-    "planning/resolve/substitution": "unit/planning/resolve/test_decide",
     "planning/resolve/suppliers": "unit/planning/resolve/test_proof",
     "planning/resolve/version_gaps": "unit/planning/resolve/test_proof",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",

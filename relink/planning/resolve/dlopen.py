@@ -25,7 +25,7 @@ from relink.planning.resolve.unserved_edges import (
     matches_library,
     why_withheld,
 )
-from relink.providers.platform import is_platform_library
+from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated

@@ -130,7 +130,7 @@ def test_the_commands(works: Works, run: Run, tmp_path: Path) -> None:
     jsonschema.validate(json.loads((tmp_path / "s.json").read_text()), SCHEMA)
     # As docs/statement.md has it.
     row = "jq -r '.subject[0] | .digest.sha256 + \"  \" + .name'"
-    assert row in Path("docs/statement.md").read_text(encoding="utf-8")
+    assert row in (Path(__file__).parents[3] / "docs/statement.md").read_text(encoding="utf-8")
     statement = json.loads((tmp_path / "s.json").read_text())
     assert statement["subject"] == [{"name": result.name, "digest": {"sha256": sha256(result)}}]
 

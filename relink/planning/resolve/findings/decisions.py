@@ -23,7 +23,7 @@ from relink.planning.resolve.served_parts import Mapped, left_out, variant_findi
 from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, matches_library, why_withheld
 from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
-from relink.providers.platform import is_platform_library
+from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, join_with_and, pluralize

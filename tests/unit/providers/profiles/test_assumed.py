@@ -10,7 +10,7 @@ import pytest
 from relink.planning.model.model import NeededDecision
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.findings.missing_libraries import missing_remedy
+from relink.planning.resolve.served_parts import missing_remedy
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints

@@ -1,25 +1,19 @@
-"""An edited ELF file read by pyelftools, which shares no code with this package, and compared with the plan.
+"""ELF files read by pyelftools, which shares no code with relink's reader: the second opinion of the fuzz tests.
 
-:mod:`relink.elf.image` plans an edit, checks it and reads the result: a mistake in it would be made three times alike. Here
-another implementation of the same specification (gABI, "Program Header" and "Dynamic Section"; LSB, "Symbol Versioning") reads
-what an edit can change. Where the two differ on damaged files, and which one is right, is listed in
-``tests/fuzz/readers.py``.
-
-pyelftools takes about 0.1 s to import, so it is imported when the first file is read.
+What an edit can change is read by the specifications (gABI, "Program Header" and "Dynamic Section"; LSB, "Symbol Versioning").
+Where the two readers differ on damaged files, and which one is right, is listed in ``tests/fuzz/readers.py``.
 """
 
 from __future__ import annotations
 
 import io
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from relink.elf.image import Buffer, Image, Segment
 from relink.elf.patchelf import ElfEdit
-from relink.elf.version_checks import VersionNumbers
 from relink.elf.version_edits import edited_needs
 from relink.elf.versions import VersionNeed
 from relink.system.errors import ElfError
@@ -29,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Reading",
-    "VersionNumbers",
     "differences",
     "planned_needs",
     "read_with_pyelftools",
@@ -45,8 +38,6 @@ _LONGEST_READ: Final = (
 )  # bytes: the largest structure that is read is an ELF header, the largest chunk of a string 64
 _MAX_ENTRIES: Final = 1 << 16  # of the dynamic array; relink.elf.dynamic has the same limit
 _MAX_SEGMENTS: Final = 4096
-_MAX_SYMBOLS: Final = 1 << 20
-_NOT_SEEN: Final = ("STV_INTERNAL", "STV_HIDDEN")
 _MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
 
 
@@ -55,7 +46,6 @@ class Reading:
     """What pyelftools says of a file; the fields are those of :class:`relink.elf.image.Image`.
 
     :ivar needs: the version needs (DT_VERNEED).
-    :ivar numbers: name and version number of the undefined symbols, where they were read.
     """
 
     needed: tuple[str, ...]
@@ -65,7 +55,6 @@ class Reading:
     interpreter: str | None
     segments: tuple[Segment, ...]
     needs: VersionNeeds
-    numbers: tuple[tuple[str, int], ...] = ()
 
 
 class _Stream(io.RawIOBase):
@@ -136,14 +125,13 @@ def _string(stream: Any, offset: int) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = (), symbols: int = 0) -> Reading:
+def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = ()) -> Reading:
     """Read the facts of one ELF file by pyelftools.
 
     Of entries that may occur once the last one counts, as in ld.so (glibc elf/get-dynamic-info.h), of PT_DYNAMIC too
     (elf/dl-load.c), and of PT_INTERP the first, as in Linux (fs/binfmt_elf.c).
 
     :param gaps: file offsets at which the bytes are not the file's (:mod:`relink.elf.gaps`); nothing there is read.
-    :param symbols: of how many symbols the version numbers are read, too.
     :raises ElfError: pyelftools cannot read it; the message has its reason.
     """
     from elftools.common.exceptions import ELFError  # noqa: PLC0415
@@ -154,7 +142,7 @@ def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = (), symbols: in
         try:
             elf = ELFFile(stream)
             stream.show_all()
-            return _read(elf, stream, symbols)
+            return _read(elf, stream)
         # pyelftools raises what Python does where it does not check a number, AssertionError among others.
         except (
             ELFError,
@@ -168,7 +156,7 @@ def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = (), symbols: in
             raise ElfError(str(error) or type(error).__name__) from error
 
 
-def _read(elf: ELFFile, stream: Any, symbols: int) -> Reading:
+def _read(elf: ELFFile, stream: Any) -> Reading:
     headers: list[Any] = [part.header for part in islice(elf.iter_segments(), _MAX_SEGMENTS)]
     interpreters = [header.p_offset for header in headers if header.p_type == "PT_INTERP"]
     dynamics = [header.p_offset for header in headers if header.p_type == "PT_DYNAMIC"]
@@ -189,26 +177,7 @@ def _read(elf: ELFFile, stream: Any, symbols: int) -> Reading:
         interpreter=_string(stream, interpreters[0]) if interpreters else None,
         segments=tuple(map(_segment, headers)),
         needs=tuple(_version_needs(elf, last, strings)),
-        numbers=tuple(_numbers(elf, stream, last, text, symbols)),
     )
-
-
-def _numbers(
-    elf: ELFFile, stream: Any, dynamic: dict[str | int, int], text: Callable[[int], str], count: int
-) -> Iterator[tuple[str, int]]:
-    """Yield name and version number of each undefined symbol that other objects can satisfy."""
-    from elftools.common.utils import struct_parse  # noqa: PLC0415
-
-    if count == 0 or not {"DT_VERSYM", "DT_SYMTAB"} <= dynamic.keys():
-        return
-    table, versions = _offset(elf, dynamic["DT_SYMTAB"]), _offset(elf, dynamic["DT_VERSYM"])
-    layout, size = elf.structs.Elf_Sym, elf.structs.Elf_Sym.sizeof()
-    for number in range(1, min(count, _MAX_SYMBOLS)):
-        symbol = struct_parse(layout, stream, table + number * size)
-        outside = symbol.st_info.bind != "STB_LOCAL" and symbol.st_other.visibility not in _NOT_SEEN
-        if symbol.st_shndx == "SHN_UNDEF" and outside and (name := text(symbol.st_name)):
-            entry = struct_parse(elf.structs.Elf_half(""), stream, versions + 2 * number)
-            yield name, entry & 0x7FFF
 
 
 def _tags(elf: ELFFile, stream: Any, start: int) -> Iterator[tuple[str | int, int]]:
@@ -308,7 +277,6 @@ def differences(
     segments: Sequence[Segment],
     needs: VersionNeeds,
     gaps: Sequence[range] = (),
-    numbers: VersionNumbers | None = None,
 ) -> list[str]:
     """Compare what pyelftools reads in an edited file with the plan; returns a sentence for each field that differs.
 
@@ -319,10 +287,9 @@ def differences(
     :param segments: the program headers as relink reads them in `buffer`.
     :param needs: :func:`planned_needs`.
     :param gaps: see :func:`read_with_pyelftools`.
-    :param numbers: :func:`relink.elf.version_checks.planned_numbers`, where the edit changes any; else these are not read.
     """
     try:
-        other = read_with_pyelftools(buffer, gaps, 0 if numbers is None else numbers.count)
+        other = read_with_pyelftools(buffer, gaps)
     except ElfError as error:
         return [f"relink can read the edited file, pyelftools cannot: {error.message}"]
     fields = [(word, getattr(planned, name), getattr(other, name)) for name, word in _PLANNED.items()]
@@ -334,12 +301,6 @@ def differences(
         (f"version need {number}", ours, theirs)
         for number, (ours, theirs) in enumerate(zip_longest(needs, other.needs))
     ]
-    if numbers is not None:
-        changed = Counter(numbers.imports) - Counter(other.numbers)
-        fields += [
-            (f"the version number of {name}", number, dict(other.numbers).get(name))
-            for name, number in changed
-        ]
     return [
         f"{word}: relink has {_shown(ours)}, pyelftools reads {_shown(theirs)}"
         for word, ours, theirs in fields

@@ -11,7 +11,7 @@ from relink.elf.symbols import Import as SymbolImport
 from relink.elf.symbols import SymbolTable
 from relink.elf.version_edits import VersionEdit
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.version_moves import version_moves
+from relink.planning.resolve.substitution import version_moves
 from relink.providers.profiles import EqualSonames
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.support.vendors import FakeVendor
