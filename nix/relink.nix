@@ -10,6 +10,7 @@
   auditwheel,
   isal,
   packaging,
+  pyelftools,
   rich,
   typer,
   wheel,
@@ -59,6 +60,7 @@ buildPythonApplication {
       setuptools-scm
     ])
     packaging
+    pyelftools
     rich
     typer
     (newer wheel "0.48.0" "sha256-lIAHZWAekXG/XVjQZuZAZihCvO3Lq5grLJB4eiyYcyI=" [ flit-core ])

@@ -110,6 +110,7 @@ TRIGGERS: dict[str, str] = {
     "RLK550": "tests/unit/planning/test_surroundings.py::test_rocm_in_two_layers",
     "RLK601": "tests/unit/make/test_verification.py::test_another_order_is_a_difference",
     "RLK602": "tests/unit/make/test_verification.py::test_a_loader_that_cannot_be_run",
+    "RLK610": "tests/unit/make/test_elf_second_reader.py::test_another_plan_than_the_one_that_was_carried_out",
     "RLK611": "tests/unit/make/test_second_reader.py::test_a_wheel_that_wheel_refuses",
     "RLK603": "tests/unit/system/sandbox/test_start.py::test_off",
     "RLK604": "tests/unit/system/sandbox/test_start.py::test_gaps",
