@@ -53,7 +53,7 @@ class Shown:
     verbose: bool = Option(
         ("run", "install", "repair", "check", "diff", "nix"),
         SHOWN,
-        "Every NEEDED with its evidence, and all findings.",
+        "Every library that is needed (NEEDED) with the evidence, and all findings.",
         ("--verbose", "-v"),
         instead={"diff": "Every difference, however many.", "check": "Every distribution, and all findings."},
     ).field(False)

@@ -256,7 +256,7 @@ def _needed(
         if who:
             evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
         else:
-            evidence = ("preloaded, since a library in the closure dlopens it",)
+            evidence = ("loaded first, since a library opens it (dlopen)",)
     elif found_by == "already loaded" and path in [
         context.layout.path_of(name) for name in context.profile.preload
     ]:

@@ -79,7 +79,7 @@ def variant_findings(
     variants = list(variants)
     if variants and not any(has_vendors(context, complete.get(member, ())) for member in variants):
         name, where = context.profile.name, " in the prefixes" if context.providers else ""
-        text = f"none of {len(variants)} variants finds all it needs{where}"
+        text = f"none of the {len(variants)} bundled libraries finds all that it needs{where}"
         text = "; ".join([text, *lacking[:_MOST_TOLD]])
         yield finding("RLK104", name, text, profile=name)
 

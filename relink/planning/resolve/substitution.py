@@ -215,7 +215,7 @@ def _decision(
     ]
     reason = "every strong import of the file binds without it"
     if not possible and table is not None:
-        reason = f"no import that is open without it is one of its names (table {table})"
+        reason = f"no symbol that is missing without it is one of its names (table {table})"
     elif not possible:
         reason += ": the file was linked against it and does not use it"
     # What is open belongs to another missing library, whose substitute exports it.

@@ -166,7 +166,7 @@ class Suppliers:
         text = f"nothing in the prefix exports {nowhere}"
         if counts:
             ((most, count),) = counts.most_common(1)
-            text = f"{most} of the prefix exports {count} of {len(imports)} imports"
+            text = f"{most} of the prefix has {count} of {len(imports)} symbols used"
             text += f", and nothing there {nowhere}" if nowhere else ""
         if sonames:
             text += f", which may be of {' or '.join(sonames)} (table {context.vendor.table})"

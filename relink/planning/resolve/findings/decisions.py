@@ -81,7 +81,7 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
         for soname, profile in outcome.preloaded.items():
             by_profile.setdefault(profile, []).append(soname)
         for profile, sonames in by_profile.items():
-            text = f"added to NEEDED, since the closure dlopens it: {join_truncated(sonames)}"
+            text = f"loaded first (NEEDED), since a library opens it (dlopen): {join_truncated(sonames)}"
             yield finding("RLK121", member, text, profile=profile)
 
 
@@ -114,7 +114,7 @@ def _variants(
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
             if not sonames:
-                text = "left as it is: it imports what nothing in its closure exports"
+                text = "left as it is: no library that it loads has all that it imports"
             yield left_out(context, member, text, sonames)
     if not (context.providers or context.as_it_is):
         return
@@ -298,7 +298,7 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
         if soname not in needed:
             text = "no prefix has it"
             if context.provider_path(soname) is not None:
-                text = "no library is known to dlopen it, and no file's open imports are all exported with it"
+                text = "no library is known to open it (dlopen), and it does not have all that a file lacks"
             text = f"--preload: added to no NEEDED: {text}"
             yield finding("RLK109", soname, text)
     opened = {name for names in context.opens.values() for name in names} | {

@@ -107,7 +107,7 @@ def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
         if brief:
             return f"{pluralize(decision.wanted, 'symbol')} of it used"
         return f"{pluralize(decision.wanted, 'import')} may be its: {lacking}"
-    text = f"{decision.candidate} exports {len(decision.serving)} of {decision.wanted} imports"
+    text = f"{decision.candidate} has {len(decision.serving)} of {decision.wanted} symbols used"
     return text if brief or not decision.lacking else f"{text}, not {lacking}"
 
 
