@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import auditwheel
-
 from relink.elf.image import machine_name
 from relink.loader.seen_files import resolve_inside
 from relink.system.errors import RelinkError
@@ -149,6 +147,8 @@ def read_policies(machine: int) -> tuple[_Policy, ...]:
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
         return ()
+    import auditwheel  # noqa: PLC0415 (only a wheel with a platform tag asks)
+
     path = Path(auditwheel.__path__[0]) / "policy" / "manylinux-policy.json"
     try:
         found = [
