@@ -358,7 +358,11 @@ def test_verification() -> None:
 
 def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:
     console = Console(
-        file=io.StringIO(), force_terminal=terminal, width=width, color_system="standard", no_color=False
+        file=io.StringIO(),
+        force_terminal=terminal,
+        width=width,
+        color_system="standard" if terminal else None,
+        no_color=False,
     )
     with console.capture() as captured:
         show(console, *parts)
