@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from relink.elf.constants import ET_DYN
-from relink.elf.image import Header, machine_name, read_header
+from relink.elf.image import machine_name, read_header
 from relink.loader.search import why_not_searched
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
@@ -197,42 +197,36 @@ class _Scan:
         return _is_directory(self.target.sysroot, posixpath.join(directory, entry.name))
 
     def _library(self, shown: str, name: str) -> bool:
-        try:
-            header = _library_header(resolve_inside(self.target.sysroot, shown), shown)
-        except (OSError, ElfError) as error:
-            if isinstance(error, OSError):
-                raise_if_machine_fault(error, shown)
-            reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{shown}: ")
-            self.skipped.append(Skipped(shown, reason or type(error).__name__))
+        if reason := self._why_not(shown):
+            self.skipped.append(Skipped(shown, reason))
             return False
+        self.libraries.setdefault(name, []).append(shown)
+        return True
+
+    def _why_not(self, shown: str) -> str | None:
+        """Return why a file that has a library's name is none that the target could load, or None."""
+        try:
+            head = read_start(resolve_inside(self.target.sysroot, shown), _HEADER_SIZE)
+            if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
+                return "a linker script, not a library"
+            header = read_header(head, shown)
+        except OSError as error:
+            raise_if_machine_fault(error, shown)
+            return error.strerror or type(error).__name__
+        except ElfError as error:
+            return str(error).removeprefix(f"{shown}: ")
         wanted = self.target.header
         if (header.machine, header.elf_class, header.little_endian) != (
             wanted.machine,
             wanted.elf_class,
             wanted.little_endian,
         ):
-            theirs = f"{machine_name(header.machine)}, {header.elf_class} bit"
-            theirs += "" if header.little_endian else ", big endian"
-            self.skipped.append(Skipped(shown, f"for another machine ({theirs})"))
-            return False
-        if header.osabi not in (
-            0,
-            3,
-        ):  # ELFOSABI_SYSV, ELFOSABI_GNU: VALID_ELF_OSABI of glibc's sysdeps/gnu/ldsodefs.h
-            self.skipped.append(Skipped(shown, f"for another system (OSABI {header.osabi})"))
-            return False
-        if header.kind != ET_DYN:
-            self.skipped.append(Skipped(shown, f"not a shared library (ELF type {header.kind})"))
-            return False
-        self.libraries.setdefault(name, []).append(shown)
-        return True
-
-
-def _library_header(host: str, shown: str) -> Header:
-    head = read_start(host, _HEADER_SIZE)
-    if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
-        raise ElfError("a linker script, not a library")
-    return read_header(head, shown)
+            order = "" if header.little_endian else ", big endian"
+            return f"for another machine ({machine_name(header.machine)}, {header.elf_class} bit{order})"
+        # ELFOSABI_SYSV, ELFOSABI_GNU: VALID_ELF_OSABI of glibc's sysdeps/gnu/ldsodefs.h
+        if header.osabi not in (0, 3):
+            return f"for another system (OSABI {header.osabi})"
+        return None if header.kind == ET_DYN else f"not a shared library (ELF type {header.kind})"
 
 
 def main_directories(machine: int) -> tuple[str, ...]:
