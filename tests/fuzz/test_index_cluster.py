@@ -11,10 +11,10 @@ import random
 import shutil
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,10 @@ def test_kills(works: Works, place: Path, cluster: DaskCluster, kind: str) -> No
     assert in_time >= KILLS // 4, "most builds had ended before the kill"
 
 
+def _set(begun: threading.Event, _: int) -> None:
+    begun.set()
+
+
 def hunt(works: Works, place: Path, cluster: DaskCluster, kills: int, kind: str) -> int:
     """Kill a worker or the scheduler in each of so many builds; returns how many had not ended before.
 
@@ -137,24 +141,22 @@ def hunt(works: Works, place: Path, cluster: DaskCluster, kills: int, kind: str)
     recipe = prepared(works, place)
     cluster.add_workers(2)
     built(recipe, place / "many", cluster.address)
-    begin = time.monotonic()
     chance = random.Random(7)
-    whole, interrupted = 0.0, 0
+    interrupted = 0
     for number in range(kills):
         # Another content each time, so that every wheel is to be done again.
         library = shared(place / "new" / "libdeep.so.1", f"int deep(void){{return {number};}}")
         os.replace(library, place / "rocm/lib/libdeep.so.1")
         copied(place / "many", place / "same")
-        begin = time.monotonic()
         built(recipe, place / "same")
-        whole = whole or time.monotonic() - begin
-        ended = threading.Event()
+        ended, begun = threading.Event(), threading.Event()
         in_time: list[bool] = []
 
         def kill(
-            ended: threading.Event = ended, in_time: list[bool] = in_time, longest: float = whole
+            ended: threading.Event = ended, begun: threading.Event = begun, in_time: list[bool] = in_time
         ) -> None:
-            in_time.append(not ended.wait(chance.uniform(0, longest)))
+            begun.wait(chance.choice((0, 60)))  # at once, or after the first of ten results
+            in_time.append(not ended.wait(chance.uniform(0, 0.2)))
             if kind == "scheduler":
                 cluster.restart_scheduler()
                 cluster.add_workers(2, wait=False)
@@ -168,12 +170,13 @@ def hunt(works: Works, place: Path, cluster: DaskCluster, kills: int, kind: str)
         thread = threading.Thread(target=kill)
         thread.start()
         try:
-            built(recipe, place / "many", cluster.address)
+            built(recipe, place / "many", cluster.address, partial(_set, begun))
         except ClusterError:
             assert kind == "scheduler", "a worker that dies ends no build"
             thread.join()
             built(recipe, place / "many", cluster.address)
         finally:
+            begun.set()
             ended.set()
             thread.join()
         interrupted += in_time[0]
