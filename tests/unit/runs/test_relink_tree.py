@@ -343,6 +343,7 @@ def test_tree_journal_other(tree: Path, new: Path, state: str) -> None:
     assert (new / "README").read_text() == "words"
 
 
+@pytest.mark.few(2, reason="nothing reads the other texts either")
 @pytest.mark.parametrize(
     "text",
     [

@@ -382,7 +382,7 @@ def test_over_a_long_way_it_is_as_from_block_to_block(monkeypatch: pytest.Monkey
     rng = random.Random(9)
     for read in (4 * KIB, 64 * KIB):
         monkeypatch.setattr(blocks, "SEARCH_READ", read)
-        for place in (rng.randrange(len(content)) for _ in range(12)):
+        for place in (rng.randrange(len(content)) for _ in range(6)):
             block = blocks_of(stream, content).before(place)
             assert block == every[bisect.bisect_right(starts[:-1], place) - 1], (read, place)
 
