@@ -57,7 +57,8 @@ def _samples(place: Path) -> tuple[Path, list[dict[str, Any]], dict[str, str]]:
     subprocess.run(_build(recipe, place / "sample"), stdout=subprocess.DEVNULL, check=True)
     with contextlib.closing(sqlite3.connect(place / "sample.relink" / "state.sqlite")) as state:
         state.row_factory = sqlite3.Row
-        rows = [dict(row) for row in state.execute("select * from results order by input, target")]
+        query = "select results.*, body from results join records using (id) order by input, target"
+        rows = [dict(row) for row in state.execute(query)]
         rests = dict(state.execute("select id, body from rests").fetchall())
     return works.prefix, rows, rests
 
@@ -99,15 +100,16 @@ def _fill(
         files = store.files
 
     def rows() -> Iterator[dict[str, Any]]:
+        count = 0
         for number, (project, version, sha256) in enumerate(named):
             own = inputs[number % len(inputs)]
             name = project.replace("-", "_")
             for row in samples:
                 if row["input"] != own:
                     continue
-                record = json.loads(row["record"])
-                record["wheel"]["filename"] = f"{name}-{version}-{TAG}.whl"
-                record["wheel"]["url"] = f"https://wheels.invalid/{name}-{version}-{TAG}.whl"
+                record = json.loads(row["body"])
+                filename = f"{name}-{version}-{TAG}.whl"
+                record["wheel"]["url"] = f"https://wheels.invalid/{filename}"
                 padding = f"{project} {'x' * _PADDING}"
                 cause = {
                     "code": "RLK999",
@@ -118,28 +120,33 @@ def _fill(
                     "message": padding,
                 }
                 record["causes"].append(cause)
-                if file := record.get("file"):
+                if file := record["file"]:
                     local = file["filename"].partition("+")[2].partition("-")[0]
                     file["filename"] = f"{name}-{version}{f'+{local}' if local else ''}-{TAG}.whl"
                     file["sha256"] = hashlib.sha256(f"{sha256} {row['target']}".encode()).hexdigest()
                     made = files / file["sha256"][:2] / file["sha256"]
                     made.mkdir(parents=True)
                     (made / file["filename"]).touch()
+                count += 1
                 yield row | {
+                    "id": count,
+                    "project": project,
+                    "version": version,
                     "key": task_key(sha256, targets[row["target"]]),
                     "input": sha256,
-                    "filename": record["wheel"]["filename"],
+                    "filename": filename,
                     "file_sha256": file and file["sha256"],
                     "file_name": file and file["filename"],
-                    "record": json.dumps(record),
+                    "body": json.dumps(record),
                 }
 
     with contextlib.closing(sqlite3.connect(place / "site.relink" / "state.sqlite")) as state, state:
         state.executemany("insert into rests values (?, ?)", rests.items())
-        columns = ", ".join(samples[0])
-        state.executemany(
-            f"insert into results ({columns}) values ({', '.join(f':{name}' for name in samples[0])})", rows()
-        )
+        columns = [name for name in samples[0] if name != "body"]
+        marks = ", ".join(f":{name}" for name in columns)
+        for row in rows():
+            state.execute(f"insert into results ({', '.join(columns)}) values ({marks})", row)
+            state.execute("insert into records values (:id, :body)", row)
     return recipe
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
@@ -45,7 +46,7 @@ class WheelFile:
         self._rows.append(f"{name},sha256={text},{self._writer.members[-1].size}\n")
 
     def _put(self, name: str, content: Path | bytes) -> None:
-        self._writer.add(MemberHeader(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), NewContent(content))
+        self._writer.add(MemberHeader(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), _new(content))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file:
@@ -56,3 +57,16 @@ class WheelFile:
             record = f"{_DIST_INFO}/RECORD"
             self._put(record, "".join((*self._rows, f"{record},,\n")).encode())
             self._writer.finish()
+
+
+def _new(content: Path | bytes) -> NewContent:
+    """A file is read piece by piece: some have several GB."""
+    if isinstance(content, bytes):
+        return NewContent(content)
+    return NewContent(_pieces(content), content.stat().st_size)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            yield piece

@@ -15,7 +15,8 @@
   typer,
   wheel,
   zlib-ng,
-  zstandard,
+  backports-zstd,
+  pythonOlder,
   patchelf,
 }:
 
@@ -64,11 +65,12 @@ buildPythonApplication {
     typer
     (newer wheel "0.48.0" "sha256-lIAHZWAekXG/XVjQZuZAZihCvO3Lq5grLJB4eiyYcyI=" [ flit-core ])
     zlib-ng
-    zstandard
-  ];
+  ]
+  ++ lib.optional (pythonOlder "3.14") backports-zstd;
 
-  # A newer typer works, and starts more slowly. The check of versions sees the wheel of nixpkgs' own hooks before the newer one.
+  # A newer typer works, and starts more slowly; an older rich sets columns otherwise. The check of versions sees the wheel of nixpkgs' own hooks before the newer one.
   pythonRelaxDeps = [
+    "rich"
     "typer"
     "wheel"
   ];

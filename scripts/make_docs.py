@@ -231,10 +231,7 @@ def rules() -> str:
     lines = [
         "# Findings",
         "",
-        "Made by `make docs`; `relink rules CODE` says the same. In the examples `…` stands for directories",
-    ]
-    lines += [
-        "that say nothing, and `$WHEEL` for site-packages.",
+        "Made by `make docs`; `relink rules CODE` says the same. In the examples `…` shortens paths; `$WHEEL` is site-packages.",
         "",
         "| code | level | |",
         "| --- | --- | --- |",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Build the documentation site, strictly: `make site`. Any warning of Sphinx, and any link that leads nowhere, is an error.
+"""Build the documentation site, strictly: `make site`. These are errors: any warning of Sphinx, two pages of one address, a link
+that leads nowhere, an option or a command that relink does not have, and a block of commands that no test runs.
 
 README.md, docs/, the examples' READMEs and a page for each rule are put together in a directory and rendered from there. In a
 checkout the same files are read as they are, so their links lead from file to file; here they are made to lead from page to page,
@@ -14,14 +15,19 @@ import html.parser
 import os
 import posixpath
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import typer
+
+from relink.cli import app
 from relink.system.findings.model import RULES, Rule
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,46 +46,149 @@ PAGES = {
     "docs/rules.md": "rules/index.md",
 }
 """File of the checkout → page of the site. rules/index.md is made here; docs/rules.md has all rules in one page."""
-if len({*PAGES.values()}) < len(PAGES):
-    raise SystemExit("two files of the checkout have one page of the site")
 NAVIGATION = {
     "Use": [
         "start",
         "distributions",
         "install",
-        "index-building",
-        "loader",
         "missing",
-        "cli",
         "rules/index",
         "settings",
+        "cli",
+    ],
+    "More ways to use it": [
         "ci",
-        "profiles",
         "nix",
+        "index-building",
+        "api",
+        "examples/all",
         "statement",
         "large-wheels",
     ],
-    "Library": ["api", "examples/all"],
-    "Design": [
-        "how",
+    "What it does, and what it promises": ["how", "sandbox", "security", "changelog"],
+    "For those who change relink": [
+        "contributing",
         "architecture",
         "packages",
         "scan",
-        "sandbox",
-        "compared",
         "benchmarks",
-        "security",
-        "contributing",
-        "changelog",
+        "claims",
     ],
 }
+"""The menu, in the order in which a user needs the pages."""
+RUN_BY = {
+    "README.md": "tests/unit/test_readme.py",
+    "docs/start.md": "tests/unit/test_readme.py",
+    "docs/cli.md": "tests/unit/cli/test_helping.py",
+    "examples/jax-debian-rocm/README.md": "tests/examples/test_printed.py",
+    "examples/python-api/README.md": "tests/examples/test_printed.py",
+    "examples/ci/README.md": "tests/examples/test_printed.py",
+}
+"""File of the checkout → the test that runs its blocks of commands. Elsewhere a comment says why a block is not run."""
+OTHERS_OPTIONS = {
+    "auditwheel": {"--exclude"},
+    "clang": {"--device"},
+    "cosign": {"--bundle"},
+    "dask": {"--memory-limit", "--resources"},
+    "examples": {"--show", "--work"},
+    "ld.so": {"--list"},
+    "mypy": {"--strict"},
+    "nix-store": {"--add-root", "--realise"},
+    "patchelf": {"--remove-needed", "--replace-needed", "--set-rpath", "--shrink-rpath"},
+    "pip": {"--extra-index-url", "--group", "--index-url", "--target"},
+    "the benchmarks": {"--record"},
+    "ruff": {"--check"},
+}
+"""Program → its options that the pages name outside of blocks of commands."""
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 _FENCE = re.compile(r"^ *```")
 _RULE = re.compile(r"\bRLK\d{3}\b")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+_BLOCK = re.compile(r"^ *```(?:console|sh|bash)$")
+_RELINK = re.compile(r"(?:^ *(?:\$ )?|(?<!`)`)(?:[\w./-]+/)?relink ((?:[^`\\\n]|\\\n)+)", re.MULTILINE)
 
 
 class SiteError(Exception):
     """What is wrong with the site; one line for each."""
+
+
+def same_addresses(pages: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield which files of the checkout would be written to one page of the site; letter case does not tell pages apart."""
+    sources: dict[str, str] = {}
+    for source, page in pages:
+        other = sources.setdefault(page.casefold(), source)
+        if other != source:
+            yield f"{other} and {source} are one page of the site: {page}"
+
+
+def options_by_command() -> dict[str, set[str]]:
+    """Return the options of each command (``index build``); those of the program itself are under ''."""
+    found: dict[str, set[str]] = {}
+    left: list[tuple[str, Any]] = [("", typer.main.get_command(app))]
+    while left:
+        name, command = left.pop()
+        found[name] = {
+            "--help",
+            *(word for one in command.params for word in (*one.opts, *one.secondary_opts)),
+        }
+        left += [(f"{name} {word}".strip(), one) for word, one in getattr(command, "commands", {}).items()]
+    return found
+
+
+def wrong_options(source: str, text: str, known: Mapping[str, set[str]]) -> Iterator[str]:
+    """Yield which options and commands of relink a page names that do not exist; other programs' blocks are not looked at."""
+    everywhere = set().union(*known.values(), *OTHERS_OPTIONS.values())
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced = fenced != bool(_FENCE.match(line))
+        if not fenced and not line.startswith("    "):
+            yield from (
+                f"{source}:{number}: relink has no option {option}"
+                for option in sorted({*_OPTION.findall(line)} - everywhere)
+            )
+    for found in _RELINK.finditer(text):
+        number = text.count("\n", 0, found.start(1)) + 1
+        command, words = _command(found[1].replace("\\\n", " "), known)
+        if command != "demo":  # its options are those of examples/demo/demo.py
+            name = f"relink {command}".strip()
+            yield from (
+                f"{source}:{number}: {name} has no option {word}"
+                for word in sorted({*words} - known[command])
+            )
+
+
+def _command(line: str, known: Mapping[str, set[str]]) -> tuple[str, list[str]]:
+    """Return the command of a line that is typed behind ``relink``, and its options."""
+    line = re.split(r"\s[|;&#]|;\s", f" {line}", maxsplit=1)[0]
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    options = [found[0] for word in words if (found := re.match(r"--[a-z][a-z0-9-]*", word))]
+    if words[:1] == options[:1] and {*options} <= known[""]:
+        return "", options
+    names = [name for name in (" ".join(words[:2]), " ".join(words[:1])) if name in known and name]
+    return (names[0] if names else "run"), options
+
+
+def blocks_not_run(source: str, text: str) -> Iterator[str]:
+    """Yield the blocks of commands of a page that no test runs and that do not say why."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if _BLOCK.match(line) and source not in RUN_BY and "<!-- not run: " not in lines[number - 2]:
+            yield f"{source}:{number}: no test runs this block; say why: <!-- not run: REASON -->"
+
+
+def check_sources() -> Iterator[str]:
+    """Yield what is wrong with the pages as they are written."""
+    yield from same_addresses(PAGES.items())
+    known = options_by_command()
+    for source in PAGES:
+        text = (ROOT / source).read_text(encoding="utf-8")
+        if source != "CHANGELOG.md":  # tells of options that are gone, too
+            yield from wrong_options(source, text, known)
+        yield from blocks_not_run(source, text)
+    yield from (f"{test}: no such test" for test in {*RUN_BY.values()} if not (ROOT / test).is_file())
 
 
 def stage(directory: Path) -> None:
@@ -183,7 +292,7 @@ def _rule_page(rule: Rule) -> str:
     lines += ["## What it means", "", rule.meaning, "", "## What to do", "", rule.fix, ""]
     lines += ["## For example", "", "```text", rule.example, "```", ""]
     told = f"`relink rules {rule.code}` prints this page, `--ignore {rule.code}` leaves such findings out."
-    lines += [f"`…` stands for directories that say nothing, and `$WHEEL` for site-packages. {told}", ""]
+    lines += [f"`…` shortens paths, and `$WHEEL` is site-packages. {told}", ""]
     if others:
         lines += ["See also: " + ", ".join(f"[{code}]({code}.md)" for code in others) + ".", ""]
     return "\n".join(lines)
@@ -248,6 +357,8 @@ def make(site: Path) -> None:
 
     :raises SiteError: something is wrong; says everything that is.
     """
+    if wrong := list(check_sources()):
+        raise SiteError("\n".join(wrong))
     shutil.rmtree(site, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="relink-site-") as temporary:
         stage(Path(temporary))

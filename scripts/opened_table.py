@@ -18,7 +18,7 @@ from relink.planning.model.model import Opened
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.report.summary import verdict
-from relink.vendors.rocm import vendor as rocm
+from relink.vendors.rocm.vendor import rocm
 
 
 def options_for(prefix: Path, arguments: argparse.Namespace) -> Options:

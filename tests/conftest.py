@@ -5,6 +5,7 @@ A finding is a whole sentence with a next step, and a test that tests/support/tr
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -50,6 +51,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.option.markexpr and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         config.option.markexpr = f"not ({' or '.join(APART)})"
     read_once()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker imports other modules first: what one has compiled in a fresh clone, the others then find compiled."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    paths = sorted(HERE.rglob("test_*.py"))
+    begin = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for path in (*paths[begin:], *paths[:begin]):
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting it says what is wrong
+            importlib.import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

@@ -257,8 +257,8 @@ def _unpack(wheel: Path, directory: Path) -> Vendor:
                 continue
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(name) as source, path.open("wb") as sink:
-                shutil.copyfileobj(source, sink, 1 << 20)
+            with path.open("wb") as sink:
+                sink.writelines(archive.chunks(name))
             with map_file(str(path)) as buffer:
                 images[name], tables[name] = read_image(buffer, name), read_symbols(buffer)
     if PROVIDER not in images:

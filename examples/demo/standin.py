@@ -24,7 +24,7 @@ from relink.loader.loading import load
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.target import Target
-from relink.providers.platform import is_platform_library
+from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.errors import RelinkError
 from relink.system.safe_open import map_file

@@ -44,7 +44,7 @@ class Shown:
         (
             *("run", "install", "repair", "check", "diff", "verify", "inspect", "fetch", "isa", "doctor"),
             "config",
-            *("index build", "index check", "index diff"),
+            *("index build", "index check"),
         ),
         SHOWN,
         "Nothing but JSON on standard output.",
@@ -53,7 +53,7 @@ class Shown:
     verbose: bool = Option(
         ("run", "install", "repair", "check", "diff", "nix"),
         SHOWN,
-        "Every NEEDED with its evidence, and all findings.",
+        "Every library that is needed (NEEDED) with the evidence, and all findings.",
         ("--verbose", "-v"),
         instead={"diff": "Every difference, however many.", "check": "Every distribution, and all findings."},
     ).field(False)

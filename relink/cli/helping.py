@@ -19,7 +19,7 @@ from relink.system.errors import UsageError
 @app.command()
 @takes_options("doctor")
 def doctor(options: Options, shown: Shown) -> None:
-    """Check this machine and its ROCm: GPUs, access to them, environment, what the runtime can load, coherence.
+    """Check this machine and its ROCm: GPUs, access to them, environment, what the runtime can load, which libraries do not fit.
 
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
     """
@@ -62,7 +62,7 @@ def rules(
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def demo(context: typer.Context) -> None:
-    """Relink a real vendor wheel, install it and show the loader's map before and after (downloads 21 MB).
+    """Relink a real vendor wheel, install it, and show which libraries are found before and after (downloads 21 MB).
 
     Example: relink demo
     """

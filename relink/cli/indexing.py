@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown
 from relink.cli.options import takes_options
-from relink.cli.pages import write_new
 from relink.indexes.build.build_options import BuildOptions
 
 index = typer.Typer(
@@ -22,24 +20,6 @@ index = typer.Typer(
 app.add_typer(index)
 
 Site = Annotated[Path, typer.Argument(metavar="SITE", help="A site that `relink index build` has made.")]
-
-
-@index.command()
-def init(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the recipe goes.")
-    ] = Path("index.toml"),
-) -> None:
-    """Write a recipe to begin with: the ROCm, the Pythons and the GPUs of this machine, and the wheels that lie beside it.
-
-    Example: relink index init -o index.toml
-    """
-    from relink.cli.terminal import show
-    from relink.indexes.build.starting_recipe import starting_recipe
-
-    content = starting_recipe(output.parent, os.environ)
-    write_new(output, content)
-    show(str(output))
 
 
 @index.command()
@@ -65,7 +45,6 @@ def build(
     from relink.cli.terminal import print_json, show
     from relink.cli.watching import watched
     from relink.indexes.build.building import build as build_site
-    from relink.indexes.build.metrics import summary_json, write_metrics
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.running import Summary
     from relink.report.lines import Line
@@ -78,9 +57,9 @@ def build(
         ok = summary.ok(read)
     finally:  # on every way out: what watches the figures has to see a run that ended early, too
         if metrics is not None:
-            write_metrics(summary, metrics, ok=ok)
+            summary.write_metrics(metrics, ok=ok)
     if shown.as_json:
-        print_json(summary_json(summary, ok=ok))
+        print_json(summary.data(ok=ok))
     else:
         show(Line(summary.sentence(), style="" if ok else "yellow"))
     if not ok:
@@ -92,15 +71,6 @@ def build(
 def check(
     site: Site,
     *,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RECIPE", help="The site's index.toml: ask its targets' loaders about some wheels, too."
-        ),
-    ] = None,
-    sample: Annotated[
-        int, typer.Option(metavar="N", min=0, help="About how many wheels they are asked.")
-    ] = 3,
     repair: Annotated[
         bool,
         typer.Option(
@@ -110,58 +80,25 @@ def check(
     ] = False,
     shown: Shown,
 ) -> None:
-    """Check a site: every page, link and hash, RECORD and plan of each wheel. Exit code 1: something is wrong.
+    """Check a site: every page, link and hash, and what lies beside each wheel. Exit code 1: something is wrong.
 
-    Example: relink index check /srv/wheels --recipe index.toml --sample 10
+    Example: relink index check /srv/wheels
     """
     from dataclasses import asdict
 
     from relink.cli.terminal import print_json, show
     from relink.indexes.build.checking import check_site, repair_site
-    from relink.indexes.build.recipe import read_recipe
     from relink.report.lines import Line
 
-    targets = {target.name: target for target in read_recipe(recipe).targets} if recipe else {}
     repaired = repair_site(site) if repair else ()
-    found = check_site(site, sample, targets)
+    found = check_site(site)
     if shown.as_json:
         print_json({"ok": not found.problems, **asdict(found), "repaired": repaired})
     else:
         show(*(Line(text) for text in repaired))
         show(*(Line(problem, style="red") for problem in found.problems))
-        show(
-            f"{found.pages} pages, {found.files} files, {found.verified} asked about; {len(found.problems)} problems"
-        )
+        show(f"{found.pages} pages, {found.files} files; {len(found.problems)} problems")
     if found.problems:
-        raise typer.Exit(1)
-
-
-@index.command("diff")
-@takes_options("index diff")
-def compare(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="A site.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="A site.")],
-    shown: Shown,
-) -> None:
-    """Say what works in one site and not in the other. Exit code 1: something works less than before.
-
-    Example: relink index diff /srv/wheels.relink/sites/1700000000000000000 /srv/wheels
-    """
-    from dataclasses import asdict
-
-    from relink.cli.terminal import print_json, show
-    from relink.indexes.build.site_diff import site_diff
-    from relink.report.lines import Line
-
-    changes = site_diff(old, new)
-    if shown.as_json:
-        print_json({"changes": [asdict(change) for change in changes]})
-    else:
-        for change in changes:
-            gpu = f", {change.gpu}" if change.gpu else ""
-            text = f"{change.wheel} for {change.target}{gpu}: {change.before or 'not there'} → {change.after or 'not there'}"
-            show(Line(text, style="red" if change.worse else ""))
-    if any(change.worse for change in changes):
         raise typer.Exit(1)
 
 

@@ -103,7 +103,7 @@ def explain(
         typer.Argument(metavar="LIBRARY", help="Only the ways to this soname (a glob works). Default: all."),
     ] = None,
 ) -> None:
-    """Draw who needs whom in a wheel as it will be, with the rule that finds each library, or all that is tried in vain.
+    """Draw who needs whom in a wheel as it will be: where each library is found, or where it was looked for in vain.
 
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """

@@ -78,8 +78,7 @@ def _line(event: Event, *, quiet: bool) -> Line | None:
         unknown = f" and {facts['unknown']} of unknown size" if facts["unknown"] else ""
         return Line(
             f"{facts['wheels']} wheels, {facts['tasks']} tasks, {facts['done']} of them done; "
-            f"to fetch: {facts['fetches']} wheels, {decimal(facts['download'])}{unknown}; "
-            f"the site may grow by {decimal(facts['disk'])}"
+            f"to fetch: {facts['fetches']} wheels, {decimal(facts['download'])}{unknown}"
         )
     if event.kind == "result" and facts["status"] == "refused":
         return Line(f"{facts['wheel']} for {facts['target']}: refused: {facts['text']}", style="yellow")

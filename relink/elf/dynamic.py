@@ -113,6 +113,16 @@ class Memory:
         """Return `count` integers of struct type `kind` at file `offset`."""
         return struct.unpack_from(f"{self.endian}{count}{kind}", self.view, offset)
 
+    def offset(self, address: int) -> int:
+        """Return the file offset of a virtual `address`.
+
+        :raises ElfError: the file has no byte for it.
+        """
+        for start, length, offset in self.loads:
+            if start <= address < start + length:
+                return offset + address - start
+        raise ElfError(f"no PT_LOAD segment has the address {address:#x}")
+
     def read(self, address: int, size: int) -> bytes:
         """Return `size` bytes at a virtual `address`, or as many as the segment has in the file."""
         for start, length, offset in self.loads:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 
 from relink.elf.constants import (
-    DT_RPATH,
-    DT_RUNPATH,
     PT_DYNAMIC,
     PT_GNU_PROPERTY,
     PT_INTERP,
@@ -17,13 +13,14 @@ from relink.elf.constants import (
     PT_NOTE,
     PT_NULL,
     PT_PHDR,
+    SHN_ABS,
 )
-from relink.elf.dynamic import Buffer, loaded
+from relink.elf.dynamic import Buffer, Strings, loaded
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
-from relink.elf.symbol_columns import Columns, columns_of, same_source, source_of
+from relink.elf.symbol_columns import columns_of
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.version_checks import check_version_edits
 
@@ -54,11 +51,6 @@ _COMPARED = frozenset({1, 14, 15, 29, 0x7FFFFFFD, 0x7FFFFFFF, 10})
 _ADDRESSES = frozenset(
     {4, 5, 6, 7, 17, 23, 36, 0x6FFFFEF8, 0x6FFFFEF9, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE}
 )
-_WRAPPER = struct.Struct(
-    "<IIQQ"
-)  # clang's __CudaFatBinary wrapper: magic, version, pointer to the bundle, reserved
-_WRAPPER_MAGIC = 0x48495046  # "HIPF"
-_R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 
 
 def check_edit(
@@ -85,7 +77,6 @@ def check_edit(
         *new_issues(original, edited, before, after),
         *_check_other_segments(before, after),
         *_check_sections(original, edited, before, after, edit, gaps),
-        *_check_fatbin_pointers(original, edited, before, after, gaps),
     ]
 
 
@@ -188,7 +179,10 @@ def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
 def _check_sections(
     original: Buffer, edited: Buffer, before: Image, after: Image, edit: ElfEdit, gaps: Sequence[range]
 ) -> Iterator[str]:
-    """Every allocated section that no edit changes has the same bytes, at the same address unless only ld.so reads it."""
+    """Every allocated section that no edit changes has the same bytes, at the same address unless only ld.so reads it.
+
+    So each device-code wrapper in .hipFatBinSegment still points to its bundle: wrappers, relocations and bundles are the same.
+    """
     sections = [section for section in read_sections(original, before.path) if section.flags & _SHF_ALLOC]
     if sum(section.file_size for section in sections) > 2 * len(original):
         # No linker makes such a file, and the time to compare them all would have no bound.
@@ -230,13 +224,11 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
 
     :param old: the table's section in `original`; `new`: in `edited`.
     """
-    columns, sizes, strings, search_paths = _symbols(original, old)
-    source = source_of(columns, sizes, strings, (), search_paths)
-    return source is not None and same_source(source, *_symbols(edited, new)[:3], ())
+    return _symbols(original, old) == _symbols(edited, new)
 
 
-def _symbols(buffer: Buffer, table: Section) -> tuple[Columns, array[int], str, list[int]]:
-    """Return a section of symbols by columns, their sizes (st_size), the strings, and the offsets of search paths in these."""
+def _symbols(buffer: Buffer, table: Section) -> tuple[object, ...]:
+    """Return the fields of a section of symbols; of a symbol's section, whether it is none, an absolute value, or a section."""
     with loaded(buffer) as memory:
         size = table.file_size - table.file_size % (
             24 if memory.wide else 16
@@ -247,10 +239,9 @@ def _symbols(buffer: Buffer, table: Section) -> tuple[Columns, array[int], str, 
             if info & 15 == _STT_SECTION:  # its section may be at another address
                 columns.values[number] = 0
         sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
-    strings = next((section for section in read_sections(buffer, "") if section.name == ".dynstr"), None)
-    names = bytes(buffer[strings.offset : strings.offset + strings.file_size]) if strings else b""
-    search_paths = [memory.dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in memory.dynamic]
-    return columns, sizes, names.decode("latin-1"), search_paths
+        kinds = [section if section in (0, SHN_ABS) else 1 for section in columns.sections]
+        names = Strings(memory).names(columns.names)
+    return names, columns.infos, columns.others, columns.values, kinds, sizes
 
 
 def equal_bytes(
@@ -271,45 +262,3 @@ def equal_bytes(
 
 def _overlaps(gap: range, at: int, size: int) -> bool:
     return at < gap.stop and gap.start < at + size
-
-
-def _check_fatbin_pointers(
-    original: Buffer, edited: Buffer, before: Image, after: Image, gaps: Sequence[range]
-) -> Iterator[str]:
-    """Each device-code wrapper still points to its bundle: patchelf is known to have broken CUDA fat binaries that way."""
-    pointers = _fatbin_pointers(original, before)
-    if _fatbin_pointers(edited, after) != pointers:
-        yield "the pointers of .hipFatBinSegment changed"
-        return
-    for wrapper, bundle in pointers.items():
-        old, new = file_offset(before.segments, bundle), file_offset(after.segments, bundle)
-        if old is None:
-            continue  # not a pointer into the file (a kpack reference, for example); the comparison of sections covers it
-        if new is None or not equal_bytes(original, old, edited, new, 64, gaps):
-            yield f"the device code wrapper at {wrapper:#x} does not point to its bundle any more"
-
-
-def _fatbin_pointers(buffer: Buffer, image: Image) -> dict[int, int]:
-    """Address of each wrapper's pointer → address of its bundle. The value is a relocation's: LLD leaves 0 in place."""
-    sections = {section.name: section for section in read_sections(buffer, image.path)}
-    segment = sections.get(".hipFatBinSegment")
-    if segment is None or image.header.elf_class != 64 or not image.header.little_endian:
-        return {}
-    slots: dict[int, int] = {}
-    raw = bytes(buffer[segment.offset : segment.offset + segment.file_size])
-    for at in range(0, len(raw) - _WRAPPER.size + 1, 8):  # a wrapper has 24 bytes, but there may be padding
-        magic, _version, pointer, _reserved = _WRAPPER.unpack_from(raw, at)
-        if magic == _WRAPPER_MAGIC:
-            slots[segment.address + at + 8] = pointer
-    relocations = sections.get(".rela.dyn")
-    if relocations is not None:
-        table = buffer[relocations.offset : relocations.offset + relocations.file_size // 24 * 24]
-        for address, info, addend in struct.iter_unpack("<QQq", table):
-            if address not in slots:
-                continue
-            if info & 0xFFFFFFFF == _R_X86_64_RELATIVE:
-                slots[address] = addend
-            elif info & 0xFFFFFFFF == _R_X86_64_64 and (table_of := sections.get(".dynsym")) is not None:
-                at = table_of.offset + 24 * (info >> 32)
-                slots[address] = int.from_bytes(buffer[at + 8 : at + 16], "little") + addend  # st_value
-    return slots

@@ -17,7 +17,8 @@ import struct
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def whole_edit(
     :raises PatchelfError: there is no patchelf that can be used.
     """
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
-    try:
+    with _reading_again(before):
         if path.stat().st_size:  # mmap refuses a file of no bytes; read_image reports what is wrong with it
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
                 _order_needed(writable, before.path, result_of(before, edit).needed)
@@ -159,11 +160,6 @@ def whole_edit(
                     write_versions(view, original, edit.versions)
         with map_file(str(path)) as buffer:
             return _checked(buffer, edit, before, original)
-    except ElfError as error:
-        raise _wrong_result(before, [error.message]) from error
-    except OSError as error:
-        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
-        raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
 def short_edit(
@@ -190,7 +186,7 @@ def short_edit(
     if isinstance(original, memoryview):
         release_pages(original)
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
-    try:
+    with _reading_again(before):
         view = with_gaps(path.read_bytes(), out, original, keep)
         if symbol_table:
             table, symbols = symbol_table
@@ -198,11 +194,6 @@ def short_edit(
         _order_needed(view, before.path, result_of(before, edit).needed)
         write_versions(view, original, edit.versions)
         return Edited(_checked(view, edit, before, original, gaps), view, tuple(gaps))
-    except ElfError as error:
-        raise _wrong_result(before, [error.message]) from error
-    except OSError as error:
-        raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
-        raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error
 
 
 def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) -> Steps[None]:
@@ -212,11 +203,20 @@ def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) ->
     """
     patchelf = find_patchelf()
     refuse_names(before, edit)
-    try:
+    with _reading_again(before):
         with edited_as_library(path, before):
             for arguments in argument_lists(before, edit):
                 yield from _run(patchelf, arguments, path, before.path, sandbox)
         place_headers(path, before)
+
+
+@contextmanager
+def _reading_again(before: Image) -> Iterator[None]:
+    """Turn an error in reading what patchelf wrote into an EditError."""
+    try:
+        yield
+    except ElfError as error:
+        raise _wrong_result(before, [error.message]) from error
     except OSError as error:
         raise_if_machine_fault(error, f"{before.path}: what patchelf wrote cannot be read again")
         raise _wrong_result(before, [f"it cannot be read again ({error.strerror})"]) from error

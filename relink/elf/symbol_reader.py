@@ -23,8 +23,6 @@ from relink.elf.constants import (
     DT_FLAGS,
     DT_RELA,
     DT_RELASZ,
-    DT_RPATH,
-    DT_RUNPATH,
     DT_STRTAB,
     DT_SYMBOLIC,
     DT_SYMTAB,
@@ -32,7 +30,7 @@ from relink.elf.constants import (
     SHN_ABS,
 )
 from relink.elf.dynamic import Buffer, Memory, Strings, loaded
-from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, same_source, source_of, symbol_columns
+from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, symbol_columns
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
 
@@ -52,20 +50,16 @@ _R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}  # by e_machine (elf/e
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: its name, the file blamed
 
 
-def read_symbols(
-    buffer: Buffer, known: SymbolTable | None = None, *, with_source: bool = False
-) -> SymbolTable:
+def read_symbols(buffer: Buffer) -> SymbolTable:
     """Read the dynamic symbols of the ELF file in `buffer` (the whole file, 32 or 64 bits, either byte order).
 
     A file without a dynamic segment has an empty table. Time and memory are linear in the size of the tables,
     whatever they say.
 
-    :param known: returned where the file has the tables that it was read from.
-    :param with_source: make the result fit to be `known` for another file (:mod:`relink.elf.symbol_columns`).
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
     """
     with loaded(buffer) as memory:
-        return _read(memory, known, with_source=with_source)
+        return _read(memory)
 
 
 def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
@@ -79,8 +73,7 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
         return version_needs(memory, Strings(memory)) if has_symbols else ()
 
 
-def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> SymbolTable:
-    """Read all tables of `memory`, or return `known` where they are the same."""
+def _read(memory: Memory) -> SymbolTable:
     dynamic = memory.dynamic
     if not dynamic.get(DT_SYMTAB) or not dynamic.get(DT_STRTAB):
         if dynamic:
@@ -106,14 +99,6 @@ def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> Sy
     versyms.extend([1] * (len(symbols) - len(versyms)))
     copied = _copied(memory)
     symbolic = DT_SYMBOLIC in dynamic or bool(dynamic.get(DT_FLAGS, 0) & DF_SYMBOLIC)
-    source = None
-    if not memory.problems:
-        facts = (verneeds, verdefs, has_versym, symbolic, sorted(copied), order)
-        if known and known.source and same_source(known.source, symbols, versyms, strings.text, facts):
-            return known
-        if with_source:
-            search_paths = [dynamic[tag] for tag in (DT_RPATH, DT_RUNPATH) if tag in dynamic]
-            source = source_of(symbols, versyms, strings.text, facts, search_paths)
     if order:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))
@@ -138,7 +123,6 @@ def _read(memory: Memory, known: SymbolTable | None, *, with_source: bool) -> Sy
             if i < len(symbols) and names[i]
         ),
         symbolic=symbolic,
-        source=source,
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from relink.elf.symbol_columns import SymbolSource
 from relink.elf.versions import VersionDef, VersionNeed, VersionRequirement
 
 __all__ = [
@@ -92,7 +91,6 @@ class SymbolTable:
         another object can interpose them, unless they are protected.
     :ivar copies: variables that an executable copies into itself (copy relocations), looked up everywhere but in it.
     :ivar symbolic: DT_SYMBOLIC or DF_SYMBOLIC: look-ups start in the object itself.
-    :ivar source: what it was read from (:mod:`relink.elf.symbol_columns`); None where it had a problem, or nobody asked.
     """
 
     imports: tuple[Import, ...] = ()
@@ -106,7 +104,6 @@ class SymbolTable:
     references: tuple[tuple[str, str | None], ...] = ()
     copies: tuple[Import, ...] = ()
     symbolic: bool = False
-    source: SymbolSource | None = field(default=None, compare=False, repr=False)
 
     @property
     def exact(self) -> frozenset[int]:

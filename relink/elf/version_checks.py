@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from relink.elf.constants import DT_SYMTAB, DT_VERSYM
 from relink.elf.dynamic import Buffer, loaded
 from relink.elf.edit import ElfEdit
 from relink.elf.symbol_columns import symbol_count
 from relink.elf.symbol_reader import read_version_needs
-from relink.elf.symbols import SymbolTable
-from relink.elf.version_edits import (
-    GLOBAL,
-    VER_FLG_WEAK,
-    VersionRecord,
-    edited_table,
-    freed_symbols,
-    read_records,
-)
-from relink.elf.versions import elf_hash
+from relink.elf.version_edits import GLOBAL, edited_needs, freed_symbols, read_records
+from relink.elf.versions import VER_FLG_WEAK, VersionNeed
 from relink.system.errors import ElfError
 
-__all__ = ["VersionNumbers", "check_version_edits", "planned_numbers"]
-
-_ENTRY = 16  # bytes of a Verneed and of a Vernaux
-
-
-@dataclass(frozen=True, slots=True)
-class VersionNumbers:
-    """The number of symbols in a file, and name and version number of each undefined one."""
-
-    count: int
-    imports: tuple[tuple[str, int], ...]
-
-
-def planned_numbers(table: SymbolTable, edit: ElfEdit) -> VersionNumbers | None:
-    """Return the version numbers after an edit of the file with these symbols, or None where it changes none."""
-    if not any(version.unversioned for version in edit.versions):
-        return None
-    after = edited_table(table, dict(edit.replace), edit.versions)
-    return VersionNumbers(table.count, tuple((symbol.name, symbol.index) for symbol in after.imports))
+__all__ = ["check_version_edits"]
 
 
 def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iterator[str]:
     """Compare the version records of an edited file with the plan; yields a sentence for each defect.
 
-    Which bytes are expected follows from `original` and `edit` alone. Only where a record is to name another file the string is
-    compared, not its offset: patchelf has added it.
+    What is expected follows from `original` and `edit` alone. Names are compared, not their offsets in the string table.
     """
     try:
         before = read_records(original)
@@ -63,12 +35,13 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
     except ElfError as error:
         yield f"the version records cannot be read again: {error.message}"
         return
-    yield from _records(original, edited, before, after, edit)
     try:
+        planned = edited_needs(before, dict(edit.replace), edit.versions)
         freed = freed_symbols(original, edit.versions) if edit.versions else {}
     except ElfError as error:
         yield f"the version records cannot be edited: {error.message}"
         return
+    yield from _differences(planned, after)
     expected = bytearray(_versyms(original))
     for number in freed:
         expected[2 * number : 2 * number + 2] = struct.pack(_endian(original) + "H", GLOBAL)
@@ -76,42 +49,20 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
         yield "the version numbers of the symbols are not the planned ones"
 
 
-def _records(
-    original: Buffer,
-    edited: Buffer,
-    before: list[VersionRecord],
-    after: list[VersionRecord],
-    edit: ElfEdit,
-) -> Iterator[str]:
-    by_version = {(planned.file, planned.version): planned for planned in edit.versions}
-    files = dict(edit.replace) | {planned.file: planned.file_after for planned in edit.versions}
-    endian = _endian(original)
-    if [len(record.requirements) for record in before] != [len(record.requirements) for record in after]:
+def _differences(planned: Sequence[VersionNeed], after: Sequence[VersionNeed]) -> Iterator[str]:
+    if [len(need.versions) for need in planned] != [len(need.versions) for need in after]:
         yield "the version records are others, or in another order"
         return
-    for old, new in zip(before, after, strict=True):
-        expected = bytearray(original[old.place : old.place + _ENTRY])
-        file = files.get(old.file, old.file)
-        if new.file != file:
-            yield f"a version record names {new.file} where {file} was planned"
-        elif file != old.file:
-            struct.pack_into(endian + "I", expected, 4, new.file_at)
-        if bytes(expected) != bytes(edited[new.place : new.place + _ENTRY]):
-            yield f"the version record of {file} changed in more than was planned"
-        for was, now in zip(old.requirements, new.requirements, strict=True):
-            expected = bytearray(original[was.place : was.place + _ENTRY])
-            planned = by_version.get((old.file, was.name))
-            name = was.name if planned is None else planned.version_after
-            if name != was.name:
-                skipped = len(was.name.encode("utf-8", "surrogateescape")) - len(
-                    name.encode("utf-8", "surrogateescape")
-                )
-                struct.pack_into(endian + "I", expected, 0, elf_hash(name))
-                struct.pack_into(endian + "I", expected, 8, was.name_at + skipped)
-            if planned is not None and planned.weak:
-                struct.pack_into(endian + "H", expected, 4, was.flags | VER_FLG_WEAK)
-            if now.name != name or bytes(expected) != bytes(edited[now.place : now.place + _ENTRY]):
-                yield f"what is required of {file}, version {name}, is not as planned"
+    for wanted, now in zip(planned, after, strict=True):
+        if now.file != wanted.file:
+            yield f"a version record names {now.file} where {wanted.file} was planned"
+        if now.at - after[0].at != wanted.at - planned[0].at:
+            yield f"the version record of {wanted.file} is at another place"
+        for one, other in zip(wanted.versions, now.versions, strict=True):
+            flags = one.flags | (VER_FLG_WEAK if one.weak else 0)
+            moved = other.at - now.at != one.at - wanted.at
+            if other != one or other.flags != flags or moved:
+                yield f"what is required of {wanted.file}, version {one.name}, is not as planned"
 
 
 def _versyms(buffer: Buffer) -> bytes:

@@ -14,19 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from relink.elf.constants import DT_NEEDED, DT_STRTAB, DT_VERNEED, DT_VERSYM
-from relink.elf.dynamic import Buffer, Memory, loaded
+from relink.elf.constants import DT_NEEDED, DT_VERSYM
+from relink.elf.dynamic import Buffer, Memory, Strings, loaded
 from relink.elf.symbol_columns import symbol_columns
 from relink.elf.symbols import Import, SymbolTable
-from relink.elf.versions import VersionNeed, elf_hash
+from relink.elf.versions import VER_FLG_WEAK, VersionNeed, elf_hash, version_needs
 from relink.system.errors import ElfError
 
 __all__ = [
     "GLOBAL",
-    "VER_FLG_WEAK",
     "VersionEdit",
-    "VersionEntry",
-    "VersionRecord",
     "edited_needs",
     "edited_table",
     "freed_symbols",
@@ -34,14 +31,10 @@ __all__ = [
     "write_versions",
 ]
 
-VER_FLG_WEAK: Final = 2
 GLOBAL: Final = 1
 """VER_NDX_GLOBAL: a symbol without a version."""
 _INDEX: Final = 0x7FFF  # of a version number without its hidden bit
-_MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
-_MAX_BYTES: Final = 1 << 22
 _MAX_NAME: Final = 1 << 10
-_RECORD, _REQUIREMENT = "HHIII", "IHHII"  # Verneed and Vernaux, 16 bytes each (LSB, "Symbol Versioning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +57,6 @@ class VersionEdit:
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class VersionEntry:
-    """One Vernaux entry as it stands in a file; `place` is its file offset, `name_at` its name's offset in DT_STRTAB."""
-
-    place: int
-    hash: int
-    flags: int
-    number: int
-    name_at: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class VersionRecord:
-    """One Verneed entry as it stands in a file, with its Vernaux entries; offsets as in :class:`VersionEntry`."""
-
-    place: int
-    file_at: int
-    file: str
-    requirements: tuple[VersionEntry, ...]
-
-
 def edited_needs(
     needs: Iterable[VersionNeed], replaced: Mapping[str, str], edits: Iterable[VersionEdit]
 ) -> tuple[VersionNeed, ...]:
@@ -96,9 +67,10 @@ def edited_needs(
     by_version = _by_version(edits)
     files = {edit.file: edit.file_after for edit in by_version.values()}
     return tuple(
-        VersionNeed(
-            files.get(need.file, replaced.get(need.file, need.file)),
-            tuple(
+        replace(
+            need,
+            file=files.get(need.file, replaced.get(need.file, need.file)),
+            versions=tuple(
                 version
                 if (edit := by_version.get((need.file, version.name))) is None
                 else replace(
@@ -140,13 +112,22 @@ def edited_table(
     )
 
 
-def read_records(buffer: Buffer) -> list[VersionRecord]:
-    """Read the version records with the places of their entries, as ld.so walks them.
+def read_records(buffer: Buffer) -> tuple[VersionNeed, ...]:
+    """Read the version records of a file that is to be edited.
 
     :raises ElfError: they are damaged: such a file is not edited.
     """
     with loaded(buffer) as memory:
         return _records(memory)
+
+
+def _records(memory: Memory) -> tuple[VersionNeed, ...]:
+    strings = Strings(memory)
+    known = len(memory.problems)
+    needs = version_needs(memory, strings)
+    if len(memory.problems) > known:
+        raise ElfError(memory.problems[known])
+    return needs
 
 
 def freed_symbols(buffer: Buffer, edits: Iterable[VersionEdit]) -> dict[int, int]:
@@ -171,15 +152,15 @@ def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequ
     before = read_records(original)
     with loaded(buffer) as memory:
         records = _records(memory)
-        if [len(now.requirements) for now in records] != [len(now.requirements) for now in before]:
+        if [len(now.versions) for now in records] != [len(now.versions) for now in before]:
             raise ElfError("the version records are not those of before")
-        known = {(old.file, now.name) for old in before for now in old.requirements}
+        known = {(old.file, now.name) for old in before for now in old.versions}
         if unknown := by_version.keys() - known:
             file, version = min(unknown)
             raise ElfError(f"no version record of {file} names {version}")
         freed = _freed(memory, before, by_version)
         for old, new in zip(before, records, strict=True):
-            for was, now in zip(old.requirements, new.requirements, strict=True):
+            for was, now in zip(old.versions, new.versions, strict=True):
                 edit = by_version.get((old.file, was.name))
                 if edit is None:
                     continue
@@ -187,12 +168,11 @@ def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequ
                 if edit.version_after != was.name:
                     digest, name_at = elf_hash(edit.version_after), name_at + _suffix(edit)
                 flags = now.flags | (VER_FLG_WEAK if edit.weak else 0)
-                struct.pack_into(
-                    memory.endian + "IHHI", memory.view, now.place, digest, flags, now.number, name_at
-                )
+                struct.pack_into(memory.endian + "IH", memory.view, now.at, digest, flags)
+                struct.pack_into(memory.endian + "I", memory.view, now.at + 8, name_at)
                 if new.file != edit.file_after:
                     at = _needed_at(memory, edit.file_after)
-                    struct.pack_into(memory.endian + "I", memory.view, new.place + 4, at)
+                    struct.pack_into(memory.endian + "I", memory.view, new.at + 4, at)
         for entry_at in freed.values():
             struct.pack_into(memory.endian + "H", memory.view, entry_at, GLOBAL)
 
@@ -223,54 +203,15 @@ def _suffix(edit: VersionEdit) -> int:
     return len(old) - len(new)
 
 
-def _records(memory: Memory) -> list[VersionRecord]:
-    address = memory.dynamic.get(DT_VERNEED)
-    if address is None:
-        return []
-    at = _place(memory, address)
-    end = at + min(memory.available(address), _MAX_BYTES)
-    records: list[VersionRecord] = []
-    total = 0
-    try:
-        while True:
-            layout, count, file_at, first, following = struct.unpack_from(
-                memory.endian + _RECORD, memory.view[:end], at
-            )
-            requirements = []
-            entry_at = at + first
-            while True:
-                total += 1
-                digest, flags, number, name_at, step = struct.unpack_from(
-                    memory.endian + _REQUIREMENT, memory.view[:end], entry_at
-                )
-                name = _string(memory, name_at)
-                requirements.append(VersionEntry(entry_at, digest, flags, number, name_at, name))
-                entry_at += step
-                if not step:
-                    break
-                if total > _MAX_VERSIONS:
-                    raise ElfError(f"DT_VERNEED has more than {_MAX_VERSIONS} versions")
-            if layout != 1 or count != len(requirements):
-                raise ElfError(
-                    "a record of DT_VERNEED is of unknown layout, or counts other versions than it has"
-                )
-            records.append(VersionRecord(at, file_at, _string(memory, file_at), tuple(requirements)))
-            at += following
-            if not following:
-                return records
-    except struct.error as error:
-        raise ElfError("DT_VERNEED has records outside of the file or of its table") from error
-
-
 def _freed(
-    memory: Memory, records: Sequence[VersionRecord], by_version: Mapping[tuple[str, str], VersionEdit]
+    memory: Memory, records: Iterable[VersionNeed], by_version: Mapping[tuple[str, str], VersionEdit]
 ) -> dict[int, int]:
     free: set[int] = set()
     kept: set[int] = set()
     for record in records:
-        for version in record.requirements:
+        for version in record.versions:
             edit = by_version.get((record.file, version.name))
-            (free if edit is not None and edit.unversioned else kept).add(version.number & _INDEX)
+            (free if edit is not None and edit.unversioned else kept).add(version.index)
     if not free:
         return {}
     if free & kept:
@@ -280,33 +221,11 @@ def _freed(
     entries = memory.words(address, len(symbols), "H") if address else ()
     if len(entries) < len(symbols):
         raise ElfError(f"DT_VERSYM has {len(entries)} entries for {len(symbols)} symbols")
-    start = _place(memory, address)
+    start = memory.offset(address)
     places = {number: start + 2 * number for number, entry in enumerate(entries) if entry & _INDEX in free}
     if any(symbols.sections[number] for number in places):
         raise ElfError("a definition has the version of a record")
     return places
-
-
-def _place(memory: Memory, address: int) -> int:
-    """Return the file offset of an address.
-
-    :raises ElfError: no segment has it.
-    """
-    for start, length, offset in memory.loads:
-        if start <= address < start + length:
-            return offset + address - start
-    raise ElfError(f"no PT_LOAD segment has the address {address:#x}")
-
-
-def _string(memory: Memory, offset: int) -> str:
-    """Return the string at an offset of DT_STRTAB.
-
-    :raises ElfError: it has no end, or more than 1024 bytes.
-    """
-    raw, end, _ = memory.read(memory.dynamic.get(DT_STRTAB, 0) + offset, _MAX_NAME + 1).partition(b"\0")
-    if not end:
-        raise ElfError(f"the string at {offset:#x} of the string table has no end")
-    return raw.decode("utf-8", "surrogateescape")
 
 
 def _needed_at(memory: Memory, soname: str) -> int:
@@ -314,7 +233,8 @@ def _needed_at(memory: Memory, soname: str) -> int:
 
     :raises ElfError: it is not NEEDED.
     """
+    strings = Strings(memory)
     for tag, value in memory.entries:
-        if tag == DT_NEEDED and _string(memory, value) == soname:
+        if tag == DT_NEEDED and strings.get(value, _MAX_NAME) == soname:
             return value
     raise ElfError(f"a version record is to name {soname}, which is not NEEDED")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from relink.elf.constants import DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM
@@ -17,6 +17,7 @@ from relink.elf.dynamic import Memory, Strings
 __all__ = ["VersionDef", "VersionNeed", "VersionRequirement", "elf_hash", "version_defs", "version_needs"]
 
 VERSYM_HIDDEN: Final = 0x8000
+VER_FLG_WEAK: Final = 2
 _MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
 _MAX_BYTES: Final = 1 << 22
 _MAX_NAME: Final = 1 << 10  # bytes of a soname or a version
@@ -36,21 +37,28 @@ class VersionDef:
 
 @dataclass(frozen=True, slots=True)
 class VersionRequirement:
-    """A version that a file must define; `weak` ones may be missing, `hidden` ones match no unversioned definition."""
+    """A version that a file must define; `weak` ones may be missing, `hidden` ones match no unversioned definition.
+
+    :ivar at: the file offset of the entry; `flags` and `name_at` are those that stand there. They do not count in comparisons.
+    """
 
     name: str
     index: int
     weak: bool
     hidden: bool
     hash: int
+    flags: int = field(default=0, compare=False, repr=False)
+    name_at: int = field(default=0, compare=False, repr=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionNeed:
-    """One DT_VERNEED record: the versions required of the library with soname `file`."""
+    """One DT_VERNEED record: the versions required of the library with soname `file`; `at` is its file offset."""
 
     file: str
     versions: tuple[VersionRequirement, ...]
+    at: int = field(default=0, compare=False, repr=False)
 
 
 def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
@@ -59,6 +67,7 @@ def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
     if address is None:
         return ()
     data = memory.read(address, min(memory.available(address), _MAX_BYTES))
+    start = memory.offset(address) if data else 0
     needs: list[VersionNeed] = []
     at = total = 0
     try:
@@ -73,9 +82,11 @@ def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
                 total += 1
                 digest, flags, other, name_at, step = struct.unpack_from(memory.endian + "IHHII", data, aux)
                 name = _name(memory, strings, name_at, digest)
-                hidden = bool(other & VERSYM_HIDDEN)
+                weak, hidden = bool(flags & VER_FLG_WEAK), bool(other & VERSYM_HIDDEN)
                 versions.append(
-                    VersionRequirement(name, other & ~VERSYM_HIDDEN, bool(flags & 2), hidden, digest)
+                    VersionRequirement(
+                        name, other & ~VERSYM_HIDDEN, weak, hidden, digest, flags, name_at, start + aux
+                    )
                 )
                 aux += step
                 if not step:
@@ -85,7 +96,7 @@ def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
                 break
             if len(versions) != count:
                 memory.problem(f"a record of DT_VERNEED counts {count} versions and has {len(versions)}")
-            needs.append(VersionNeed(_name(memory, strings, file_at), tuple(versions)))
+            needs.append(VersionNeed(_name(memory, strings, file_at), tuple(versions), start + at))
             at += following
             if not following:
                 break
@@ -125,7 +136,7 @@ def version_defs(memory: Memory, strings: Strings) -> tuple[VersionDef, ...]:
                 break
             if len(names) != count:
                 memory.problem(f"a record of DT_VERDEF counts {count} names and has {len(names)}")
-            base, weak = bool(flags & 1), bool(flags & 2)
+            base, weak = bool(flags & 1), bool(flags & VER_FLG_WEAK)
             nodes.append(VersionDef(names[0], index & ~VERSYM_HIDDEN, base, weak, tuple(names[1:]), digest))
             at += following
             if not following:

@@ -11,7 +11,7 @@ from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage
 from relink.gpu.amd.intersection import Intersection, intersect, isa_block, matrix
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.kpack import PLACEHOLDER
-from relink.gpu.amd.remedy import remedies
+from relink.gpu.amd.remedy import Remedy, remedies
 from relink.gpu.amd.requirements import DeviceCodeNeeds, Requirement, check, needs_of
 from relink.gpu.amd.runtime import Capability, find_runtime
 from relink.gpu.amd.survey import Group, Item, Kernels, Survey, hip_runtime_of, newest_first, survey
@@ -39,6 +39,7 @@ __all__ = [
     "LibraryCoverage",
     "Match",
     "NotedSource",
+    "Remedy",
     "Requirement",
     "Survey",
     "TargetId",

@@ -49,8 +49,7 @@ class Tables:
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
         """Return tables for other files and members, which share what was read from the disk and the index.
 
-        What was computed for a table here counts there where it is a member's, too: :func:`relink.elf.symbol_reader.read_symbols`
-        returns the one that it is given for another file with the same symbols.
+        What was computed for a table here counts there where it is a member's, too.
         """
         other = Tables(files, members)
         other.index, other._read, other._dlopened = self.index, self._read, self._dlopened

@@ -42,7 +42,6 @@ GLIBC_SONAMES = frozenset(
 
 _TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in milliseconds
 _STAND_IN_LIMIT = 16 << 20  # bytes; nix-ld has less than one million
-_STAND_IN_LIMIT = 16 << 20  # bytes; nix-ld has less than one million
 _CACHE_LIMIT = 8 << 20  # bytes: of a system with 4,000 libraries it has a third of one MiB
 _PROBE = "/relink-probe-directory"
 _AFTER = "/relink-probe-after"

@@ -1,61 +1,52 @@
-"""An edited ELF file read by pyelftools, which shares no code with this package, and compared with the plan.
+"""An edited ELF file read by pyelftools, which shares no code with relink's reader, and compared with the plan.
 
-:mod:`relink.elf.image` plans an edit, checks it and reads the result: a mistake in it would be made three times alike. Here
-another implementation of the same specification (gABI, "Program Header" and "Dynamic Section"; LSB, "Symbol Versioning") reads
-what an edit can change. Where the two differ on damaged files, and which one is right, is listed in
-``tests/fuzz/readers.py``.
-
-pyelftools takes about 0.1 s to import, so it is imported when the first file is read.
+:mod:`relink.elf.image` plans an edit, checks the edit and reads the result: a mistake in it would be made three times alike. Here
+another implementation of the gABI ("Program Header" and "Dynamic Section") reads what ld.so goes by. Where the two differ on
+damaged files, and which one is right, is listed in ``tests/fuzz/readers.py``. pyelftools takes 40 ms to import, so it is
+imported when the first file is read.
 """
 
 from __future__ import annotations
 
 import io
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice, zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from relink.elf.image import Buffer, Image, Segment
-from relink.elf.patchelf import ElfEdit
-from relink.elf.version_checks import VersionNumbers
-from relink.elf.version_edits import edited_needs
-from relink.elf.versions import VersionNeed
+from relink.elf.edit import result_of
+from relink.elf.image import Buffer, Image
+from relink.elf.patchelf import Edited
+from relink.planning.model.model import FilePlan
 from relink.system.errors import ElfError
+from relink.system.findings.model import Finding, finding
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-__all__ = [
-    "Reading",
-    "VersionNumbers",
-    "differences",
-    "planned_needs",
-    "read_with_pyelftools",
-]
-
-Version = tuple[str, int, bool, bool, int]
-"""Of a version that is required: name, number, whether it is weak, whether it is hidden, hash."""
-VersionNeeds = tuple[tuple[str, tuple[Version, ...]], ...]
-"""By soname, in the file's order, the versions that are required of it."""
+__all__ = ["Linking", "offset_of", "parsed", "read_linking", "reread_files", "string_at"]
 
 _LONGEST_READ: Final = (
     1 << 12
-)  # bytes: the largest structure that is read is an ELF header, the largest chunk of a string 64
+)  # bytes: the largest structure is an ELF header, the largest piece of a string 64
 _MAX_ENTRIES: Final = 1 << 16  # of the dynamic array; relink.elf.dynamic has the same limit
 _MAX_SEGMENTS: Final = 4096
-_MAX_SYMBOLS: Final = 1 << 20
-_NOT_SEEN: Final = ("STV_INTERNAL", "STV_HIDDEN")
-_MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
+_Result = TypeVar("_Result")
+_FIELDS: Final = {
+    "needed": "NEEDED",
+    "rpath": "RPATH",
+    "runpath": "RUNPATH",
+    "soname": "the soname",
+    "interpreter": "the interpreter",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What pyelftools says of a file; the fields are those of :class:`relink.elf.image.Image`.
+class Linking:
+    """What ld.so goes by, as pyelftools reads it; the first five fields are those of :class:`relink.elf.image.Image`.
 
-    :ivar needs: the version needs (DT_VERNEED).
-    :ivar numbers: name and version number of the undefined symbols, where they were read.
+    :ivar headers: the program headers, as pyelftools gives them.
+    :ivar dynamic: the last value of each tag of the dynamic array; a tag without a name is a number.
     """
 
     needed: tuple[str, ...]
@@ -63,9 +54,8 @@ class Reading:
     runpath: str | None
     soname: str | None
     interpreter: str | None
-    segments: tuple[Segment, ...]
-    needs: VersionNeeds
-    numbers: tuple[tuple[str, int], ...] = ()
+    headers: tuple[Any, ...]
+    dynamic: Mapping[str | int, int]
 
 
 class _Stream(io.RawIOBase):
@@ -113,37 +103,10 @@ class _Stream(io.RawIOBase):
         return head + bytes(self._view[start + len(head) : stop])
 
 
-class _Strings:
-    """A string table for pyelftools, whose own fails on a name that is not UTF-8; in the gABI strings are bytes."""
-
-    def __init__(self, elf: ELFFile, stream: Any, address: int) -> None:
-        self._stream, self._start = stream, _offset(elf, address)
-
-    def get_string(self, offset: int) -> str:
-        """Return the string at an offset of the table.
-
-        :raises ElfError: it has no end.
-        """
-        return _string(self._stream, self._start + offset)
-
-
-def _string(stream: Any, offset: int) -> str:
-    from elftools.common.utils import parse_cstring_from_stream  # noqa: PLC0415
-
-    raw = parse_cstring_from_stream(stream, offset)
-    if raw is None:
-        raise ElfError(f"the string at {offset:#x} has no end")
-    return raw.decode("utf-8", "surrogateescape")
-
-
-def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = (), symbols: int = 0) -> Reading:
-    """Read the facts of one ELF file by pyelftools.
-
-    Of entries that may occur once the last one counts, as in ld.so (glibc elf/get-dynamic-info.h), of PT_DYNAMIC too
-    (elf/dl-load.c), and of PT_INTERP the first, as in Linux (fs/binfmt_elf.c).
+def parsed(buffer: Buffer, gaps: Sequence[range], read: Callable[[ELFFile, Any], _Result]) -> _Result:
+    """Open an ELF file by pyelftools, and return what `read` makes of the file and its stream.
 
     :param gaps: file offsets at which the bytes are not the file's (:mod:`relink.elf.gaps`); nothing there is read.
-    :param symbols: of how many symbols the version numbers are read, too.
     :raises ElfError: pyelftools cannot read it; the message has its reason.
     """
     from elftools.common.exceptions import ELFError  # noqa: PLC0415
@@ -154,7 +117,7 @@ def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = (), symbols: in
         try:
             elf = ELFFile(stream)
             stream.show_all()
-            return _read(elf, stream, symbols)
+            return read(elf, stream)
         # pyelftools raises what Python does where it does not check a number, AssertionError among others.
         except (
             ELFError,
@@ -168,51 +131,41 @@ def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = (), symbols: in
             raise ElfError(str(error) or type(error).__name__) from error
 
 
-def _read(elf: ELFFile, stream: Any, symbols: int) -> Reading:
+def read_linking(elf: ELFFile, stream: Any) -> Linking:
+    """Read what ld.so goes by.
+
+    Of entries that may occur once the last one counts, as in ld.so (glibc elf/get-dynamic-info.h), of PT_DYNAMIC too
+    (elf/dl-load.c), and of PT_INTERP the first, as in Linux (fs/binfmt_elf.c).
+
+    :raises ElfError: what is read has no end, or lies nowhere.
+    """
     headers: list[Any] = [part.header for part in islice(elf.iter_segments(), _MAX_SEGMENTS)]
     interpreters = [header.p_offset for header in headers if header.p_type == "PT_INTERP"]
     dynamics = [header.p_offset for header in headers if header.p_type == "PT_DYNAMIC"]
     tags = list(_tags(elf, stream, dynamics[-1])) if dynamics else []
     last = dict(tags)
-    strings = _Strings(elf, stream, last["DT_STRTAB"]) if "DT_STRTAB" in last else None
 
     def text(offset: int) -> str:
-        if strings is None:
+        if "DT_STRTAB" not in last:
             raise ElfError("there is no DT_STRTAB")
-        return strings.get_string(offset)
+        return string_at(stream, offset_of(elf, last["DT_STRTAB"]) + offset)
 
-    return Reading(
+    def optional(tag: str) -> str | None:
+        return text(last[tag]) if tag in last else None
+
+    return Linking(
         needed=tuple(text(value) for tag, value in tags if tag == "DT_NEEDED"),
-        rpath=text(last["DT_RPATH"]) if "DT_RPATH" in last else None,
-        runpath=text(last["DT_RUNPATH"]) if "DT_RUNPATH" in last else None,
-        soname=text(last["DT_SONAME"]) if "DT_SONAME" in last else None,
-        interpreter=_string(stream, interpreters[0]) if interpreters else None,
-        segments=tuple(map(_segment, headers)),
-        needs=tuple(_version_needs(elf, last, strings)),
-        numbers=tuple(_numbers(elf, stream, last, text, symbols)),
+        rpath=optional("DT_RPATH"),
+        runpath=optional("DT_RUNPATH"),
+        soname=optional("DT_SONAME"),
+        interpreter=string_at(stream, interpreters[0]) if interpreters else None,
+        headers=tuple(headers),
+        dynamic=last,
     )
 
 
-def _numbers(
-    elf: ELFFile, stream: Any, dynamic: dict[str | int, int], text: Callable[[int], str], count: int
-) -> Iterator[tuple[str, int]]:
-    """Yield name and version number of each undefined symbol that other objects can satisfy."""
-    from elftools.common.utils import struct_parse  # noqa: PLC0415
-
-    if count == 0 or not {"DT_VERSYM", "DT_SYMTAB"} <= dynamic.keys():
-        return
-    table, versions = _offset(elf, dynamic["DT_SYMTAB"]), _offset(elf, dynamic["DT_VERSYM"])
-    layout, size = elf.structs.Elf_Sym, elf.structs.Elf_Sym.sizeof()
-    for number in range(1, min(count, _MAX_SYMBOLS)):
-        symbol = struct_parse(layout, stream, table + number * size)
-        outside = symbol.st_info.bind != "STB_LOCAL" and symbol.st_other.visibility not in _NOT_SEEN
-        if symbol.st_shndx == "SHN_UNDEF" and outside and (name := text(symbol.st_name)):
-            entry = struct_parse(elf.structs.Elf_half(""), stream, versions + 2 * number)
-            yield name, entry & 0x7FFF
-
-
 def _tags(elf: ELFFile, stream: Any, start: int) -> Iterator[tuple[str | int, int]]:
-    """Yield the entries of the dynamic array, up to its DT_NULL; a tag without a name is a number."""
+    """Yield the entries of the dynamic array, up to its DT_NULL."""
     from elftools.common.utils import struct_parse  # noqa: PLC0415
 
     layout = elf.structs.Elf_Dyn
@@ -224,127 +177,55 @@ def _tags(elf: ELFFile, stream: Any, start: int) -> Iterator[tuple[str | int, in
     raise ElfError(f"the dynamic array has more than {_MAX_ENTRIES} entries")
 
 
-def _offset(elf: ELFFile, address: int) -> int:
+def offset_of(elf: ELFFile, address: int) -> int:
+    """Return the file offset of an address.
+
+    :raises ElfError: no PT_LOAD segment has it.
+    """
     offset = next(elf.address_offsets(address), None)
     if offset is None:
         raise ElfError(f"no PT_LOAD segment has the address {address:#x}")
     return offset
 
 
-def _segment(header: Any) -> Segment:
-    """Return a program header; pyelftools gives the type's name where it knows one, which depends on the machine."""
-    from elftools.elf import enums  # noqa: PLC0415
+def string_at(stream: Any, offset: int) -> str:
+    """Return a string; pyelftools' own tables fail on a name that is not UTF-8, and in the gABI strings are bytes.
 
-    kind = header.p_type
-    if isinstance(kind, str):
-        machines = ("AARCH64", "ARM", "MIPS", "RISCV")
-        known = [enums.ENUM_P_TYPE_BASE, *(getattr(enums, f"ENUM_P_TYPE_{name}") for name in machines)]
-        kind = next(table[kind] for table in known if kind in table)
-    return Segment(
-        kind, header.p_flags, header.p_offset, header.p_vaddr, header.p_filesz, header.p_memsz, header.p_align
-    )
-
-
-def _version_needs(
-    elf: ELFFile, dynamic: dict[str | int, int], strings: Any
-) -> Iterator[tuple[str, tuple[Version, ...]]]:
-    """Yield the version needs, as many as DT_VERNEEDNUM and each record say."""
-    from elftools.construct.lib.container import Container  # noqa: PLC0415
-    from elftools.elf.gnuversions import GNUVerNeedSection  # noqa: PLC0415
-
-    if "DT_VERNEED" not in dynamic:
-        return
-    if strings is None:
-        raise ElfError("there is no DT_STRTAB")
-    # The section header that a file without any would have.
-    header = Container(
-        sh_offset=_offset(elf, dynamic["DT_VERNEED"]),
-        sh_info=dynamic.get("DT_VERNEEDNUM", 0),
-        sh_flags=0,
-        sh_size=0,
-        sh_addralign=4,
-    )
-    section = GNUVerNeedSection(header, ".gnu.version_r", elf, strings)
-    total = 0
-    for need, versions in section.iter_versions():
-        required = []
-        for version in versions:
-            total += 1
-            if total > _MAX_VERSIONS:
-                raise ElfError(f"more than {_MAX_VERSIONS} versions")
-            number, flags = version["vna_other"], version["vna_flags"]
-            required.append(
-                (version.name, number & 0x7FFF, bool(flags & 2), bool(number & 0x8000), version["vna_hash"])
-            )
-        yield need.name or "", tuple(required)
-
-
-def planned_needs(needs: Iterable[VersionNeed], edit: ElfEdit) -> VersionNeeds:
-    """Return the version needs that a file has after an edit: those of before, with what the edit changes."""
-    return tuple(
-        (
-            need.file,
-            tuple(
-                (version.name, version.index, version.weak, version.hidden, version.hash)
-                for version in need.versions
-            ),
-        )
-        for need in edited_needs(needs, dict(edit.replace), edit.versions)
-    )
-
-
-_PLANNED: Final = {
-    "needed": "NEEDED",
-    "rpath": "RPATH",
-    "runpath": "RUNPATH",
-    "soname": "the soname",
-    "interpreter": "the interpreter",
-}
-
-
-def differences(
-    buffer: Buffer,
-    planned: Image,
-    segments: Sequence[Segment],
-    needs: VersionNeeds,
-    gaps: Sequence[range] = (),
-    numbers: VersionNumbers | None = None,
-) -> list[str]:
-    """Compare what pyelftools reads in an edited file with the plan; returns a sentence for each field that differs.
-
-    The plan does not say where patchelf puts a segment; there the answer of relink's own reader is compared.
-
-    :param buffer: the bytes after the edit.
-    :param planned: the facts that were asked for (:func:`relink.elf.patchelf.result_of`).
-    :param segments: the program headers as relink reads them in `buffer`.
-    :param needs: :func:`planned_needs`.
-    :param gaps: see :func:`read_with_pyelftools`.
-    :param numbers: :func:`relink.elf.version_checks.planned_numbers`, where the edit changes any; else these are not read.
+    :raises ElfError: the string has no end.
     """
-    try:
-        other = read_with_pyelftools(buffer, gaps, 0 if numbers is None else numbers.count)
-    except ElfError as error:
-        return [f"relink can read the edited file, pyelftools cannot: {error.message}"]
-    fields = [(word, getattr(planned, name), getattr(other, name)) for name, word in _PLANNED.items()]
-    fields += [
-        (f"segment {number}", ours, theirs)
-        for number, (ours, theirs) in enumerate(zip_longest(segments, other.segments))
-    ]
-    fields += [
-        (f"version need {number}", ours, theirs)
-        for number, (ours, theirs) in enumerate(zip_longest(needs, other.needs))
-    ]
-    if numbers is not None:
-        changed = Counter(numbers.imports) - Counter(other.numbers)
-        fields += [
-            (f"the version number of {name}", number, dict(other.numbers).get(name))
-            for name, number in changed
+    from elftools.common.utils import parse_cstring_from_stream  # noqa: PLC0415
+
+    raw = parse_cstring_from_stream(stream, offset)
+    if raw is None:
+        raise ElfError(f"the string at {offset:#x} has no end")
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def reread_files(
+    files: Iterable[FilePlan], images: Mapping[str, Image], edits: Mapping[str, Edited]
+) -> Iterator[Finding]:
+    """Yield a finding for each edited file in which pyelftools reads something else than was planned.
+
+    :param files: the plan's; unchanged ones are skipped.
+    :param images: by member, the facts before the edit; `edits`, the files after it.
+    """
+    for file in files:
+        if not file.changed:
+            continue
+        planned, edited = result_of(images[file.path], file.edit), edits[file.path]
+        try:
+            other = parsed(edited.view, edited.gaps, read_linking)
+        except ElfError as error:
+            yield finding("RLK610", file.path, f"relink can read it, pyelftools cannot: {error.message}")
+            continue
+        pairs = {word: (getattr(planned, name), getattr(other, name)) for name, word in _FIELDS.items()}
+        issues = [
+            f"{word}: relink has {_shown(ours)}, pyelftools reads {_shown(theirs)}"
+            for word, (ours, theirs) in pairs.items()
+            if ours != theirs
         ]
-    return [
-        f"{word}: relink has {_shown(ours)}, pyelftools reads {_shown(theirs)}"
-        for word, ours, theirs in fields
-        if ours != theirs
-    ]
+        if issues:
+            yield finding("RLK610", file.path, "; ".join(issues))
 
 
 def _shown(fact: object) -> str:

@@ -247,7 +247,10 @@ def _symbols(context: ResolveContext, known: Tables | None) -> dict[str, SymbolT
     tables = {}
     for name, image in context.images.items():
         with map_file(context.files.host(context.layout.path_of(name))) as buffer:
-            tables[image.path] = read_symbols(buffer, known.member(image.path) if known else None)
+            table = read_symbols(buffer)
+        planned = known.member(image.path) if known else None
+        # What was looked up for an equal one need not be looked up again.
+        tables[image.path] = planned if planned is not None and planned == table else table
     return tables
 
 

@@ -31,12 +31,6 @@ from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.zipformat import DEFLATED
 
-__all__ = [
-    "Contents",
-    "LoadedMember",
-    "joined_gaps",
-]
-
 Chunk: TypeAlias = bytes | memoryview
 
 READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
@@ -232,7 +226,6 @@ class Contents:
             self._raw_reader(name),
             member.compressed_size,
             content,
-            None if content.readonly else member.crc,  # to compute it, all of the content is read
             unchanged,
         )
         return self._finding_spans[name]

@@ -17,8 +17,6 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.spool import KEPT, WHOLE, Spool
 
-__all__ = ["LEAST_MEMORY", "Shares", "check_room", "edit_memory", "shares_of", "spool_of"]
-
 LEAST_MEMORY: Final = 256 << 20
 """Bytes: the program itself, what it reads a file with, and the facts of a small wheel and of a prefix."""
 _USUAL: Final = 256 << 20  # bytes that are deflated ahead, or edited side by side, if nothing limits them
@@ -87,7 +85,9 @@ def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> 
     """
     if most is None:
         return
-    used = _used()
+    # Of this process, what no file holds (proc(5), statm: resident, shared).
+    resident, shared = (int(field) for field in read_text("/proc/self/statm", 4096).split()[1:3])
+    used = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     edits = max((edit_memory(contents, name) for name in changed), default=0)
     least = used + used // _VERIFIED + _WRITTEN * len(contents.archive.members) + edits
     if least > most:
@@ -95,9 +95,3 @@ def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> 
             f"{contents.archive.path.name}: --max-memory {most >> 20} is too little, {-(-least >> 20)} MiB are needed; "
             "nothing was edited"
         )
-
-
-def _used() -> int:
-    """Return the bytes of memory of this process that no file holds (proc(5), statm: resident, shared)."""
-    resident, shared = (int(field) for field in read_text("/proc/self/statm", 4096).split()[1:3])
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")

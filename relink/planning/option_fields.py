@@ -7,19 +7,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
-__all__ = [
-    "GPUS",
-    "KNOWN",
-    "LINK",
-    "OUTPUT",
-    "RUN",
-    "SHOWN",
-    "WORK",
-    "Option",
-    "mebibytes",
-    "option_table",
-]
-
 # The groups of `relink COMMAND --help`.
 LINK = "What to link to"
 RUN = "Where the result will run"

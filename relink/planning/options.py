@@ -27,8 +27,6 @@ from relink.planning.option_fields import (
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
 
-__all__ = ["COMPRESSION_LEVELS", "Options", "deciding", "source_date_epoch", "trusted", "words_of"]
-
 _EPOCH_DIGITS = 18  # 10**18 seconds are beyond the dates of any file system
 
 COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}
@@ -89,7 +87,7 @@ class Options:
     nix_closures: Sequence[str] = Option(
         _RESOLVES,
         LINK,
-        "A Nix store path: all libraries of its closure; repeatable.",
+        "A Nix store path: its libraries and those of all that it refers to (closure); repeatable.",
         ("--nix-closure",),
         "PATH",
         setting="nix-closure",
@@ -148,7 +146,7 @@ class Options:
     substitute: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,
-        "Two sonames are one ABI: let NEW take OLD's place; repeatable.",
+        "Use library NEW where a file needs OLD: you say that the two are compatible (one ABI); repeatable.",
         metavar="OLD=NEW",
         decides=True,
     ).field(())
@@ -162,7 +160,7 @@ class Options:
     preload: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,
-        "A library that others dlopen, or that a file needs and does not name: add it to NEEDED; repeatable.",
+        "Load this library first (add it to NEEDED): one that others open by dlopen, or that a file forgot to name; repeatable.",
         metavar="SONAME",
         setting="preload",
         decides=True,
@@ -170,21 +168,21 @@ class Options:
     stub: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,
-        "Write a stub for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
+        "A stand-in (stub) for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
         metavar="SONAME",
         decides=True,
     ).field(())
     forward: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,
-        "Write a library of this name, which a file opens, that leads to the prefix's with a number; auto: all; repeatable.",
+        "For a file that opens libNAME.so where the prefix has libNAME.so.1: a library that loads it; auto: all; repeatable.",
         metavar="NAME",
         decides=True,
     ).field(())
     preload_known: bool = Option(
         _RESOLVES,
         KNOWN,
-        "Preload nothing but what --preload names: also not what is known to be dlopened and not to be found.",
+        "Load nothing first but what --preload names: also not what is known to be opened (dlopen) and not found.",
         ("--no-preload",),
         decides=True,
     ).field(True)
@@ -206,14 +204,14 @@ class Options:
     gpus: Sequence[str] = Option(
         (*_PLANS, "isa", "check"),
         GPUS,
-        "A GPU that must be covered: gfx1031, 'RX 6750 XT' or auto; repeatable.",
+        "A GPU that there must be code for: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         ("--gpu",),
         "GPU",
         completion="gpu_names",
         setting="gpus",
     ).field(())
     allow_isa_gap: bool = Option(
-        ("run", "diff"), GPUS, "Go on although a GPU of --gpu is not covered."
+        ("run", "diff"), GPUS, "Go on although there is no code for a GPU of --gpu."
     ).field(False)
     dry_run: bool = Option(("run",), OUTPUT, "Plan, print, and write nothing.").field(False)
     keep_version: bool = Option(
@@ -236,10 +234,15 @@ class Options:
     requires: bool = Option(
         ("run", "diff"),
         OUTPUT,
-        "Require the packages in site-packages that the result relies on; else they are its extra [rocm].",
+        "Require the packages in site-packages that the result relies on; without it the extra [rocm] brings them.",
         decides=True,
     ).field(False)
-    verify: bool = Option(("run", "diff"), WORK, "Do not ask the real loader.", ("--no-verify",)).field(True)
+    verify: bool = Option(
+        ("run", "diff"),
+        WORK,
+        "Do not ask the real loader (ld.so) whether the result loads.",
+        ("--no-verify",),
+    ).field(True)
     verify_record: bool = Option(
         ("run",),
         WORK,
@@ -268,19 +271,17 @@ class Options:
     fix: bool = Option(
         ("run", "diff"),
         WORK,
-        "Add the options that findings name and that are sound by proof alone: NEEDED entries that change no binding.",
+        "Add by itself the options that findings name and that can be proved right: --preload alone.",
     ).field(False)
     force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
     lock: Path | None = Option(  # noqa: RUF009 (a field)
         ("run",),
         OUTPUT,
-        "Say where the plan is not the one of this lock of `relink nix --lock`.",
+        "Say where the plan differs from this lock, which `relink nix --lock` wrote.",
         metavar="FILE",
         kind=Path,
     ).field(None)
-    lock_strict: bool = Option(("run",), OUTPUT, "A plan that is not the one of --lock is an error.").field(
-        False
-    )
+    lock_strict: bool = Option(("run",), OUTPUT, "A plan that differs from --lock is an error.").field(False)
     gc_root: str | None = Option(
         ("run",),
         OUTPUT,
@@ -290,7 +291,7 @@ class Options:
     limits: WheelLimits | None = Option(  # noqa: RUF009 (a field)
         ("run", "diff", "verify", "inspect"),
         WORK,
-        "What a wheel may ask for: members, member-size, total-size (32G, say), ratio or loads; repeatable.",
+        "Another limit on a wheel: members, member-size, total-size (32G, say), ratio or loads; repeatable.",
         ("--limit",),
         "NAME=N",
         repeatable=True,
@@ -305,14 +306,14 @@ class Options:
     select: Sequence[str] = Option(
         _PLANS,
         SHOWN,
-        "Of warnings and infos only this code or subject; repeatable.",
+        "Show only warnings and infos of this code, or about this file or library; repeatable.",
         metavar="GLOB",
         completion="rule_codes",
     ).field(())
     ignore: Sequence[str] = Option(
         (*_PLANS, "verify", "check"),
         SHOWN,
-        "No findings of this code or subject, errors included; repeatable.",
+        "Leave out findings of this code, or about this file or library, errors included; repeatable.",
         metavar="GLOB",
         completion="rule_codes",
     ).field(())

@@ -17,8 +17,6 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.wheel_plan import PreparedPlan
 from relink.system.findings.model import Finding, causes, finding
 
-__all__ = ["Replan", "find_ways_out", "with_sound_options"]
-
 Replan: TypeAlias = Callable[[Options], PreparedPlan]
 """Makes the plan of the same wheel with other options."""
 _Words: TypeAlias = tuple[tuple[str, str], ...]

@@ -24,7 +24,7 @@ from relink.elf.symbols import SymbolTable
 from relink.gpu import DeviceCode, NotedSource, read_device_code
 from relink.loader.target import Target
 from relink.planning.contents import Contents
-from relink.providers.platform import manylinux_tag, satisfies_tag
+from relink.providers.distribution import manylinux_tag, satisfies_tag
 from relink.system.errors import ElfError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
@@ -34,8 +34,6 @@ from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import RecordEntry, RecordIssue, RecordKind, check_record, is_metadata, signatures
 from relink.wheel.schemes import past_the_schemes
-
-__all__ = ["Wheel", "as_stale", "open_wheel", "read_members", "read_wheel", "stale_lines"]
 
 # What as_stale looks at: issues about a line or a file, not about a hash.
 _OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED})
@@ -132,7 +130,7 @@ def read_members(
                 findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
                 continue
             images[name] = image
-            tables[name] = read_symbols(content, with_source=True)
+            tables[name] = read_symbols(content)
             if any(imported.name in DLOPEN for imported in tables[name].imports):
                 opens[name] = library_names(content, image)
             # Without its symbols its bindings cannot be computed.

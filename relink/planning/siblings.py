@@ -26,8 +26,6 @@ from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 
-__all__ = ["Sibling", "assumed_finding", "find_siblings", "sibling_findings", "sibling_of", "sibling_paths"]
-
 _MODULE_LIMIT = 1 << 20  # bytes of a package's __init__.py that are looked at
 
 

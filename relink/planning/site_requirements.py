@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 from relink.elf.image import machine_name
 from relink.planning.model.files import ChangedRequirement, FilePlan, Reliance
 from relink.planning.reading import Wheel
-from relink.providers.platform import is_platform_library, manylinux_tag, satisfies_tag
+from relink.providers.distribution import is_platform_library, manylinux_tag, satisfies_tag
 from relink.providers.prefix import TREE, Provider, soname_stem
 from relink.providers.profiles import Profile
 from relink.providers.site_packages import SITE_PACKAGES, series
@@ -35,19 +35,6 @@ from relink.vendors.protocol import Vendor
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
-
-__all__ = [
-    "Copies",
-    "Relocation",
-    "find_copies",
-    "following_label",
-    "left_out",
-    "of_vendor",
-    "platform_of",
-    "relocation",
-    "relocation_findings",
-    "requirement_findings",
-]
 
 
 def of_vendor(

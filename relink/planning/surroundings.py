@@ -35,20 +35,6 @@ from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
 from relink.wheel.archive import WheelArchive
 
-__all__ = [
-    "environment_site",
-    "layer_findings",
-    "overlays",
-    "own_site",
-    "packages_beside",
-    "packages_findings",
-    "python_call_findings",
-    "python_in",
-    "reliance_findings",
-    "siblings_relied_on",
-    "with_beside",
-]
-
 
 def environment_site(directory: str, python: str) -> str:
     """Return the site-packages of a virtual environment, or the directory itself if it is one.

@@ -63,17 +63,6 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
 
-__all__ = [
-    "PreparedPlan",
-    "context_of",
-    "open_providers",
-    "plan_links",
-    "plan_wheel",
-    "target_facts",
-    "target_of",
-    "wheel_facts",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:

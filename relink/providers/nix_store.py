@@ -265,10 +265,10 @@ def _search_path(library: str) -> list[str]:
         return []
 
 
-def loader_in(path: str, name: str = "ld-linux-x86-64.so.2") -> str | None:
+def loader_in(path: str) -> str | None:
     """Return the loader of the C library that the closure of `path` was built with, or None where it has none."""
     for item in reversed(closure_of(os.path.realpath(path))):
-        loader = posixpath.join(item, "lib", name)
+        loader = posixpath.join(item, "lib", "ld-linux-x86-64.so.2")
         if os.path.exists(resolve_inside("/", loader)):
             return loader
     return None

@@ -12,28 +12,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from relink.elf.constants import ET_DYN
-from relink.elf.image import Header, machine_name, read_header
+from relink.elf.image import machine_name, read_header
 from relink.loader.search import why_not_searched
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.system.errors import ElfError, ProviderError
 from relink.system.safe_open import read_start
 from relink.system.system_errors import raise_if_machine_fault
-
-__all__ = [
-    "MOST_ENTRIES",
-    "NIX_STORE",
-    "TREE",
-    "InstalledPackage",
-    "Provider",
-    "Skipped",
-    "main_directories",
-    "open_prefix",
-    "read_directories",
-    "serving",
-    "soname_stem",
-    "tree_provider",
-]
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
@@ -161,6 +146,11 @@ class _Scan:
     closed: list[str] = field(default_factory=list)  # directories that this user may not read
     entries: int = 0  # of all directories that have been read
 
+    def provider(self, kind: str) -> Provider:
+        """Return what was found."""
+        libraries = MappingProxyType({name: tuple(paths) for name, paths in sorted(self.libraries.items())})
+        return Provider(kind, self.shown, tuple(self.directories), libraries, tuple(self.skipped))
+
     def directory(self, relative: str) -> list[str]:
         """Enter the libraries of one directory; returns its subdirectories.
 
@@ -207,42 +197,36 @@ class _Scan:
         return _is_directory(self.target.sysroot, posixpath.join(directory, entry.name))
 
     def _library(self, shown: str, name: str) -> bool:
-        try:
-            header = _library_header(resolve_inside(self.target.sysroot, shown), shown)
-        except (OSError, ElfError) as error:
-            if isinstance(error, OSError):
-                raise_if_machine_fault(error, shown)
-            reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{shown}: ")
-            self.skipped.append(Skipped(shown, reason or type(error).__name__))
+        if reason := self._why_not(shown):
+            self.skipped.append(Skipped(shown, reason))
             return False
+        self.libraries.setdefault(name, []).append(shown)
+        return True
+
+    def _why_not(self, shown: str) -> str | None:
+        """Return why a file that has a library's name is none that the target could load, or None."""
+        try:
+            head = read_start(resolve_inside(self.target.sysroot, shown), _HEADER_SIZE)
+            if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
+                return "a linker script, not a library"
+            header = read_header(head, shown)
+        except OSError as error:
+            raise_if_machine_fault(error, shown)
+            return error.strerror or type(error).__name__
+        except ElfError as error:
+            return str(error).removeprefix(f"{shown}: ")
         wanted = self.target.header
         if (header.machine, header.elf_class, header.little_endian) != (
             wanted.machine,
             wanted.elf_class,
             wanted.little_endian,
         ):
-            theirs = f"{machine_name(header.machine)}, {header.elf_class} bit"
-            theirs += "" if header.little_endian else ", big endian"
-            self.skipped.append(Skipped(shown, f"for another machine ({theirs})"))
-            return False
-        if header.osabi not in (
-            0,
-            3,
-        ):  # ELFOSABI_SYSV, ELFOSABI_GNU: VALID_ELF_OSABI of glibc's sysdeps/gnu/ldsodefs.h
-            self.skipped.append(Skipped(shown, f"for another system (OSABI {header.osabi})"))
-            return False
-        if header.kind != ET_DYN:
-            self.skipped.append(Skipped(shown, f"not a shared library (ELF type {header.kind})"))
-            return False
-        self.libraries.setdefault(name, []).append(shown)
-        return True
-
-
-def _library_header(host: str, shown: str) -> Header:
-    head = read_start(host, _HEADER_SIZE)
-    if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
-        raise ElfError("a linker script, not a library")
-    return read_header(head, shown)
+            order = "" if header.little_endian else ", big endian"
+            return f"for another machine ({machine_name(header.machine)}, {header.elf_class} bit{order})"
+        # ELFOSABI_SYSV, ELFOSABI_GNU: VALID_ELF_OSABI of glibc's sysdeps/gnu/ldsodefs.h
+        if header.osabi not in (0, 3):
+            return f"for another system (OSABI {header.osabi})"
+        return None if header.kind == ET_DYN else f"not a shared library (ELF type {header.kind})"
 
 
 def main_directories(machine: int) -> tuple[str, ...]:
@@ -270,8 +254,8 @@ def open_prefix(path: str, target: Target) -> Provider:
         )
     if not _is_directory(target.sysroot, shown):
         raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")
-    scan = _Scan(target, shown)
-    below = [child for main in main_directories(target.header.machine) for child in scan.directory(main)]
+    scan, mains = _Scan(target, shown), main_directories(target.header.machine)
+    below = [child for main in mains for child in scan.directory(main)]
     if scan.closed:
         raise ProviderError(
             f"--prefix {path}: {scan.closed[0]} may not be read by this user (Permission denied); run relink as one who may"
@@ -284,7 +268,8 @@ def open_prefix(path: str, target: Target) -> Provider:
             continue
         scan.directory(child)
         scan.directory(posixpath.join(child, "lib"))
-    if not scan.libraries and _has_libraries(posixpath.join(shown, "usr"), target):
+    usr = posixpath.join(shown, "usr")
+    if not scan.libraries and read_directories("prefix", usr, mains, target).libraries:
         raise ProviderError(
             f"--prefix {path}: no shared library in it or in its lib/, but in its usr/: "
             f"pass --prefix {posixpath.join(path, 'usr')}"
@@ -295,14 +280,7 @@ def open_prefix(path: str, target: Target) -> Provider:
             "name the directory that holds ROCm's lib/",
             [f"{found.path}: {found.reason}" for found in scan.skipped[:10]],
         )
-    libraries = MappingProxyType({name: tuple(paths) for name, paths in sorted(scan.libraries.items())})
-    return Provider(
-        kind="prefix",
-        path=shown,
-        directories=tuple(scan.directories),
-        libraries=libraries,
-        skipped=tuple(scan.skipped),
-    )
+    return scan.provider("prefix")
 
 
 def read_directories(kind: str, path: str, directories: Iterable[str], target: Target) -> Provider:
@@ -310,15 +288,7 @@ def read_directories(kind: str, path: str, directories: Iterable[str], target: T
     scan = _Scan(target, path)
     for directory in directories:
         scan.directory(directory)
-    libraries = {name: tuple(paths) for name, paths in sorted(scan.libraries.items())}
-    return Provider(kind, path, tuple(scan.directories), MappingProxyType(libraries), tuple(scan.skipped))
-
-
-def _has_libraries(prefix: str, target: Target) -> bool:
-    scan = _Scan(target, prefix)
-    for main in main_directories(target.header.machine):
-        scan.directory(main)
-    return bool(scan.libraries)
+    return scan.provider(kind)
 
 
 def _is_directory(sysroot: str, path: str) -> bool:

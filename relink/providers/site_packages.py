@@ -19,17 +19,6 @@ from relink.system.safe_open import read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
-__all__ = [
-    "SITE_PACKAGES",
-    "canonical",
-    "distributions",
-    "find_distribution",
-    "names_in",
-    "owners_of",
-    "series",
-    "without_package",
-]
-
 SITE_PACKAGES = "site-packages"
 """The kind of these providers."""
 
@@ -116,27 +105,22 @@ def distributions(
 def _readable(
     site: str, info: str, target: Target, is_own: Callable[[str], bool] = lambda _: False
 ) -> InstalledPackage | None:
+    host = resolve_inside(target.sysroot, posixpath.join(site, info, "METADATA"))
     try:
-        return _read(site, info, target, is_own)
+        metadata = read_metadata(read_bytes(host, _METADATA_LIMIT))
+        expected = canonical(metadata.name).replace("-", "_")
+        firsts = (row.partition("/")[0] for row in _record(site, info, target))
+        # What is behind the name is the nonce, empty for releases.
+        own = (
+            first
+            for first in firsts
+            if first.lower().removeprefix("_").startswith(expected) and is_own(first)
+        )
+        return InstalledPackage(metadata.name, metadata.version, next(own, ""))
     except (OSError, RelinkError, UnicodeError) as error:
         if isinstance(error, OSError):
             raise_if_machine_fault(error, posixpath.join(site, info))
         return None
-
-
-def _read(site: str, info: str, target: Target, is_own: Callable[[str], bool]) -> InstalledPackage:
-    def host(file: str) -> str:
-        return resolve_inside(target.sysroot, posixpath.join(site, info, file))
-
-    metadata = read_metadata(read_bytes(host("METADATA"), _METADATA_LIMIT))
-    expected = canonical(metadata.name).replace("-", "_")
-    directory = ""
-    for row in _record(site, info, target):
-        first = row.partition("/")[0]
-        if first.lower().removeprefix("_").startswith(expected) and is_own(first):
-            directory = first  # what is behind the name is the nonce, empty for releases
-            break
-    return InstalledPackage(metadata.name, metadata.version, directory)
 
 
 def _record(site: str, info: str, target: Target) -> list[str]:

@@ -265,8 +265,8 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
     """
     lines = []
     for member, mapped in maps.items():
-        objects = pluralize(len(mapped.objects), "object")
-        lines.append(Line(f"{member}: {objects}, {len(mapped.missing)} not found", style="bold"))
+        libraries = pluralize(len(mapped.objects), "library", "libraries")
+        lines.append(Line(f"{member}: {libraries} found, {len(mapped.missing)} not found", style="bold"))
         lines += [Line(f"  {name} => {path}", style="dim") for name, path in mapped.objects]
         lines += [Line(f"  {name} => not found", style="red") for name in mapped.missing]
         problems = [line for line in mapped.problems if not _OF_PYTHON.match(line)]

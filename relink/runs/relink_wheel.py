@@ -21,8 +21,8 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.make.added_members import added_members, read_plan
 from relink.make.editing import edit_members
+from relink.make.elf_second_reader import reread_files
 from relink.make.output import Staging
-from relink.make.second_readers import reread_files
 from relink.make.verification import verify
 from relink.planning.checks.tags import tag_findings
 from relink.planning.contents import Contents
@@ -266,7 +266,7 @@ def check_edits(
     :param links: the symbolic links beside the members, with their texts.
     """
     findings = [about for edited in edits.values() for about in edited.findings]
-    findings += reread_files(planned.plan.files, wheel.images, wheel.tables, edits)
+    findings += reread_files(planned.plan.files, wheel.images, edits)
     findings += sandbox_findings(sandbox)
     if not options.verify or sandbox is None:
         return findings, None

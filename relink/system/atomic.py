@@ -20,18 +20,6 @@ from typing import BinaryIO, Final
 
 from relink.system.safe_open import open_regular
 
-__all__ = [
-    "atomic_file",
-    "copy_content",
-    "copy_file",
-    "move_synced",
-    "publish_directory",
-    "remove_stale",
-    "sync_directory",
-    "unnamed_file",
-    "working_directory",
-]
-
 _NAME: Final = re.compile(r"\.relink-\d+-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
 

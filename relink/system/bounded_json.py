@@ -14,8 +14,6 @@ from typing import Any, Literal, NoReturn
 
 from relink.system.errors import UsageError
 
-__all__ = ["JSON_LIMIT", "parse_json", "typed"]
-
 JSON_LIMIT = 32 << 20
 """Bytes of a report or plan. The largest wheels that vendors publish have reports of some MiB."""
 _CONTAINERS = 1_000_000  # in so many bytes: an empty list or object is two bytes of text, and sixty of memory

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import TypeAlias, TypeVar
 
-__all__ = ["Steps", "finished", "side_by_side"]
-
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]

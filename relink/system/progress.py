@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["Clock", "Count", "OnBytes", "OnProgress"]
-
 OnBytes: TypeAlias = Callable[[int, int], None]
 """Takes the bytes that are done and those that there are in all."""
 OnProgress: TypeAlias = Callable[[int], object]

@@ -22,18 +22,6 @@ import stat
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = [
-    "NOT_REGULAR",
-    "StrPath",
-    "file_sha256",
-    "map_file",
-    "open_regular",
-    "read_bytes",
-    "read_start",
-    "read_text",
-    "read_with_status",
-]
-
 StrPath: TypeAlias = str | os.PathLike[str]
 
 NOT_REGULAR = "not a regular file"
@@ -88,12 +76,12 @@ def read_bytes(path: StrPath, limit: int, *, root: str = "/") -> bytes:
     return data
 
 
-def read_start(path: StrPath, size: int, *, root: str = "/") -> bytes:
+def read_start(path: StrPath, size: int) -> bytes:
     """Return the first `size` bytes of a regular file, fewer where it ends before.
 
     :raises OSError: as :func:`open_regular`.
     """
-    return _read(path, size, root, None)
+    return _read(path, size, "/", None)
 
 
 def read_text(path: StrPath, limit: int, *, errors: str = "strict", root: str = "/") -> str:

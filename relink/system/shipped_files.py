@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 from pathlib import Path
 from typing import Any, cast
 
-__all__ = ["COMMIT", "PACKAGE", "load_schema", "shipped_directory", "source_commit"]
+from relink.system.programs import NoAnswerError, ask_program
 
 PACKAGE = Path(__file__).resolve().parents[1]
 """The directory of the package ``relink``."""
@@ -44,14 +43,9 @@ def source_commit() -> str | None:
     if built.is_file():
         return built.read_text(encoding="ascii").strip()
     root = PACKAGE.parent
-    if not (
-        root / ".git"
-    ).exists():  # a file in a worktree; and no other project's repository around an environment counts
+    if not (root / ".git").exists():  # the repository around an environment is another project's
         return None
     try:
-        done = subprocess.run(
-            ["git", "-C", root, *_DESCRIBE], capture_output=True, text=True, check=False, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return ask_program(["git", "-C", str(root), *_DESCRIBE]).stdout.strip() or None
+    except NoAnswerError:
         return None
-    return done.stdout.strip() or None

@@ -21,16 +21,6 @@ from relink.system.atomic import unnamed_file
 from relink.system.errors import MachineError, RelinkError
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "Filling",
-    "Room",
-    "Spool",
-    "anonymous_memory",
-    "release_pages",
-    "room_in",
-    "write_into",
-]
-
 WHOLE: Final = 768 << 20
 KEPT: Final = 256 << 20
 # Bytes that are moved to the file at a time: few enough for the processor's cache.

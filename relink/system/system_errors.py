@@ -13,8 +13,6 @@ from typing import Final
 
 from relink.system.errors import MachineError
 
-__all__ = ["is_trouble", "raise_if_machine_fault", "trouble_in"]
-
 _LIMITS: Final = {errno.EMFILE: resource.RLIMIT_NOFILE, errno.ENOMEM: resource.RLIMIT_AS}
 _NEXT: Final = {
     errno.EMFILE: "this process may not open more files{limit}; raise that (ulimit -n)",

@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["escaped", "join_truncated", "join_with_and", "json_text", "pluralize", "spelled_in_strings"]
-
 _SHOWN = 4
 # Runners of continuous integration read commands out of what a step prints: GitHub's at "##[" anywhere in a line, and where a
 # line begins with blanks and "::" (ActionCommand.cs of actions/runner); Azure's at "##vso[" and "##[". A line
@@ -69,3 +67,8 @@ def join_with_and(names: Sequence[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def join_some(names: Sequence[str], shown: int = 6) -> str:
+    """Join names with commas and a last "and", or with how many more there are."""
+    return join_truncated(names, shown) if len(names) > shown else join_with_and(names)

@@ -19,8 +19,6 @@ from relink.providers.profiles import EqualSonames, OptionalLibrary
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding
 
-__all__ = ["NO_VENDOR", "Component", "Place", "Relation", "Release", "TextKind", "Vendor"]
-
 Relation: TypeAlias = Literal["own", "shared", "foreign", "unknown"]
 """Whether a library is where a symbol comes from: ``own``, it is; ``shared``, it may be, and so may others; ``foreign``, it is
 not; ``unknown``, no table says."""
@@ -107,53 +105,35 @@ class Vendor(Protocol):
     version_label: re.Pattern[str] = re.compile(r"(?!)")
 
     def is_own(self, soname: str) -> bool:
-        """Whether a library, whatever its version, is one of the vendor's: a process must not have two of it.
-
-        Asked by `vendors.registry`, and of duplicates and served parts by `planning.resolve`.
-        """
+        """Whether a library, whatever its version, is one of the vendor's: a process must not have two of it."""
         return False
 
     def has(self, soname: str) -> bool:
-        """Whether the vendor's product comes with a library, whatever its version: only then a message advises the product.
-
-        Asked by `planning.resolve.findings.missing_findings` and, through the registry, `report.summary`.
-        """
+        """Whether the vendor's product comes with a library, whatever its version: only then a message advises the product."""
         return False
 
     def is_runtime(self, soname: str) -> bool:
-        """Whether a library is one that all of the vendor's share and that belongs to a driver: the first prefix alone serves it.
-
-        Asked by `planning.resolve.strategy` and `runs.relink_tree`.
-        """
+        """Whether a library is shared by all of the vendor's and goes with a driver: the first prefix alone serves it."""
         return False
 
     def is_package(self, name: str) -> bool:
-        """Whether a directory of that name in site-packages is one that the vendor's libraries lie in.
-
-        Asked where search paths lead there: `planning.resolve.search_path`, `planning.wheel_plan` and `report.nix.from_plan`.
-        """
+        """Whether a directory of that name in site-packages is one that the vendor's libraries lie in."""
         return False
 
     def is_distribution(self, name: str) -> bool:
-        """Whether a distribution brings the vendor's libraries into site-packages, or is there for those that do.
-
-        Asked of what METADATA requires: `planning.site_requirements`.
-        """
+        """Whether a distribution brings the vendor's libraries into site-packages, or is there for those that do."""
         return False
 
     def bundles(self) -> Mapping[str, str]:
-        """Return the vendor's distributions that others bring: name → requirement without a version, extras included.
-
-        Asked by `planning.wheel_plan`.
-        """
+        """Return the vendor's distributions that others bring: name → requirement without a version, extras included."""
         return {}
 
     def find_site(self, path: str, target: Target) -> str | None:
-        """Return the site-packages with the vendor's packages that a user may mean by `path`, or None. Asked by the registry."""
+        """Return the site-packages with the vendor's packages that a user may mean by `path`, or None."""
         return None
 
     def open_site(self, path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
-        """Read what the vendor's packages in a site-packages provide. Asked by the registry.
+        """Read what the vendor's packages in a site-packages provide.
 
         :param path: as `find_site` returns it.
         :param gpus: the GPUs that the user asks for, where packages are for some alone.
@@ -162,13 +142,13 @@ class Vendor(Protocol):
         raise ProviderError(f"{path}: {self.product} is in no package")
 
     def packages_of(self, path: str, target: Target) -> Sequence[InstalledPackage]:
-        """Return the vendor's packages in a site-packages. Asked by `planning.surroundings`."""
+        """Return the vendor's packages in a site-packages."""
         return ()
 
     def site_findings(
         self, provider: Provider, sonames: Iterable[str], target: Target, gpus: Sequence[str]
     ) -> Iterable[Finding]:
-        """Yield what is to be said about the vendor's packages in a site-packages. Asked by `planning.surroundings`.
+        """Yield what is to be said about the vendor's packages in a site-packages.
 
         :param sonames: the libraries that the members load.
         :param gpus: the GPUs that the user asks for.
@@ -176,85 +156,62 @@ class Vendor(Protocol):
         return ()
 
     def preload_lines(self, sonames: Iterable[str]) -> str:
-        """Return the statements of Python that map libraries before others ask for them by their sonames.
-
-        Asked by `planning.checks.python_calls`.
-        """
+        """Return the statements of Python that map libraries before others ask for them by their sonames."""
         return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
 
     def same_abi(self, one: str, other: str) -> str | None:
-        """Return why two sonames are one ABI, or None where nothing says so.
-
-        Asked by `planning.resolve.proof`.
-        """
+        """Return why two sonames are one ABI, or None where nothing says so."""
         return None
 
     def copy_of(self, soname: str) -> EqualSonames | None:
-        """Return the system's library that a library is a copy of, or None. Asked by `planning.resolve.proof`."""
+        """Return the system's library that a library is a copy of, or None."""
         return None
 
     def optional(self, soname: str) -> OptionalLibrary | None:
-        """Return what a stub of a library needs to know, or None where nothing is known of one.
-
-        Asked by `planning.resolve.stubs` and `context`.
-        """
+        """Return what a stub of a library needs to know, or None where nothing is known of one."""
         return None
 
     def text_of(self, name: str) -> TextKind | None:
-        """Say how a function that does nothing but describe an error gives its text; None for any other.
-
-        Asked by `planning.resolve.stubs`.
-        """
+        """Say how a function that does nothing but describe an error gives its text; None for any other."""
         return None
 
     def whose(self, soname: str, name: str) -> Relation:
-        """Say whether a library of that soname is where a symbol of that name comes from.
-
-        Asked by the modules of `planning.resolve` that weigh imports without a version.
-        """
+        """Say whether a library of that soname is where a symbol of that name comes from."""
         return "unknown"
 
     def dlopens_of(self, soname: str, available: Collection[str]) -> Mapping[str, str]:
         """Return what the library with that soname dlopens: soname → why.
-
-        Asked by `planning.resolve.dlopen` and `planning.resolve.strategy`.
 
         :param available: the names of the libraries that there are.
         """
         return {}
 
     def components(self) -> Sequence[Component]:
-        """Return the parts of the vendor's product. Asked by `vendors.registry` and `report.nix`."""
+        """Return the parts of the vendor's product."""
         return ()
 
     def where_to_get(
         self, soname: str, distribution: Distribution | None, providers: Iterable[Provider]
     ) -> str | None:
-        """Return a sentence that says which package has a library, or None where it is not one that is known.
-
-        Asked by `planning.resolve.findings.missing_findings`, `served_parts` and `runs.questions`.
-        """
+        """Return a sentence that says which package has a library, or None where it is not one that is known."""
         return None
 
     def install(
         self, soname: str, distribution: Distribution | None, providers: Iterable[Provider]
     ) -> str | None:
-        """Return the command that installs exactly that library, or None. Asked by `missing_findings`."""
+        """Return the command that installs exactly that library, or None."""
         return None
 
     def release_of(self, provider: Provider, sysroot: str = "/") -> Release | None:
-        """Return the release of the vendor's libraries that a provider holds, or None where nothing says it.
-
-        Asked by `planning.wheel_plan`, and through the registry where the wheel is not known.
-        """
+        """Return the release of the vendor's libraries that a provider holds, or None where nothing says it."""
         return None
 
     def find_places(self, target: Target, environment: Mapping[str, str]) -> Sequence[Place]:
-        """Return every prefix of the target that has the vendor's libraries. Asked by `vendors.registry`."""
+        """Return every prefix of the target that has the vendor's libraries."""
         return ()
 
     def choose_place(self, target: Target, environment: Mapping[str, str], *, own: bool) -> Place | None:
-        """Return the prefix to use where the user names none, or None where there is none; asked by the registry.
+        """Return the prefix to use where the user names none, or None where there is none.
 
         :param own: the target is a Python of this machine with its own loader.
         :raises UsageError: there are several, or nothing is to be guessed.
@@ -262,13 +219,11 @@ class Vendor(Protocol):
         return None
 
     def prefix_of_libraries(self, path: str, target: Target) -> str:
-        """Return ``DIR`` for ``DIR/lib`` where a runtime lies there; other paths as given. Asked by the registry."""
+        """Return ``DIR`` for ``DIR/lib`` where a runtime lies there; other paths as given."""
         return path
 
     def extended_by(self, providers: Iterable[Provider], runtime: str) -> str | None:
         """Return whose patch makes a runtime take related processors' code, as a phrase, or None for a stock one.
-
-        Asked by the registry for `planning.checks.gpu`.
 
         :param runtime: the soname of the runtime, or its name without the version.
         """

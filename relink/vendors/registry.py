@@ -8,22 +8,7 @@ from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
 from relink.system.errors import UsageError
 from relink.vendors.protocol import Component, Place, Release, Vendor
-from relink.vendors.rocm import vendor as rocm
-
-__all__ = [
-    "VENDORS",
-    "choose_place",
-    "component_of",
-    "components",
-    "extended_by",
-    "find_places",
-    "open_site",
-    "prefix_of_libraries",
-    "products",
-    "release_of",
-    "vendor_of",
-    "vendor_that_has",
-]
+from relink.vendors.rocm.vendor import rocm
 
 VENDORS: tuple[Vendor, ...] = (rocm,)
 """In the order in which they are asked. The first is taken where nothing says whose a wheel is."""

@@ -6,7 +6,7 @@
 >>> from relink.wheel.writer import write_wheel
 >>> with WheelArchive("x-1.0-cp312-cp312-manylinux_2_34_x86_64.whl") as archive:  # doctest: +SKIP
 ...     name = relinked(archive.name, local="rocm7.2.4", platform="linux_x86_64")
-...     write_wheel(archive, Path("out"), Changes(name, {"x/x.so": NewContent(Path("patched.so"))}))
+...     write_wheel(archive, Path("out"), Changes(name, {"x/x.so": NewContent(patched)}))
 
 Nothing is re-exported here, so that reading a wheel does not import the writer.
 """

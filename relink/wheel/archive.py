@@ -21,7 +21,7 @@ from relink.system.safe_open import open_regular
 from relink.system.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.stream import CHUNK, MemberStream, content, inflate_into, raw_content
+from relink.wheel.deflate.stream import CHUNK, content, inflate_into, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.lookalikes import not_a_wheel
@@ -169,10 +169,6 @@ class WheelArchive:
             yield from chunks
         except WheelError as error:
             raise WheelError(f"{self.path.name}: {error.message}", error.issues) from error
-
-    def open(self, name: str) -> MemberStream:
-        """Open a member's content as a stream; reading raises WheelError if it is not what was claimed."""
-        return MemberStream(self.chunks(name), name)
 
     def read(self, name: str, limit: int = _READ_LIMIT) -> bytes:
         """Return the whole content.

@@ -1,15 +1,10 @@
-"""What changes in a wheel, and how the result is written: the two arguments of :func:`relink.wheel.writer.write_wheel`.
-
-New content may be passed in several forms, which give the same bytes.
-"""
+"""What changes in a wheel, and how the result is written: the two arguments of :func:`relink.wheel.writer.write_wheel`."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import TypeAlias
 
 from relink.system.errors import RelinkError
 from relink.wheel import zipformat as z
@@ -17,65 +12,15 @@ from relink.wheel.byte_types import BytesLike
 from relink.wheel.deflate.splice import Span
 from relink.wheel.naming import WheelName
 
-__all__ = ["Changes", "Content", "NewContent", "WriteOptions", "content_size", "pieces"]
+__all__ = ["Changes", "Content", "NewContent", "WriteOptions", "pieces"]
 
-_PIECE: Final = 1 << 20  # bytes that are read from a file at once
-
-
-@runtime_checkable
-class Readable(Protocol):
-    """An open binary file, as far as it is needed here."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None: ...
-
-    def seekable(self) -> bool: ...
-
-    def tell(self) -> int: ...
-
-    def seek(self, offset: int, whence: int = ..., /) -> int: ...
+Content: TypeAlias = BytesLike | Iterable[BytesLike]
+"""What a member's new content may be: bytes, or pieces, each of which is valid until the one after the next is asked for."""
 
 
-#: What a member's new content may be: bytes, a file's path, an open file (read from where it stands), or pieces.
-Content = BytesLike | Path | Readable | Iterable[BytesLike]
-
-
-def pieces(content: Content) -> Iterator[BytesLike]:
-    """Yield the content as it comes; each piece is valid until the one after the next is asked for."""
-    if isinstance(content, (bytes, bytearray, memoryview)):
-        yield content
-    elif isinstance(content, Path):
-        with content.open("rb", buffering=0) as file:
-            yield from pieces(file)
-    elif isinstance(content, Readable):
-        buffer, other = memoryview(bytearray(_PIECE)), memoryview(bytearray(_PIECE))
-        while length := content.readinto(buffer):
-            yield buffer[:length]
-            buffer, other = other, buffer
-    else:
-        yield from content
-
-
-def content_size(content: Content, size: int | None) -> int:
-    """Return how many bytes ``content`` will give; ``size`` is what its owner says.
-
-    :raises RelinkError: it cannot be known: pieces without a size.
-    """
-    if size is not None:
-        return size
-    if isinstance(content, memoryview):
-        return content.nbytes
-    if isinstance(content, (bytes, bytearray)):
-        return len(content)
-    if isinstance(content, Path):
-        return content.stat().st_size
-    if isinstance(content, Readable) and content.seekable():
-        position = content.tell()
-        end = content.seek(0, os.SEEK_END)
-        content.seek(position)
-        return end - position
-    raise RelinkError(
-        "content given in pieces needs its size: ZIP has to know beforehand whether it is large"
-    )
+def pieces(content: Content) -> Iterable[BytesLike]:
+    """Return the content as it comes."""
+    return (content,) if isinstance(content, bytes | bytearray | memoryview) else content
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +28,7 @@ class NewContent:
     """New content of a member: of one that is in the wheel, whose name, position and mode stay, or of one that is added.
 
     :ivar content: what the member is to contain.
-    :ivar size: bytes; required if `content` is an iterable of pieces, checked whenever it is given.
+    :ivar size: bytes; required if `content` is in pieces, checked whenever it is given.
     :ivar spans: gives ranges of the content whose compressed bytes are reused (:func:`relink.wheel.deflate.splice.find_spans`);
         may wait until they are known. The content must be unchanged in them and in the
         :data:`~relink.wheel.deflate.inflate.WINDOW` bytes before them.
@@ -104,8 +49,15 @@ class NewContent:
 
     @property
     def length(self) -> int:
-        """How many bytes it gives (:func:`content_size`)."""
-        return content_size(self.content, self.size)
+        """How many bytes it gives.
+
+        :raises RelinkError: it is in pieces and has no size: ZIP has to know beforehand whether it is large.
+        """
+        if self.size is not None:
+            return self.size
+        if isinstance(self.content, bytes | bytearray | memoryview):
+            return memoryview(self.content).nbytes
+        raise RelinkError("content given in pieces needs its size")
 
 
 @dataclass(frozen=True, slots=True)

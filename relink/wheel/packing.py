@@ -123,7 +123,7 @@ def pack(
         compressed += len(data)
 
     joiner = Joiner(lambda: _deflater(level), spans, put) if method == z.DEFLATED else None
-    with Hasher(waiting=1) as hasher:  # one: of the two buffers of `pieces`, the other one is being filled
+    with Hasher(waiting=1) as hasher:  # one: a piece is valid until the one after the next is asked for
         for data in pieces(new.content):
             view = memoryview(data).cast("B")
             if spans:

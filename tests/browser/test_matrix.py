@@ -9,9 +9,10 @@ import pytest
 from relink.indexes.build.matrix import Cell, matrix_data
 from relink.indexes.build.matrix_page import matrix_page
 from relink.indexes.build.recipe import IndexTarget
+from relink.wheel.naming import parse_wheel_name
 from tests.browser.conftest import Open, take_pictures
 from tests.browser.test_page import loaded_after, overflow, violations
-from tests.unit.indexes.build.test_matrix import STATE, record
+from tests.unit.indexes.build.test_matrix import FACTS, record
 
 GPUS = ("RX 6750 XT", "gfx1100", "gfx942", "gfx1030")
 TARGETS = ("full7", "small", "full6")
@@ -23,14 +24,11 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts = record(
         "warning", {"gfx1031": "full", "gfx1100": "slow", "gfx942": "none", "gfx1030": "jit"}, "RLK401"
     )
-    facts["file"] = {"filename": "demo-1.0+rocm7.2.4.1-x.whl", "sha256": "ab", "beside": [".intoto.json"]}
+    facts["file"] = {"filename": "demo-1.0+rocm7.2.4.1-x.whl", "sha256": "ab", "statement": True}
     refused = record("error", None, "RLK101")
     cells = [
         Cell(
-            f"package-{row % 40}",
-            f"1.{row}",
-            "cp312-cp312",
-            f"package_{row % 40}-1.{row}-py3-none-any.whl",
+            parse_wheel_name(f"package_{row % 40}-1.{row}-cp312-cp312-linux_x86_64.whl"),
             target,
             "written" if row % 7 else "refused",
             facts if row % 7 else refused,
@@ -38,10 +36,10 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for row in range(ROWS)
         for target in TARGETS
     ]
-    change = {"project": "package-1", "version": "1.1", "wheel": "package_1-1.1-py3-none-any.whl", "target": "full7",
+    change = {"project": "package-1", "version": "1.1", "wheel": "package_1-1.1-cp312-cp312-linux_x86_64.whl", "target": "full7",
               "before": None, "after": "written", "text": ""}  # fmt: skip
     targets = [IndexTarget(name, ("/opt/rocm",), gpus=GPUS) for name in TARGETS]
-    data = matrix_data(targets, dict.fromkeys(TARGETS, STATE), cells, [(86400.0, change)])
+    data = matrix_data(targets, dict.fromkeys(TARGETS, FACTS), cells, [change | {"time": 86400.0}])
     path = tmp_path_factory.mktemp("matrix") / "index.html"
     path.write_text(matrix_page(data), encoding="utf-8")
     return path

@@ -175,19 +175,52 @@ def test_a_copy_that_is_cut_names_nothing_that_is_not_there(site: Path, tmp_path
     assert run("sh", "-c", first, place=tmp_path).returncode == 0
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["files"]
     assert run("sh", "-c", second, place=tmp_path).returncode == 0
-    assert check_site(tmp_path / "copy", 0, {}).problems == ()
+    assert check_site(tmp_path / "copy").problems == ()
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """boto3, and a server that speaks as S3 does."""
-    place = tmp_path_factory.mktemp("storage")
-    words = ["-m", "pip", "install", "--quiet", "--target", str(place), "boto3", "moto[server]"]
+def installed(place: Path, *names: str) -> Path:
+    """Packages in a directory of their own."""
+    words = ["-m", "pip", "install", "--quiet", "--target", str(place), *names]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         skip_without_index(done.stderr)
         pytest.fail(done.stderr[-2000:])
     return place
+
+
+_BY_PYPI_SIMPLE = """\
+import sys
+from pathlib import Path
+from pypi_simple import PyPISimple
+with PyPISimple(sys.argv[1]) as client:
+    packages = client.get_project_page("demo").packages
+    assert sorted(client.get_index_page().projects) == ["demo"]
+    for package in packages:
+        metadata = client.get_package_metadata(package)
+        assert f"Version: {package.version}" in metadata, metadata
+        assert package.upload_time.year == 2001 and package.size
+        client.download_package(package, Path(package.filename))  # checked by its SHA-256
+print(len(packages), sorted({package.version for package in packages}))
+"""
+
+
+@pytest.mark.network
+def test_pypi_simple(site: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It reads pages, metadata and files, each with its hash."""
+    library = installed(tmp_path_factory.mktemp("pypi-simple"), "pypi-simple")
+    with nginx(site, tmp_path) as url:
+        command = (sys.executable, "-c", _BY_PYPI_SIMPLE, f"{url}/one/simple/")
+        found = run(*command, place=tmp_path, PYTHONPATH=str(library))
+    assert (found.stderr, found.stdout) == ("", "2 ['1.0+rocm7.2.4.1']\n")
+    assert sorted(path.stat().st_size for path in tmp_path.glob("*.whl")) == sorted(
+        path.stat().st_size for path in (site / "files").resolve().rglob("*.whl")
+    )
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """boto3, and a server that speaks as S3 does."""
+    return installed(tmp_path_factory.mktemp("storage"), "boto3", "moto[server]")
 
 
 @pytest.mark.network

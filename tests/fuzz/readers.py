@@ -18,10 +18,10 @@ from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols
-from relink.make.elf_second_reader import Reading, VersionNeeds, planned_needs, read_with_pyelftools
 from relink.system.errors import ElfError
 from tests.fuzz.inputs import NUMBERS
 from tests.support.elf_builder import Export, Import, Library, build
+from tests.support.pyelftools_reader import Reading, VersionNeeds, planned_needs, read_with_pyelftools
 
 _DYN: Final = struct.Struct("<QQ")
 _PROGRAM: Final = struct.Struct("<IIQQQQQQ")

@@ -30,11 +30,11 @@ from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.loader.versions_check import check_versions, unserved_records
-from relink.make.elf_second_reader import differences, planned_needs
 from tests.fuzz.conftest import COUNTED
 from tests.support.amount import amount
 from tests.support.cc import cc
 from tests.support.elf_builder import SUPPORTED, WEAK, WHY_NOT, Export, Import, Library
+from tests.support.pyelftools_reader import differences, planned_needs
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow(reason="isal is compiled")]
 
 WHEELS = [
     *("build", "flit-core<4", "hatchling", "pyelftools", "rich", "setuptools", "setuptools-scm>=8,<10"),
-    *("typer<0.29", "zlib-ng", "zstandard"),
+    *("typer<0.29", "zlib-ng", "backports.zstd"),
 ]
 NEWER = ["auditwheel==6.8.2", "isal==1.9.1", "wheel==0.48.0"]
 OLD = {"auditwheel": "6.5.1", "isal": "1.8.0", "wheel": "0.46.1"}

@@ -36,8 +36,9 @@ from relink.gpu import (
     read_device_code,
     read_file,
     remedies,
+    resolve_kpack,
 )
-from relink.gpu.amd.file_coverage import library_coverage
+from relink.gpu.amd.file_coverage import library_coverage_of
 from relink.gpu.amd.side_files import find_side_files
 from relink.gpu.amd.target_id import sort_key
 from tests.real.conftest import fetch_prefix, fetch_wheel
@@ -267,7 +268,10 @@ def test_every_tensile_file_holds_what_its_name_says() -> None:
 
 def rocm_libraries() -> dict[str, LibraryCoverage]:
     names = ("librocblas.so.5", "librocsolver.so.0", "libhipblaslt.so.1", "libMIOpen.so.1", "librocfft.so.0")
-    return {name.partition(".")[0]: library_coverage(libraries() / name) for name in names}
+    return {
+        name.partition(".")[0]: library_coverage_of(resolve_kpack(read_file(libraries() / name)))
+        for name in names
+    }
 
 
 def test_onnxruntime_on_debian() -> None:

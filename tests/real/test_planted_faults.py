@@ -98,13 +98,13 @@ def without_a_needed(content: Buffer, image: Image) -> list[tuple[int, bytes]]:
 def with_another_version(content: Buffer, image: Image) -> list[tuple[int, bytes]]:
     """Return the change that renames the first strong version required: to its name without the first letter."""
     for record in read_records(content):
-        for item in record.requirements:
+        for item in record.versions:
             if not item.flags:
                 name = item.name[1:]
-                change = bytearray(content[item.place : item.place + 16])
+                change = bytearray(content[item.at : item.at + 16])
                 struct.pack_into("<I", change, 0, elf_hash(name))
                 struct.pack_into("<I", change, 8, item.name_at + 1)
-                return [(item.place, bytes(change))]
+                return [(item.at, bytes(change))]
     raise AssertionError(f"{image.path} requires no version")
 
 

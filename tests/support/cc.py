@@ -83,6 +83,31 @@ def _keep(result: Path, name: str, needed: Sequence[Path | str]) -> None:
     os.replace(temporary, CACHE / name)
 
 
+def _run(command: Sequence[str], source: str) -> None:
+    run = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
+    if run.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\n{run.stderr}")
+
+
+def _object(source: str, flags: Sequence[str]) -> Path | None:
+    """Return the object file of `source`, which is compiled once for all that is linked of it; to compile takes most of the time.
+
+    None where it depends on other files, or nothing is linked.
+    """
+    words = [flag for flag in flags if not flag.startswith("-Wl,")]
+    if "-c" in words or any(map(_names_a_file, (source, *words))):
+        return None
+    digest = hashlib.sha256(_versions() + repr((source, words)).encode()).hexdigest()
+    result = CACHE / f"{digest}.o"
+    if not result.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as place:
+            made = Path(place, "made.o")
+            _run([*compiler(), *words, "-c", "-x", "c", "-", "-o", str(made)], source)
+            made.replace(result)
+    return result
+
+
 def cc(source: str, output: Path, *flags: str, needed: Sequence[Path | str] = ()) -> Path:
     """Compile C `source` into `output`, or copy what the same compiler made of the same before.
 
@@ -98,10 +123,9 @@ def cc(source: str, output: Path, *flags: str, needed: Sequence[Path | str] = ()
         os.umask(umask)
         output.chmod(0o777 & ~umask)
         return output
-    command = [*compiler(), *flags, "-x", "c", "-", "-x", "none", *map(str, needed), "-o", str(output)]
-    run = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
-    if run.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}\n{run.stderr}")
+    compiled = _object(source, flags)
+    given = [str(compiled)] if compiled else ["-x", "c", "-", "-x", "none"]
+    _run([*compiler(), *flags, *given, *map(str, needed), "-o", str(output)], source)
     if name:
         _keep(output, name, needed)
     return output

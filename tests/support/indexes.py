@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +22,7 @@ from relink.indexes.build.recipe import Recipe, read_recipe
 from relink.indexes.build.running import Event, Summary
 from tests.support.works import Works
 
-__all__ = ["InlineEngine", "built", "recipe_of"]
+__all__ = ["InlineEngine", "built", "contents", "copied", "recipe_of"]
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 
@@ -30,11 +33,10 @@ class InlineEngine:
     :ivar ran: the tasks that were run.
     """
 
+    window = 1
+
     def __init__(self, ran: list[Any]) -> None:
         self.ran = ran
-
-    def room(self, job: Job, running: Collection[Job]) -> bool:
-        return not running and job.memory > 0
 
     def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
         for job in jobs:
@@ -90,3 +92,26 @@ def built(
     monkeypatch.setattr("relink.indexes.build.building.LocalEngine", local)
     say: Callable[[Event], None] = events.append
     return Built(build(recipe, site, options or BuildOptions(), say), ran, events)
+
+
+def copied(site: Path, other: Path) -> Path:
+    """Copy a site with what it remembers, so that both can go on from the same."""
+    for suffix in ("", ".relink"):
+        target = other.with_name(f"{other.name}{suffix}")
+        if target.is_symlink():
+            target.unlink()
+        shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(f"{site}.relink", f"{other}.relink", symlinks=True)
+    other.symlink_to(os.readlink(site).replace(f"{site.name}.relink/", f"{other.name}.relink/"))
+    return other
+
+
+def contents(site: Path) -> dict[str, str]:
+    """The SHA-256 of each file of a site."""
+    found = {}
+    for directory in (site.resolve(), (site / "files").resolve()):
+        for path in directory.rglob("*"):
+            name = str(path.relative_to(directory))
+            if path.is_file() and not name.startswith(".relink-"):
+                found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found

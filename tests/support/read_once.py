@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+import sys
 from typing import Any
 
 from relink.elf.symbols import SymbolTable
@@ -16,7 +17,7 @@ from relink.loader.seen_files import Files
 
 __all__ = ["read_once"]
 
-_SYSTEM = ("/usr/lib", "/lib")
+_SYSTEM = ("/usr/lib/", "/lib/", os.path.join(os.path.realpath(sys.base_prefix), ""))
 _run, _read_table = subprocess.run, tables.read_table
 
 

@@ -40,7 +40,6 @@ ELSEWHERE = {
     "planning/resolve/findings/missing_libraries": "unit/planning/resolve/test_decide",
     "planning/resolve/findings/imports": "unit/planning/resolve/test_proof",
     "planning/resolve/findings/decisions": "unit/planning/resolve/test_decide",
-    "planning/resolve/substitution": "unit/planning/resolve/test_decide",
     "planning/resolve/suppliers": "unit/planning/resolve/test_proof",
     "planning/resolve/version_gaps": "unit/planning/resolve/test_proof",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",
@@ -50,6 +49,7 @@ ELSEWHERE = {
 
 ACROSS = {
     "test_nix_hook": "the hook for Nix in bash alone; tests/nix builds with it",
+    "test_claims": "docs/claims.md",
     "test_compare_facts": "what AMD's sources have and the tables of ROCm and GPUs lack: a script",
     "test_todays_rocm": "the stand-ins of today's ROCm and torch: what they are made of",
     "cli/test_directories": "`relink DIR` as a command",

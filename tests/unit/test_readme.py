@@ -108,6 +108,19 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
         assert list(ROOT.glob(path.rstrip("/").replace("NAME", "*"))), path
 
 
+def _places(document: Path) -> set[str]:
+    """The names by which links lead to the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_a_heading(document: Path) -> None:
+    for path, place in re.findall(r"\]\(([^)#:\s]*\.md|)#([^)]*)\)", document.read_text(encoding="utf-8")):
+        assert place in _places(document.parent / path if path else document), f"{path}#{place}"
+
+
 def test_a_pair_that_is_not_sound_is_called_so_before_anything_else() -> None:
     """Debian's MIGraphX brings a second HIP runtime into the process: what shows it must not be taken for a recipe."""
     shown = ROOT.glob("examples/**/README.md")

@@ -1,4 +1,7 @@
-"""The documentation site: built strictly, every rule a page, every link leads somewhere, and nothing comes from elsewhere."""
+"""The documentation site: built strictly, every rule a page, every link leads somewhere, and nothing comes from elsewhere.
+
+What is written in the pages exists: options, commands, and tests that run the blocks of commands.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,70 @@ def test_every_page_is_in_the_navigation() -> None:
     pages = {page for page in make_site.PAGES.values() if not re.match("examples/(?!all)", page)}
     assert pages - named == {"index.md"}
     assert named <= set(make_site.PAGES.values())
+
+
+KNOWN = {"": {"--version"}, "run": {"--prefix", "--help"}, "index build": {"--jobs"}, "demo": set[str]()}
+
+
+def test_nothing_is_wrong_with_the_pages() -> None:
+    assert list(make_site.check_sources()) == []
+
+
+def test_two_pages_of_one_address() -> None:
+    pages = [("README.md", "index.md"), ("docs/a.md", "a.md"), ("docs/A.md", "A.md"), ("docs/b.md", "b.md")]
+    assert list(make_site.same_addresses(pages)) == ["docs/a.md and docs/A.md are one page of the site: A.md"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("pass `--prefix DIR`, or --help", []),
+        ("pass `--prefixes DIR`", ["x.md:1: relink has no option --prefixes"]),
+        ("two\nlines: --no-such, --prefix", ["x.md:2: relink has no option --no-such"]),
+        ("`patchelf --set-rpath` of another program", []),
+        ("```console\n$ pip wheel --no-deps x\n```", []),
+        (
+            "```console\n$ relink W \\\n    --prefix / --jobs=2\n```",
+            ["x.md:2: relink run has no option --jobs"],
+        ),
+        ("    relink index build R --prefix P", ["x.md:1: relink index build has no option --prefix"]),
+        (
+            "`relink --version` and `venv/bin/relink W --version`",
+            ["x.md:1: relink run has no option --version"],
+        ),
+        ("```console\n$ relink W --prefix P | grep --count x # --y\n```", []),
+        ("    relink demo --whatever 'it has", []),
+    ],
+)
+def test_options_and_commands_exist(text: str, wrong: list[str]) -> None:
+    assert list(make_site.wrong_options("x.md", text, KNOWN)) == wrong
+
+
+def test_every_command_is_known() -> None:
+    known = make_site.options_by_command()
+    assert {"", "run", "check", "index build", "profile check"} <= set(known)
+    assert "--version" in known[""]
+    assert {"-o", "--output", "--help"} <= known["run"]
+
+
+def test_a_block_that_no_test_runs_says_why() -> None:
+    text = "```console\n$ a\n```\n<!-- not run: why -->\n```sh\nb\n```\n- c\n\n  ```bash\n  d\n  ```\n```toml\n```\n"
+    assert [line.split(": ")[0] for line in make_site.blocks_not_run("x.md", text)] == ["x.md:1", "x.md:10"]
+    assert list(make_site.blocks_not_run("README.md", text)) == []
+
+
+def test_what_is_wrong_with_a_page_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.md").write_text("# x\n\n`--no-such`\n")
+    monkeypatch.setattr(make_site, "ROOT", tmp_path)
+    monkeypatch.setattr(make_site, "PAGES", {"x.md": "index.md"})
+    monkeypatch.setattr(make_site, "RUN_BY", {"y.md": "tests/gone.py"})
+    with pytest.raises(make_site.SiteError) as caught:
+        make_site.make(tmp_path / "site")
+    assert str(caught.value).splitlines() == [
+        "x.md:3: relink has no option --no-such",
+        "tests/gone.py: no such test",
+    ]
+    assert not (tmp_path / "site").exists()
 
 
 def test_pages_and_files_are_staged_with_links_that_hold(tmp_path: Path) -> None:
@@ -81,7 +148,17 @@ def test_the_site(tmp_path: Path) -> None:
         assert f"<title>{code}: " in text
         assert html.escape(max(rule.fix.split("`")[::2], key=len).strip(), quote=False) in text
     start = (tmp_path / "site/index.html").read_text(encoding="utf-8")
-    for name in ("start", "distributions", "cli", "rules/index", "profiles", "nix", "api", "architecture"):
+    for name in (
+        "start",
+        "distributions",
+        "cli",
+        "rules/index",
+        "settings",
+        "nix",
+        "api",
+        "architecture",
+        "claims",
+    ):
         assert f'href="{name}.html"' in start
 
 

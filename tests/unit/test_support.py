@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
-    """An empty cache, and the outputs that were really compiled."""
+    """An empty cache, and the outputs that were really made."""
     made: list[Path] = []
     really = subprocess.run
 
     def run(command: list[str], **options: object) -> object:
-        if "-o" in command:
+        if "-o" in command and not command[-1].startswith(str(compiling.CACHE)):
             made.append(Path(command[-1]))
         return really(command, **options)  # type: ignore[call-overload]
 
@@ -92,6 +92,16 @@ def test_files_that_flags_name_are_read_anew(
         made = shared(tmp_path / "libx.so", "int f(void){return 1;}", flags=flags)
         assert version.encode() in made.read_bytes()
     assert len(calls) == 2
+    shared(tmp_path / "again/libx.so", "int f(void){return 1;}", flags=flags)
+    assert len(calls) == 2  # the same content
+
+
+def test_the_same_source_is_compiled_once(calls: list[Path], tmp_path: Path) -> None:
+    """Two libraries are linked of it."""
+    for name in ("libx.so", "liby.so"):
+        shared(tmp_path / name, "int f(void){return 1;}", flags=[f"-Wl,-rpath,{tmp_path}"])
+    assert len(calls) == 2
+    assert len([*compiling.CACHE.glob("*.o")]) == 1
 
 
 def test_files_that_the_source_names_are_read_anew(calls: list[Path], tmp_path: Path) -> None:

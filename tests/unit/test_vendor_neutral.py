@@ -24,8 +24,6 @@ _WORDS = re.compile(r"rocm|(?<!s)hip|amd|gfx|hsa", re.IGNORECASE)
 EXCEPTIONS = {
     ("relink/elf/constants.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
     ("relink/elf/image.py", "amdgpu"): "the printed name of that machine",
-    ("relink/elf/edit_checks.py", ".hipFatBinSegment"): "a section's name: patchelf has broken its pointers",
-    ("relink/elf/edit_checks.py", "the pointers of .hipFatBinSegment changed"): "the message of that check",
     ("relink/planning/model/model.py", "rocm_version"): "a key of the report's JSON; keys are never renamed",
 }
 
@@ -51,8 +49,6 @@ EXCEPTIONS |= {
     ("relink/report/nix/lock.py", "rocm_version"): KEY,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink#relink/1"): PRODUCT,
     ("relink/runs/statement.py", "pkg:pypi/rocm-relink@"): PRODUCT,
-    ("relink/indexes/build/records.py", "rocm"): KEY,
-    ("relink/indexes/build/records.py", "rocm_version"): KEY,
     ("relink/planning/wheel_plan.py", "rocm_version"): KEY,
     ("relink/report/html/page.py", "rocm_version"): KEY,
     ("relink/report/text.py", "rocm_version"): KEY,
@@ -75,7 +71,6 @@ OF_ONE_VENDOR = {
     "report/nix/emit.py": "nixpkgs' rocmPackages",
     "report/nix/package.py": "nixpkgs' rocmPackages",
     "indexes/build/matrix_page.py": "the matrix of ROCm releases and cards",
-    "indexes/build/starting_recipe.py": "an example of a wheel and a card",
 }
 """Modules of these packages that are about AMD's GPUs or packages. The list only becomes shorter."""
 

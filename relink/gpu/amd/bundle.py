@@ -82,7 +82,7 @@ class Bundle:
 
     :ivar offset: where in the file; `address` is where in memory, None outside of loaded sections.
     :ivar size: bytes in the file, headers included.
-    :ivar container: raw, ccob-v1, ccob-v2, ccob-v3, code-object, offload-binary, sections, kpack or unreadable.
+    :ivar container: raw, ccob-v1, ccob-v2, ccob-v3, code-object, kpack or unreadable.
     :ivar method: zlib or zstd for ccob, else None.
     :ivar targets: the usable code targets.
     """

@@ -7,16 +7,19 @@ Only as much is decompressed as the header of the bundle inside needs, so a bomb
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, cast
-
-import zstandard
 
 from relink.elf.source import ByteSource
 
-__all__ = ["MAGIC", "CompressedHeader", "Inflater", "parse_header"]
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["MAGIC", "CompressedHeader", "Inflater", "parse_header", "zstd"]
 
 MAGIC = b"CCOB"
 _STEP = 16 * 1024  # bytes of the payload that are read at once
@@ -88,16 +91,18 @@ class Inflater:
                 source.read_at(start + header.header_size, min(18, end - start - header.header_size))
             )
             try:
-                frame = zstandard.get_frame_parameters(head)
-            except zstandard.ZstdError as error:
+                size = zstd.get_frame_info(head).decompressed_size
+            except zstd.ZstdError as error:
                 self.problem = f"the zstd payload cannot be read: {error}"
                 self._more = lambda _: b""
                 return
-            if frame.content_size not in (header.uncompressed_size, zstandard.CONTENTSIZE_UNKNOWN):
-                self.problem = f"CCOB says {header.uncompressed_size} bytes uncompressed, its zstd frame {frame.content_size}"
+            if size not in (header.uncompressed_size, None):
+                self.problem = (
+                    f"CCOB says {header.uncompressed_size} bytes uncompressed, its zstd frame {size}"
+                )
             # The default limit of the window is 128 MiB, which clang stays below; only what is written is touched.
-            payload = cast("IO[bytes]", self._window)  # of a file, the reader uses read() alone
-            self._more = zstandard.ZstdDecompressor().stream_reader(payload, read_size=_STEP).read
+            self._zstd = zstd.ZstdDecompressor()
+            self._more = self._decompress
         else:
             self._zlib = zlib.decompressobj()
             self._more = self._inflate
@@ -111,10 +116,19 @@ class Inflater:
                 if not piece:
                     return False
                 self.data += piece
-        except (zstandard.ZstdError, zlib.error) as error:
+        except (zstd.ZstdError, zlib.error) as error:
             self.problem = f"the payload is damaged: {error}"
             return False
         return reach == wanted
+
+    def _decompress(self, size: int) -> bytes:
+        while not self._zstd.eof:
+            pending = self._window.read() if self._zstd.needs_input else b""
+            if self._zstd.needs_input and not pending:
+                break
+            if piece := self._zstd.decompress(pending, size):
+                return piece
+        return b""
 
     def _inflate(self, size: int) -> bytes:
         while not self._zlib.eof:

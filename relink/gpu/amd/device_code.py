@@ -15,9 +15,7 @@ from relink.gpu.amd import compressed, kpack
 from relink.gpu.amd.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, walk
 from relink.gpu.amd.code_object import CodeObject, parse_code_object
 from relink.gpu.amd.kpack import Doubt, KpackReference
-from relink.gpu.amd.offload import OFFLOAD_MAGIC, parse_offload_section
 from relink.gpu.amd.searched_code import code_object_entry, scan
-from relink.gpu.amd.target_id import HIP_KINDS, parse_bundle_id
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.gpu.msgpack import Effort
 from relink.system.system_errors import raise_if_machine_fault
@@ -28,8 +26,6 @@ _WRAPPER = struct.Struct("<IIQQ")  # magic, version, pointer, reserved (HIPK: nu
 _HIPF, _HIPK = 0x48495046, 0x4B504948  # HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference
 _MAX_WRAPPERS = 100_000
 _MAX_RUNS = 16  # of wrappers in a file without section headers, each of which takes a look at all relocations; a linker makes one
-_SECTION_ENTRY = "__CLANG_OFFLOAD_BUNDLE__"
-_SHT_LLVM_OFFLOADING = 0x6FFF4C0B  # LLVM's ELF.h
 _SCAN_WRITABLE = (
     64 << 20
 )  # bytes of writable segments that are searched for wrappers, in a file without section headers
@@ -39,7 +35,7 @@ _SCAN_WRITABLE = (
 class DeviceCode:
     """The device code of one file.
 
-    :ivar form: elf, code-object, bundle, offload-binary, kpack-archive, other.
+    :ivar form: elf, code-object, bundle, kpack-archive, other.
     :ivar bundles: in the order of the file; each is loaded by itself, so a GPU needs all of them.
     :ivar embedded: bundles and bare code objects in other sections, when they were asked for.
     :ivar wrappers: number of ``.hipFatBinSegment`` wrappers, None where there is no such section.
@@ -108,10 +104,6 @@ def read_device_code(
     if head.startswith((RAW_MAGIC, compressed.MAGIC)):
         bundles = walk(source, 0, source.size, budget)
         return DeviceCode(path, "bundle", bundles, problems=tuple(budget.problems))
-    if head.startswith(OFFLOAD_MAGIC):
-        entries = parse_offload_section(source, 0, source.size, budget)
-        bundle = Bundle(0, None, source.size, "offload-binary", entries)
-        return DeviceCode(path, "offload-binary", (bundle,), problems=tuple(budget.problems))
     if head.startswith(kpack.ARCHIVE_MAGIC):
         archive = kpack.parse_archive(source, path, effort)
         found = tuple(
@@ -152,7 +144,6 @@ def _from_elf(source: ByteSource, path: str, elf: HostElf, budget: Budget, scan_
         if segment is not None and elf.kind != ET_REL:
             bundles += _compare(known, fatbins, bundles, budget)
         reference = _reference(source, elf, numbers, budget)
-        bundles += _from_objects(source, elf, budget)
     else:
         if elf.segments:
             budget.problem(
@@ -240,30 +231,6 @@ def _reference(source: ByteSource, elf: HostElf, numbers: list[int], budget: Bud
         budget.problem(found)
         return None
     return KpackReference(found.kernel_name, found.search_paths, tuple(sorted(set(numbers))))
-
-
-def _from_objects(source: ByteSource, elf: HostElf, budget: Budget) -> list[Bundle]:
-    """Device code in object files: one section an entry (old driver), or ``.llvm.offloading`` (new driver)."""
-    bundles = []
-    entries: list[BundleEntry] = []
-    for section in elf.sections:
-        if section.name.startswith(_SECTION_ENTRY) and len(entries) < 4096:
-            name = parse_bundle_id(section.name[len(_SECTION_ENTRY) :])
-            if name.kind in HIP_KINDS:
-                code = parse_code_object(source.read_at(section.offset, HEADER_SIZE))
-                usable = name.is_hip and section.file_size > 0
-                entries.append(
-                    BundleEntry(name.text, name.target, section.offset, section.file_size, usable, code)
-                )
-        if section.type == _SHT_LLVM_OFFLOADING or section.name == ".llvm.offloading":
-            images = parse_offload_section(source, section.offset, section.offset + section.file_size, budget)
-            if images:
-                bundles.append(Bundle(section.offset, None, section.file_size, "offload-binary", images))
-    if entries:
-        bundles.append(
-            Bundle(entries[0].offset, None, sum(e.size for e in entries), "sections", tuple(entries))
-        )
-    return bundles
 
 
 def _without_sections(source: ByteSource, elf: HostElf, budget: Budget) -> tuple[list[Bundle], int]:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relink.gpu.amd.archives import resolve_kpack
 from relink.gpu.amd.bundle import Bundle
-from relink.gpu.amd.device_code import DeviceCode, read_file
+from relink.gpu.amd.device_code import DeviceCode
 from relink.gpu.amd.isa_table import LibraryRole, table
 from relink.gpu.amd.kpack import Doubt
 from relink.gpu.amd.side_files import SideFiles, side_files_of
@@ -32,7 +31,6 @@ __all__ = [
     "FileCoverage",
     "LibraryCoverage",
     "coverage_of",
-    "library_coverage",
     "library_coverage_of",
 ]
 
@@ -258,13 +256,6 @@ def _concerns(doubt: Doubt, agent: TargetId) -> bool:
 def _for_gpu(bundle: Bundle) -> bool:
     """Whether a bundle is meant for GPUs: one with host entries alone is not, one that could not be read may be."""
     return not bundle.entries or any(not entry.text.startswith("host") for entry in bundle.entries)
-
-
-def library_coverage(
-    path: str | os.PathLike[str], soname: str | None = None, *, scan_limit: int = 0
-) -> LibraryCoverage:
-    """Read a ROCm library, its kpack archives and its side files from disk."""
-    return library_coverage_of(resolve_kpack(read_file(path, scan_limit=scan_limit)), soname)
 
 
 def library_coverage_of(code: DeviceCode, soname: str | None = None) -> LibraryCoverage:

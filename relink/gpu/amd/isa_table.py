@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from relink.system.errors import RelinkError
 from relink.system.shipped_files import shipped_directory
@@ -114,53 +114,29 @@ class IsaTable:
         return next((role for role in self.libraries if role.stem == stem), None)
 
 
+_Row = TypeVar("_Row", Processor, Generic, Workaround, LibraryRole)
+
+
 def load(data: dict[str, Any]) -> IsaTable:
     """Make a :class:`IsaTable` from the parsed TOML.
 
     :raises RelinkError: a key is missing or a machine number is named twice.
     """
     try:
-        processors = {
-            row["name"]: Processor(
-                row["name"],
-                row["mach"],
-                tuple(sorted(row.get("features", ()))),
-                tuple(row.get("products", ())),
-            )
-            for row in data["processors"]["table"]
-        }
+        processors = {row["name"]: _made(Processor, row) for row in data["processors"]["table"]}
         joined = data["generics"]["joined"]
         generics = {
-            row["name"]: Generic(
-                row["name"],
-                row["mach"],
-                tuple(sorted(row.get("features", ()))),
-                {member: row.get("joined", {}).get(member, joined) for member in row["members"]},
-                tuple(row.get("unmapped", ())),
+            row["name"]: _made(
+                Generic,
+                row,
+                members={member: row.get("joined", {}).get(member, joined) for member in row["members"]},
             )
             for row in data["generics"]["table"]
         }
         workarounds = tuple(
-            Workaround(
-                row["override"],
-                row["stands_in"],
-                tuple(row["processors"]),
-                data["sources"][row["source"]],
-                row.get("patched", False),
-            )
-            for row in data["workarounds"]
+            _made(Workaround, row, source=data["sources"][row["source"]]) for row in data["workarounds"]
         )
-        libraries = tuple(
-            LibraryRole(
-                row["name"],
-                row["stem"],
-                row["missing"],
-                row.get("side"),
-                row.get("optional", False),
-                row.get("rebuild", row["name"]),
-            )
-            for row in data["libraries"]
-        )
+        libraries = tuple(_made(LibraryRole, {"rebuild": row["name"], **row}) for row in data["libraries"])
         rows = {key: row for key, row in data.get("device_families", {}).items() if key != "source"}
         families = {family: tuple(starts) for family, starts in rows.items()}
         runtimes = tuple(
@@ -174,6 +150,16 @@ def load(data: dict[str, Any]) -> IsaTable:
     if len(machines) != len(processors) + len(generics):
         raise RelinkError("isa.toml: a machine number is named twice; reinstall relink")
     return IsaTable(processors, generics, workarounds, libraries, runtimes, machines, families)
+
+
+def _made(kind: type[_Row], row: dict[str, Any], **more: Any) -> _Row:
+    """Make a row's dataclass of the keys that are its fields; the others say where the row is from."""
+    row = row | more | {"features": sorted(row.get("features", ()))}
+    names = [one.name for one in fields(kind) if one.name in row]
+    values: dict[str, Any] = {
+        name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in names
+    }
+    return kind(**values)
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from relink.gpu.amd.file_coverage import LibraryCoverage
 from relink.gpu.amd.isa_table import table
@@ -28,7 +28,7 @@ class Remedy:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields."""
-        return {"kind": self.kind, "text": self.text, "workaround": self.workaround}
+        return asdict(self)
 
 
 def remedies(

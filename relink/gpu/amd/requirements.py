@@ -8,7 +8,7 @@ code, then SPIR-V.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from relink.gpu.amd.device_code import DeviceCode
 from relink.gpu.amd.isa_table import table
@@ -41,12 +41,7 @@ class Requirement:
 
     def to_json(self) -> dict[str, str]:
         """Return the fields."""
-        return {
-            "what": self.what,
-            "needed": self.needed,
-            "available": self.available,
-            "verdict": self.verdict,
-        }
+        return asdict(self)
 
 
 def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> DeviceCodeNeeds:

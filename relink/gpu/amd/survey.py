@@ -19,7 +19,6 @@ from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
 from relink.gpu.amd.intersection import Intersection, intersect
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
-from relink.gpu.amd.offload import OFFLOAD_MAGIC
 from relink.gpu.amd.side_files import SideFiles, find_side_files
 from relink.gpu.amd.target_id import SPIRV, CodeTarget, TargetId, foremost, match, sort_key
 from relink.gpu.coverage import CoverageLevel
@@ -31,7 +30,7 @@ from relink.system.system_errors import raise_if_machine_fault
 
 __all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
 
-_STANDALONE = (RAW_MAGIC, CCOB_MAGIC, OFFLOAD_MAGIC, ARCHIVE_MAGIC)
+_STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
 _MAX_SINGLE_FILES = 4  # with more of them in one directory, kernel files are shown as one item
 _MAX_TARGETS = 4000  # of kernel files in one directory; each is asked for every processor
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")

@@ -7,35 +7,43 @@ that was killed goes on where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from relink.indexes.build.budget import budget_of, check_budget
+from relink import __version__
 from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.cluster import ClusterEngine
-from relink.indexes.build.digests import Digests
-from relink.indexes.build.engine import Engine, LocalEngine, drive
-from relink.indexes.build.fingerprint import TargetState, state_of
+from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
+from relink.indexes.build.fingerprint import Digests, TargetState, state_of
 from relink.indexes.build.pip_settings import PipSettings, pip_settings
+from relink.indexes.build.pruning import named_wheels
 from relink.indexes.build.publishing import check_place
-from relink.indexes.build.recipe import Recipe
-from relink.indexes.build.running import Event, Run, Summary
+from relink.indexes.build.recipe import IndexTarget, Recipe
+from relink.indexes.build.running import Event, Summary
+from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.site import publish_site
-from relink.indexes.build.sources import Listing, find_wheels
+from relink.indexes.build.sources import find_wheels
 from relink.indexes.build.store import Store
-from relink.indexes.build.tasks import number_tasks, planned_tasks, valid_results
+from relink.indexes.build.tasks import TaskPlan, plan_tasks, stale_results, task_key
 from relink.indexes.build.web import Web
+from relink.indexes.build.work import TargetTask, WheelTask, relink_wheel
+from relink.indexes.install.cache import cached_sha256s
 
 __all__ = ["build"]
+
+_BASE_MEMORY = 500 << 20  # bytes of a process that relinks a wheel of small libraries
+_MOST_MEMORY = 2 << 30  # bytes: larger libraries are worked on in a file (docs/large-wheels.md)
+_PER_BYTE = 12  # bytes of memory for each of a wheel: a library of it, four times as large, its edited copy, what patchelf holds
 
 
 def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Event], None]) -> Summary:
     """Bring a site up to date with a recipe.
 
     :param say: called with everything that happens, on this thread.
-    :raises UsageError: a limit would be exceeded, or another run works on the same site; nothing was begun then.
+    :raises UsageError: another run works on the same site, or it is for another release; nothing was begun then.
     :raises RelinkError: a source of files, a target, the cluster or the disk cannot be used.
     """
     start = time.monotonic()
@@ -43,92 +51,172 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
     with Store(site) as store:
         digests = Digests()
         states = {target.name: state_of(target, digests) for target in recipe.targets}
-        asks_pip = any(source.kind != "directory" for source in recipe.sources)
-        settings = pip_settings() if asks_pip else PipSettings()
-        addresses = (source.place for source in recipe.sources if source.kind == "index")
-        settings = replace(settings, addresses=(*settings.indexes, *addresses))
-        machines = [state.machine for state in states.values()]
-        listing = find_wheels(recipe, Web(settings), digests, settings, machines)
+        store.begin({name: state.facts for name, state in states.items()})
+        for requirement in recipe.deny:
+            store.drop(named_wheels(store, requirement))
+        run = _Run(recipe, store, states, _settings(recipe), say)
+        wheels = run.ask_sources(digests)
+        stale = stale_results(store, recipe, states, digests, options.since)
         digests.save()
-        for kind, texts in (("note", listing.notes), ("source", listing.failures)):
-            for text in texts:
-                say(Event(kind, {"text": text}))
-        standing = valid_results(store, recipe, states, digests, options.since)
-        digests.save()
-        for target in recipe.targets:
-            store.begin(target.name, states[target.name].product)
-        run = Run(recipe, store, states, settings, dict(standing.results), say)
+        store.supersede(stale)
+        plan = plan_tasks(store, wheels, recipe, states)
+        run.begin(plan, wheels)
+        if jobs := [run.job(wheel, targets) for wheel, targets in plan.todo.items()]:
+            with run.engine(options, max(map(_memory, plan.todo))) as engine:
+                drive(engine, jobs, run.on_done)
         summary = run.summary
-        summary.source_failures = len(listing.failures)
-        listing = _with_hashes(listing, store)
-        _note_sources(listing, store)
-        planned = list(planned_tasks(listing.wheels, recipe, states))
-        numbered = number_tasks(store, planned, run.results)
-        todo = numbered.todo
-        budget = budget_of(len(listing.wheels), len(planned), todo)
-        say(Event("budget", asdict(budget)))
-        check_budget(budget, options.limits)
-        store.allocate(numbered.releases)
-        store.forget(numbered.again)
-        for key in numbered.again:
-            run.results.pop(key, None)
-        if todo:
-            with _engine(recipe, store, states, options, say) as engine:
-                drive(engine, (run.job(wheel, targets) for wheel, targets in todo.items()), run.on_done)
-        red = _refused(run, listing)
-        if recipe.refused == "fail" and red:
-            summary.red = red
-            say(
-                Event(
-                    "note", {"text": "the site stays as it is: a wheel was refused, and the recipe says fail"}
-                )
-            )
+        rows = (row for wheel in wheels for row in store.of_wheel(wheel.filename).values())
+        if recipe.refused == "fail" and (refused := sum(row["status"] == "refused" for row in rows)):
+            summary.red = refused
+            text = "the site stays as it is: a wheel was refused, and the recipe says fail"
+            say(Event("note", {"text": text}))
         else:
-            published = publish_site(store, site, recipe, states, run.results, run.failures)
-            summary.published, summary.red = published.changed, published.red
-            store.forget([key for key in standing.stale if key not in run.results])
-        summary.wheels, summary.tasks, summary.done_before = budget.wheels, budget.tasks, budget.done
+            summary.published = publish_site(store, site, recipe)
+            summary.red = store.count("refused", "failed")
         summary.seconds = round(time.monotonic() - start, 3)
         say(Event("published", {"changed": summary.published, "seconds": summary.seconds}))
         return summary
 
 
-def _with_hashes(listing: Listing, store: Store) -> Listing:
-    """Fill in the hashes that were found out when a wheel was fetched whose source says none."""
-    known = store.unhashed()
-    wheels = (
-        wheel if wheel.sha256 else replace(wheel, sha256=known.get(wheel.url)) for wheel in listing.wheels
-    )
-    return replace(listing, wheels=tuple(wheels))
+def _settings(recipe: Recipe) -> PipSettings:
+    """What pip is configured for, where an index may be asked."""
+    asks_pip = any(source.kind != "directory" for source in recipe.sources)
+    settings = pip_settings() if asks_pip else PipSettings()
+    addresses = (source.place for source in recipe.sources if source.kind == "index")
+    return replace(settings, addresses=(*settings.indexes, *addresses))
 
 
-def _note_sources(listing: Listing, store: Store) -> None:
-    """Note what the sources say of wheels now, so that it holds where they cannot be reached, too."""
-    known = store.wheels()
-    said = ((wheel.sha256, wheel.yanked, wheel.uploaded) for wheel in listing.wheels if wheel.sha256)
-    store.keep_wheels(row for row in said if known.get(row[0]) != row[1:])
+def _memory(wheel: ListedWheel) -> int:
+    """Bytes that relinking a wheel may take."""
+    return min(_MOST_MEMORY, _MOST_MEMORY if wheel.size is None else _BASE_MEMORY + _PER_BYTE * wheel.size)
 
 
-def _engine(
-    recipe: Recipe,
-    store: Store,
-    states: Mapping[str, TargetState],
-    options: BuildOptions,
-    say: Callable[[Event], None],
-) -> AbstractContextManager[Engine]:
-    if options.scheduler is None:
-        return LocalEngine(options.workers, options.memory)
-    expected = {name: state.fingerprint for name, state in states.items()}
-    return ClusterEngine(
-        options.scheduler,
-        recipe.targets,
-        expected,
-        str(store.files.absolute()),
-        lambda text: say(Event("note", {"text": text})),
-    )
+@dataclass(slots=True)
+class _Run:
+    """One run: what an engine gives back is noted, each result on disk before the next one is looked at."""
+
+    recipe: Recipe
+    store: Store
+    states: Mapping[str, TargetState]
+    settings: PipSettings
+    say: Callable[[Event], None]
+    summary: Summary = field(default_factory=Summary)
+
+    def ask_sources(self, digests: Digests) -> list[ListedWheel]:
+        """Return the wheels of the sources, and note what these say, so that it holds where they cannot be reached, too."""
+        machines = [state.machine for state in self.states.values()]
+        listing = find_wheels(self.recipe, Web(self.settings), digests, self.settings, machines)
+        for kind, texts in (("note", listing.notes), ("source", listing.failures)):
+            for text in texts:
+                self.say(Event(kind, {"text": text}))
+        self.summary.source_failures = len(listing.failures)
+        known = self.store.unhashed()  # of wheels that were fetched, and whose source says no hash
+        wheels = [
+            wheel if wheel.sha256 else replace(wheel, sha256=known.get(wheel.url)) for wheel in listing.wheels
+        ]
+        self.store.keep_wheels(
+            (wheel.sha256, wheel.yanked, wheel.uploaded, None) for wheel in wheels if wheel.sha256
+        )
+        return wheels
+
+    def begin(self, plan: TaskPlan, wheels: Sequence[ListedWheel]) -> None:
+        """Tell what is to be done, and note it as far as it has to be noted before."""
+        cached = cached_sha256s()
+        fetched = [
+            wheel for wheel in plan.todo if not wheel.url.startswith("file:") and wheel.sha256 not in cached
+        ]
+        facts = {
+            "wheels": len(wheels),
+            "tasks": plan.tasks,
+            "done": plan.tasks - sum(map(len, plan.todo.values())),
+            "fetches": len(fetched),
+            "download": sum(wheel.size or 0 for wheel in fetched),
+            "unknown": sum(wheel.size is None for wheel in fetched),
+        }
+        self.summary.wheels, self.summary.tasks, self.summary.done_before = list(facts.values())[:3]
+        self.say(Event("budget", facts))
+        self.store.allocate(plan.releases)
+        self.store.supersede(plan.again)
+
+    def engine(self, options: BuildOptions, need: int) -> AbstractContextManager[Engine]:
+        """Return where tasks run.
+
+        :param need: bytes that one task may take.
+        """
+        if options.scheduler is None:
+            return LocalEngine(need, options.workers, options.memory)
+        return ClusterEngine(
+            options.scheduler,
+            self.recipe.targets,
+            {name: state.fingerprint for name, state in self.states.items()},
+            str(self.store.files.absolute()),
+            need,
+            lambda text: self.say(Event("note", {"text": text})),
+        )
+
+    def job(self, wheel: ListedWheel, targets: Sequence[tuple[IndexTarget, int]]) -> Job:
+        """Return the job that relinks a wheel for targets."""
+        own = tuple(
+            TargetTask(target, self.states[target.name].fingerprint, number) for target, number in targets
+        )
+        mirror, size = self.recipe.originals == "mirror", self.recipe.cache_size
+        files = str(self.store.files.absolute())
+        return Job(relink_wheel, WheelTask(wheel, own, files, mirror, self.settings, size))
+
+    def on_done(self, job: Job, result: Any) -> None:
+        """Note what came of a job: an outcome, or the exception that it ended with."""
+        task: WheelTask = job.task
+        wheel = task.wheel
+        if isinstance(result, BaseException):
+            for own in task.targets:
+                self._fail(wheel, own.target.name, str(result) or type(result).__name__)
+            return
+        if wheel.sha256 is None:
+            self.store.keep_wheels([(result.sha256, wheel.yanked, wheel.uploaded, wheel.url)])
+        if not wheel.url.startswith("file:"):
+            self.summary.fetched += 1
+            self.summary.bytes_fetched += result.size
+        self.say(Event("fetched", {"wheel": wheel.filename, "sha256": result.sha256, "size": result.size}))
+        for own in task.targets:
+            outcome = result.outcomes[own.target.name]
+            if outcome.status == "failed":
+                self._fail(wheel, own.target.name, outcome.record["error"])
+                continue
+            about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": result.size}
+            record = {"file": None, **outcome.record, "wheel": about}
+            facts = {
+                **_names(wheel, own.target.name),
+                "input": result.sha256,
+                "key": task_key(result.sha256, own.target),
+                "relink": __version__,
+                "status": outcome.status,
+            }
+            self.store.keep(facts, own.number, record, outcome.rests)
+            setattr(self.summary, outcome.status, getattr(self.summary, outcome.status) + 1)
+            file = record["file"] or {}
+            self.summary.bytes_written += file.get("size", 0)
+            said = {
+                "wheel": wheel.filename,
+                "target": own.target.name,
+                "status": outcome.status,
+                "seconds": outcome.seconds,
+                "text": record["verdict"]["text"],
+                "file": file.get("filename"),
+            }
+            self.say(Event("result", said))
+
+    def _fail(self, wheel: ListedWheel, target: str, error: str) -> None:
+        """Tell what could not be done; the next run tries it again."""
+        self.summary.failed += 1
+        self.store.fail({**_names(wheel, target), "error": error})
+        self.say(Event("failure", {"wheel": wheel.filename, "target": target, "error": error}))
 
 
-def _refused(run: Run, listing: Listing) -> int:
-    """How many of the wheels that sources have now were refused."""
-    wheels = {wheel.sha256 for wheel in listing.wheels}
-    return sum(result.status == "refused" for (sha256, _), result in run.results.items() if sha256 in wheels)
+def _names(wheel: ListedWheel, target: str) -> dict[str, str]:
+    name = wheel.name
+    return {
+        "project": name.canonical,
+        "version": str(name.version),
+        "filename": wheel.filename,
+        "target": target,
+    }

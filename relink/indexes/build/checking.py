@@ -1,45 +1,48 @@
-"""`relink index check`: every link, hash and name of a site; RECORD and plan of each wheel; the loader's answer of some.
+"""`relink index check`: every page, link, hash and name of a site, and what lies beside each wheel.
 
-It reads the site as an installer does, through its pages, and uses nothing that the run that made it remembers.
+It reads the site as an installer does, through its pages, and uses nothing that the run that made it remembers. A wheel of
+the right content has the RECORD and the plan that it was made with; `relink verify` asks its loader.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
 
-from relink.indexes.build.matrix import MATRIX_LIMIT
-from relink.indexes.build.matrix_page import PROJECTS
+from relink.indexes.build.matrix import MATRIX_LIMIT, PROJECTS
 from relink.indexes.build.pages import FILES
 from relink.indexes.build.publishing import BASIS
-from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_page
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
 from relink.indexes.build.wheel_files import METADATA, METADATA_LIMIT, STATEMENT_FILE, read_beside
 from relink.indexes.install.cache import LARGEST
-from relink.make.added_members import read_plan
-from relink.runs.questions import verify_wheel
 from relink.system.atomic import atomic_file
 from relink.system.bounded_json import parse_json
 from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
-from relink.wheel.record import check_record, read_record, verify_members
 
 __all__ = ["CheckedSite", "check_site", "repair_site"]
 
 _READERS = 2
+_BASE = "https://site.invalid/"
+_ODD = (
+    OSError,
+    RelinkError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)  # what reading odd data raises
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,49 +51,32 @@ class CheckedSite:
 
     pages: int
     files: int
-    verified: int
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A wheel of a page, the hash of its metadata file there, and the first index that has it."""
-
-    wheel: ListedWheel
-    metadata: Any
-    index: str
-
-
-def check_site(site: Path, sample: int, targets: Mapping[str, IndexTarget]) -> CheckedSite:
+def check_site(site: Path) -> CheckedSite:
     """Check a site.
 
-    :param sample: of how many relinked wheels each member is read and the loader is asked, by chance.
-    :param targets: of a recipe, by name: whoever names them lets their loaders run. Only wheels for these are sampled.
     :raises UsageError: there is no site.
     """
     if not (site / "index.html").is_file() or not (site / "matrix.json").is_file():
         raise _no_site(site)
     site = site.resolve()  # the one that is shown now, also if a new one appears meanwhile
     problems: list[str] = []
-    wheels: dict[str, _Found] = {}
-    pages = 0
-    for path in sorted(path for path in site.glob("*/simple/*") if path.is_dir()):
-        pages += 1
-        _read_project(site, str(path.relative_to(site)), wheels, problems)
-    local = {key: one for key, one in wheels.items() if urlsplit(key).scheme == ""}
+    wheels: dict[str, tuple[ListedWheel, Any]] = {}
+    places = [str(path.relative_to(site)) for path in sorted(site.glob("*/simple/*")) if path.is_dir()]
+    for place in places:
+        for wheel, metadata in _read_project(site, place, problems):
+            if wheels.setdefault(wheel.url, (wheel, metadata))[0].sha256 != wheel.sha256:
+                problems.append(f"{place}: {wheel.filename} has another hash than in another index")
+    local = {url.removeprefix(_BASE): found for url, found in wheels.items() if url.startswith(_BASE)}
     with ThreadPoolExecutor(_READERS, "relink-check") as pool:
-        for found in pool.map(lambda item: list(_wheel_problems(site, *item)), local.items()):
-            problems += found
+        for said in pool.map(
+            lambda item: list(_wheel_problems(site, unquote(item[0]), *item[1])), local.items()
+        ):
+            problems += said
     problems += _matrix_problems(site)
-    relinked = [
-        key
-        for key in sorted(local)
-        if local[key].index in targets and (site / f"{key}{STATEMENT_FILE}").exists()
-    ]
-    chosen = random.Random(0).sample(relinked, min(sample, len(relinked)))  # noqa: S311 (a sample, and no secret)
-    for key in chosen:
-        problems += [f"{Path(key).name}: {text}" for text in _sampled(site / key, targets[local[key].index])]
-    return CheckedSite(pages, len(local), len(chosen), tuple(problems))
+    return CheckedSite(len(places), len(local), tuple(problems))
 
 
 def repair_site(site: Path) -> tuple[str, ...]:
@@ -140,48 +126,29 @@ def _has(path: Path, content: bytes) -> bool:
         return False
 
 
-def _sampled(path: Path, target: IndexTarget) -> Iterator[str]:
-    """Compare the content of each member with RECORD, and ask the loader."""
+def _read_project(site: Path, place: str, problems: list[str]) -> Iterator[tuple[ListedWheel, Any]]:
+    """Read both pages of a project, which have to say the same; yields its wheels, with the hashes of their metadata."""
+    base, project = f"{_BASE}{place}/", canonicalize_name(place.rpartition("/")[2])
     try:
-        with WheelArchive(path, limits=NO_LIMITS) as archive:
-            verify_members(archive, read_record(archive)[0])
-        found = verify_wheel(path, target.options()).findings
-        yield from (f"{one.code} {one.subject}: {one.message}" for one in found if one.level == "error")
-    except RelinkError as error:
-        yield str(error)
-
-
-def _read_project(site: Path, place: str, wheels: dict[str, _Found], problems: list[str]) -> None:
-    """Read both pages of a project, which have to say the same."""
-    base = f"https://site.invalid/{place}/"
-    project = canonicalize_name(place.rpartition("/")[2])
-    try:
-        html = read_bytes(site / place / "index.html", PAGE_LIMIT)
-        body = read_bytes(site / place / "index.json", PAGE_LIMIT)
-        by_html, said = read_page(Page(base, "text/html", html), project)
-        by_json, more = read_page(Page(base, "application/json", body), project)
-        metadata = {
-            file["filename"]: (file.get("core-metadata") or {}).get("sha256")
-            for file in parse_json(body.decode("utf-8", "replace"))["files"]
-        }
-    except (OSError, RelinkError, ValueError, LookupError, TypeError, AttributeError) as error:
+        html = Page(base, "text/html", read_bytes(site / place / "index.html", PAGE_LIMIT))
+        data = Page(base, "application/json", read_bytes(site / place / "index.json", PAGE_LIMIT))
+        (by_html, said), (by_json, more) = read_page(html, project), read_page(data, project)
+        files = parse_json(data.body.decode("utf-8", "replace"))["files"]
+        metadata = {file["filename"]: (file.get("core-metadata") or {}).get("sha256") for file in files}
+    except _ODD as error:
         problems.append(f"{place}: the pages cannot be read ({error})")
         return
     problems += [*said, *more]
-    if [(one.url, one.sha256, one.yanked, one.requires_python) for one in by_html] != [
-        (one.url, one.sha256, one.yanked, one.requires_python) for one in by_json
-    ]:
+    told = [
+        [(one.url, one.sha256, one.yanked, one.requires_python) for one in page]
+        for page in (by_html, by_json)
+    ]
+    if told[0] != told[1]:
         problems.append(f"{place}: index.html and index.json do not say the same")
-    for wheel in by_json:
-        own = wheel.url.startswith("https://site.invalid/")
-        key = unquote(urlsplit(wheel.url).path).lstrip("/") if own else wheel.url
-        known = wheels.setdefault(key, _Found(wheel, metadata.get(wheel.filename), place.partition("/")[0]))
-        if known.wheel.sha256 != wheel.sha256:
-            problems.append(f"{place}: {wheel.filename} has another hash than in another index")
+    yield from ((wheel, metadata.get(wheel.filename)) for wheel in by_json)
 
 
-def _wheel_problems(site: Path, key: str, found: _Found) -> Iterator[str]:
-    wheel, metadata = found.wheel, found.metadata
+def _wheel_problems(site: Path, key: str, wheel: ListedWheel, metadata: Any) -> Iterator[str]:
     path = site / key
     if not key.startswith(f"{FILES}/") or ".." in Path(key).parts:
         yield f"{key}: lies outside of the site's files"
@@ -191,30 +158,20 @@ def _wheel_problems(site: Path, key: str, found: _Found) -> Iterator[str]:
             yield f"{key}: its content is not that of its hash"
             return
         with WheelArchive(path, limits=NO_LIMITS) as archive:
-            content = archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)
-            beside = read_bytes(f"{path}{METADATA}", METADATA_LIMIT)
-            if content != beside or hashlib.sha256(beside).hexdigest() != metadata:
-                yield f"{key}: the metadata beside it is not that of the wheel, or its hash is wrong"
-            if os.path.exists(f"{path}{STATEMENT_FILE}"):
-                yield from _relinked_problems(archive, path, wheel)
+            content = read_beside(archive)[METADATA]
+        beside = read_bytes(f"{path}{METADATA}", METADATA_LIMIT)
+        if content != beside or hashlib.sha256(beside).hexdigest() != metadata:
+            yield f"{key}: the metadata beside it is not that of the wheel, or its hash is wrong"
     except (OSError, RelinkError) as error:
         yield f"{key}: cannot be read ({error})"
-
-
-def _relinked_problems(archive: WheelArchive, path: Path, wheel: ListedWheel) -> Iterator[str]:
-    entries, issues = read_record(archive)
-    for issue in (*issues, *check_record(entries, archive.members, archive.dist_info)):
-        yield f"{path.name}: RECORD: {issue.path}: {issue.message}"
-    if read_plan(archive) is None:
-        yield f"{path.name}: there is no plan in it"
+    statement = Path(f"{path}{STATEMENT_FILE}")
     try:
-        statement = parse_json(read_bytes(f"{path}{STATEMENT_FILE}", PAGE_LIMIT).decode("utf-8", "replace"))
-        digest = statement["subject"][0]["digest"]["sha256"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        if statement.exists():
+            said = parse_json(read_text(statement, PAGE_LIMIT))["subject"][0]["digest"]["sha256"]
+            if said != wheel.sha256:
+                yield f"{path.name}: its statement is about another file"
+    except _ODD as error:
         yield f"{path.name}: its statement cannot be read ({error})"
-        return
-    if digest != wheel.sha256:
-        yield f"{path.name}: its statement is about another file"
 
 
 def _matrix_problems(site: Path) -> Iterator[str]:
@@ -230,7 +187,7 @@ def _matrix_problems(site: Path) -> Iterator[str]:
                 yield f"{name}: lacks what matrix.json has of it"
             if not (site / name).with_suffix(".html").is_file():
                 yield f"{name}: there is no page of it"
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except _ODD as error:
         yield f"{name}: cannot be read ({error})"
         return
     for target in targets:

@@ -1,7 +1,7 @@
 """Tasks in processes, by futures: of this machine here, of many machines in :mod:`relink.indexes.build.cluster`.
 
 What is done lies in the store, and a task that is run twice gives the same. So nothing is remembered of a worker that dies: its
-task runs again, and at last alone.
+task runs again, alone.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -25,7 +24,7 @@ from typing import Any, Protocol, Self
 from relink.system.errors import RelinkError
 from relink.system.safe_open import read_text
 
-__all__ = ["Engine", "Job", "LocalEngine", "LostWorkerError", "drive"]
+__all__ = ["Engine", "Job", "LocalEngine", "LostWorkerError", "call", "drive"]
 
 _TRIES = 3  # of a task whose worker dies
 _LOOK = 1.0  # seconds without a result after which an engine is asked about what runs
@@ -45,24 +44,23 @@ class LostWorkerError(RelinkError):
 class Job:
     """One task.
 
-    :ivar memory: bytes that it may take.
     :ivar losses: so many workers died under it; since the first time it runs with no other one.
+    :ivar pool: that it was given to.
     """
 
     function: Callable[[Any], Any]
     task: Any
-    memory: int = 0
     losses: int = 0
+    pool: Any = None
 
 
 class Engine(Protocol):
-    """Where tasks run."""
+    """Where tasks run; `window` jobs are given to it at the same time."""
 
-    def room(self, job: Job, running: Collection[Job]) -> bool:
-        """Whether a job can be submitted beside those that were."""
+    window: int
 
     def submit(self, jobs: Sequence[Job]) -> Iterable[Any]:
-        """Start jobs for which there is room; returns their futures, in the order of the jobs."""
+        """Start jobs; returns their futures, in the order of the jobs."""
 
     def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
         """Return the job where it has to run again, or what it has ended with."""
@@ -74,20 +72,27 @@ class Engine(Protocol):
         """
 
 
+def call(job: Job) -> Any:
+    """Run a job, in the process of a worker."""
+    return job.function(job.task)
+
+
 def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]) -> None:
-    """Run jobs until none is left.
+    """Run jobs until none is left; those whose workers died at last, one by one, so that the one to blame is known.
 
     :param on_done: gets a job and its result, or the exception that it ended with.
     :raises RelinkError: the engine cannot be used any more.
     """
-    waiting = deque(jobs)
+    waiting, lost = deque(jobs), deque[Job]()
     running: dict[Job, Any] = {}
     ended: SimpleQueue[tuple[Job, Any]] = SimpleQueue()
-    while waiting or running:
-        started = list(_startable(engine, waiting, running.keys()))
+    while waiting or lost or running:
+        started = [waiting.popleft() for _ in range(min(len(waiting), engine.window - len(running)))]
+        if lost and not running and not started:
+            started.append(lost.popleft())
         for job, given in zip(started, engine.submit(started) if started else (), strict=True):
             running[job] = given
-            given.add_done_callback(partial(_put, ended, job))
+            given.add_done_callback(lambda future, job=job: ended.put((job, future)))
         try:
             job, future = ended.get(timeout=_LOOK)
         except Empty:
@@ -99,41 +104,22 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Non
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
             result = engine.returned(job, future, error)
         if result is job:
-            waiting.append(job)
+            (lost if job.losses else waiting).append(job)
         else:
             on_done(job, result)
-
-
-def _put(ended: SimpleQueue[tuple[Job, Any]], job: Job, future: Any) -> None:
-    ended.put((job, future))
-
-
-def _startable(engine: Engine, waiting: deque[Job], running: Collection[Job]) -> Iterator[Job]:
-    """The jobs to start now: as many as there is room for."""
-    passed: list[Job] = []
-    taken = list(running)
-    # Behind one that is too large for now a smaller one may go first; a few are looked at, so that the large one has its turn.
-    while waiting and len(passed) < 8:
-        job = waiting.popleft()
-        if engine.room(job, taken):
-            taken.append(job)
-            yield job
-        else:
-            passed.append(job)
-    waiting.extendleft(reversed(passed))
 
 
 class LocalEngine:
     """Processes of this machine.
 
-    :param workers: how many.
-    :param memory: bytes that all tasks together may take; None for nine tenths of what is free now. A task that needs more than
-        that runs alone.
+    :param need: bytes that one task may take.
+    :param workers: how many processes at most.
+    :param memory: bytes that all tasks together may take; None for nine tenths of what is free now.
     """
 
-    def __init__(self, workers: int | None = None, memory: int | None = None) -> None:
-        self.workers = workers or len(os.sched_getaffinity(0))
-        self.memory = memory or _free_memory() * 9 // 10
+    def __init__(self, need: int, workers: int | None = None, memory: int | None = None) -> None:
+        fitting = (memory or _free_memory() * 9 // 10) // need
+        self.window = max(1, min(workers or len(os.sched_getaffinity(0)), fitting))
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Self:
@@ -143,27 +129,18 @@ class LocalEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._pool is not None:
+            processes = list((self._pool._processes or {}).values())  # noqa: SLF001 (there is no public way)
             self._pool.shutdown(wait=error is None, cancel_futures=True)
-            if error is not None:
-                for process in list((self._pool._processes or {}).values()):  # noqa: SLF001 (there is no public way)
-                    process.terminate()
-
-    def room(self, job: Job, running: Collection[Job]) -> bool:
-        """Whether a worker is free, and the memory of all fits; while one that died is being replaced, none is."""
-        if not running:
-            return True
-        if self._pool is None or job.losses or any(other.losses for other in running):
-            return False
-        return (
-            len(running) < self.workers and sum(other.memory for other in running) + job.memory <= self.memory
-        )
+            for process in processes if error is not None else ():
+                process.terminate()
 
     def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
         """Start jobs in processes of the pool."""
         if self._pool is None:  # not forked: threads of this process hold locks
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.workers, context, _begin, (os.getpid(),))
+            self._pool = ProcessPoolExecutor(self.window, context, _begin, (os.getpid(),))
         for job in jobs:
+            job.pool = self._pool
             try:
                 yield self._pool.submit(job.function, job.task)
             except BrokenProcessPool as error:  # by another job, of which nothing has been heard so far
@@ -176,7 +153,7 @@ class LocalEngine:
         del future
         if not isinstance(error, BrokenProcessPool):
             return error
-        if self._pool is not None:
+        if job.pool is self._pool and self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
         job.losses += 1

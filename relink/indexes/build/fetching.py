@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.web import FetchError, Web, without_secrets
+from relink.indexes.build.web import FetchError, TooLargeError, Web, without_secrets
 from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, keep
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
@@ -34,36 +34,41 @@ def fetch_wheel(wheel: ListedWheel, web: Web, cache_size: int) -> CachedWheel:
     """
     if urlsplit(wheel.url).scheme == "file":
         path = Path(unquote(urlsplit(wheel.url).path))
-        try:
-            sha256 = file_sha256(path, LARGEST)
-        except OSError as error:
-            raise_if_machine_fault(error, str(path))
-            raise FetchError(f"{path}: cannot be read ({error.strerror})") from error
-        _check(wheel, sha256)
-        return CachedWheel(path, sha256, wheel.name)
+        return CachedWheel(path, _checked(wheel, path), wheel.name)
     with _alone(wheel) as partial:
         if wheel.sha256 and (found := find_by_sha256(wheel.sha256)):
             return found
+        most = LARGEST if wheel.size is None else min(LARGEST, wheel.size)
         for left in reversed(range(_TRIES)):
             try:
-                _download(wheel, web, partial)
+                web.file(wheel.url, partial, most)
                 break
+            except TooLargeError:
+                partial.unlink()
+                raise
             except FetchError as error:
-                if error.missing or not left or not partial.exists():
+                if error.missing or not left:
                     raise
         try:
-            _check(wheel, file_sha256(partial, LARGEST))
+            _checked(wheel, partial)
         except FetchError:
             partial.unlink()
             raise
         return keep(partial, cache_size)
 
 
-def _check(wheel: ListedWheel, sha256: str) -> None:
+def _checked(wheel: ListedWheel, path: Path) -> str:
+    """The digest of a file, if it is that of a wheel."""
+    try:
+        sha256 = file_sha256(path, LARGEST)
+    except OSError as error:
+        raise_if_machine_fault(error, str(path))
+        raise FetchError(f"{path}: cannot be read ({error.strerror})") from error
     if wheel.sha256 and sha256 != wheel.sha256:
         raise FetchError(
             f"{without_secrets(wheel.url)}: its sha256 is {sha256}, and the source says {wheel.sha256}; it is not taken"
         )
+    return sha256
 
 
 @contextlib.contextmanager
@@ -82,38 +87,11 @@ def _alone(wheel: ListedWheel) -> Iterator[Path]:
             f"{place}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
         ) from error
     try:
-        with contextlib.suppress(
-            OSError
-        ):  # a file system without locks: two may fetch the same, and one is kept
+        # A file system without locks: two may fetch the same, and one is kept.
+        with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         place.mkdir(exist_ok=True)  # whoever was here before has removed it
         yield place / wheel.filename
         shutil.rmtree(place, ignore_errors=True)
     finally:
         os.close(descriptor)
-
-
-def _download(wheel: ListedWheel, web: Web, partial: Path) -> None:
-    most = min(LARGEST, wheel.size) if wheel.size is not None else LARGEST
-    start = partial.stat().st_size if partial.exists() else 0
-    mode = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(partial, mode, 0o666), "wb") as file:
-        begun = False
-
-        def take(first: int, data: bytes) -> None:
-            nonlocal begun
-            if not begun:
-                file.seek(first)
-                file.truncate()
-                begun = True
-            if file.tell() + len(data) > most:
-                partial.unlink()
-                raise FetchError(
-                    f"{without_secrets(wheel.url)}: larger than the {most} bytes that the source says"
-                )
-            file.write(data)
-
-        web.file(wheel.url, start, take)
-        size = file.seek(0, os.SEEK_END)
-    if wheel.size is not None and size < wheel.size:
-        raise FetchError(f"{without_secrets(wheel.url)}: ended after {size} bytes, which is not all of it")

@@ -1,38 +1,49 @@
 """What relinking for a target depends on, by content: the libraries of its prefixes, their kernel files, the loader, the release.
 
 Two machines have the same fingerprint of a target if relinking gives the same on both. A result remembers which part of it was
-looked at (:class:`Dependencies`), so a prefix that changes redoes what depends on the change and nothing else.
+looked at (:func:`dependencies_of`), so a prefix that changes redoes what depends on the change and nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import posixpath
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from relink.elf.image import machine_name
 from relink.elf.patchelf import find_patchelf
-from relink.indexes.build.digests import Digests
 from relink.indexes.build.recipe import IndexTarget
+from relink.indexes.install.cache import LARGEST, cache_directory
 from relink.loader.seen_files import resolve_inside
 from relink.planning.wheel_plan import open_providers, target_of
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
 from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
+from relink.system.safe_open import file_sha256
+from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.registry import VENDORS, products, release_of
 
-__all__ = ["Dependencies", "TargetState", "dependencies_of", "hold", "state_of"]
+__all__ = ["Digests", "TargetState", "dependencies_of", "hold", "state_of"]
 
 _DATA_FILES = 500_000  # of a prefix, beside its libraries
 _READERS = 2  # files that are hashed at the same time
 _SEARCHING = ("RLK1", "RLK3")  # libraries, and versions and symbols
 _OWN = ("$WHEEL/", "$PREFIX/", "$BASE_PREFIX/")
+
+_WAIT = 30  # seconds for another process that writes
+_TABLE = (
+    "create table if not exists digests (path text primary key, status text not null, sha256 text not null)"
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,16 @@ class TargetState:
         releases = (found[0] for found in parse_json(self.release or "[]") if found)
         return f"{VENDORS[0].table}{next(releases, '')}"
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the matrix says of it, as JSON data."""
+        return {
+            "prefixes": list(self.paths),
+            "release": self.product,
+            "fingerprint": self.fingerprint,
+            "machine": self.machine,
+        }
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of all of it, in hex."""
@@ -75,22 +96,70 @@ class TargetState:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    """What of a target one result rests on.
+class Digests:
+    """Digests of files, remembered on this machine; in memory alone where there is no place for them.
 
-    :ivar libraries: SHA-256 by path: what is in a closure, or was read for its GPU code.
-    :ivar stems: the paths that a prefix has of each library that was asked for by name: one that comes or goes is noticed.
-    :ivar data: as in :class:`TargetState`, where kernel files were looked at.
-    :ivar everything: the target's fingerprint, where all libraries were searched for what is missing.
+    What is remembered, in ``$XDG_CACHE_HOME/relink/digests.sqlite``, holds for a file of the same device, inode, size and times;
+    the time of the last change of its inode (ctime) cannot be set back. So a file is known by its content, and one that was only
+    touched is read again and has the same one.
+
+    :param place: the file that they are remembered in.
     """
 
-    libraries: Mapping[str, str]
-    stems: Mapping[str, tuple[str, ...]]
-    loader: str
-    release: str
-    data: str | None = None
-    everything: str | None = None
+    def __init__(self, place: Path | None = None) -> None:
+        self._place = place or cache_directory().parent / "digests.sqlite"
+        self._known: dict[str, tuple[str, str]] = {}
+        self._new: dict[str, tuple[str, str]] = {}
+        with self._database() as database:
+            rows = database.execute("select path, status, sha256 from digests") if database else ()
+            self._known = {path: (status, sha256) for path, status, sha256 in rows}
+
+    def sha256(self, path: str) -> str:
+        """Return the digest of a file's content, in hex.
+
+        :raises UsageError: it cannot be read, or is no regular file.
+        """
+        try:
+            before = _status(path)
+            known = self._known.get(path)
+            if known is not None and known[0] == before:
+                return known[1]
+            found = file_sha256(path, LARGEST)
+            if _status(path) == before:
+                self._known[path] = self._new[path] = (before, found)
+        except OSError as error:
+            raise_if_machine_fault(error, path)
+            raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        return found
+
+    def save(self) -> None:
+        """Remember what is new; a place that cannot be written costs time later and nothing else."""
+        with self._database() as database:
+            if database and self._new:
+                rows = [(path, status, sha256) for path, (status, sha256) in self._new.items()]
+                database.executemany("insert or replace into digests values (?, ?, ?)", rows)
+                database.commit()
+        self._new.clear()
+
+    @contextlib.contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection | None]:
+        database = None
+        with contextlib.suppress(OSError, sqlite3.Error):
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            database = sqlite3.connect(self._place, timeout=_WAIT)
+            database.execute(_TABLE)
+        try:
+            with contextlib.suppress(sqlite3.Error):
+                yield database
+        finally:
+            if database is not None:
+                database.close()
+
+
+def _status(path: str) -> str:
+    """What changes when a file's content does."""
+    found = os.stat(path)
+    return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
 
 
 def state_of(target: IndexTarget, digests: Digests) -> TargetState:
@@ -146,8 +215,10 @@ def _data(providers: Iterable[Provider], sysroot: str) -> str:
     return hashlib.sha256(json.dumps(sorted(found.items())).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def dependencies_of(report: Report, state: TargetState, digests: Digests) -> Dependencies:
-    """Return what a result rests on.
+def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dict[str, str]:
+    """Return what a result rests on, as JSON data: the loader, the release, libraries by content, and which there are of a name.
+
+    Where kernel files were looked at it rests on their names and sizes, too.
 
     A wheel of which a library or symbol was missing rests on the whole target: all of it was searched. Of every other wheel each
     import is bound, and a library that nothing names cannot change that.
@@ -171,31 +242,25 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> Dep
         asked |= {stem for vendor in VENDORS for stem in vendor.runtime_libraries if stem in stems}
     outside |= {path for stem in asked for path in stems.get(stem, ())}
     searched = any(found.level == "error" and found.code.startswith(_SEARCHING) for found in report.findings)
-    return Dependencies(
-        {path: _content(path, state, digests) for path in sorted(outside)},
-        {stem: stems.get(stem, ()) for stem in sorted(asked)},
-        state.loader,
-        state.release,
-        state.data if reached else None,
-        state.fingerprint if searched else None,
-    )
+    keys = ["loader", "release", *(["data"] if reached else ()), *(["fingerprint"] if searched else ())]
+    keys += [f"library {path}" for path in sorted(outside)] + [f"stem {stem}" for stem in sorted(asked)]
+    return {key: _value(key, state, digests) for key in keys}
 
 
-def hold(rests_on: Dependencies, state: TargetState, digests: Digests) -> bool:
+def hold(rests_on: Mapping[str, Any], state: TargetState, digests: Digests) -> bool:
     """Whether all that a result rests on is as it was."""
-    if (rests_on.loader, rests_on.release) != (state.loader, state.release):
-        return False
-    if rests_on.data not in (None, state.data) or rests_on.everything not in (None, state.fingerprint):
-        return False
-    stems = state.stems
-    if any(stems.get(stem, ()) != paths for stem, paths in rests_on.stems.items()):
-        return False
     try:
-        return all(_content(path, state, digests) == sha256 for path, sha256 in rests_on.libraries.items())
-    except UsageError:  # one of them is gone
+        return all(_value(key, state, digests) == value for key, value in rests_on.items())
+    except UsageError:  # one of the libraries is gone
         return False
 
 
-def _content(path: str, state: TargetState, digests: Digests) -> str:
-    known = state.libraries.get(path)
-    return known or digests.sha256(os.path.realpath(resolve_inside(state.sysroot, path)))
+def _value(key: str, state: TargetState, digests: Digests) -> str:
+    """What stands behind a key of what a result rests on, as it is now."""
+    kind, _, name = key.partition(" ")
+    if kind == "stem":
+        return "\n".join(state.stems.get(name, ()))
+    if kind == "library":
+        known = state.libraries.get(name)
+        return known or digests.sha256(os.path.realpath(resolve_inside(state.sysroot, name)))
+    return str(getattr(state, kind, None))

@@ -7,12 +7,39 @@
   const search = document.getElementById("search");
   const only = document.getElementById("only");
   const found = document.getElementById("found");
+  const LONG = ["works", "works, compiled on first use", "works in part", "lacks this card", "not published", "not tried yet"];
   const dialog = document.querySelector("dialog");
   const WORDS = ["works", "compiles", "in part", "lacks card", "not published", "not tried"];
   const BATCH = 60;
   const up = data.up;
 
   const element = (name, text, more) => Object.assign(document.createElement(name), { textContent: text }, more);
+
+  // What stands above and below the table.
+  const counts = LONG.map(() => 0);
+  for (const row of data.rows) for (const cell of Object.values(row.cells)) for (const state of cell.states) counts[state] += 1;
+  const told = counts.map((count, state) => count && `${count} ${LONG[state]}`).filter(Boolean).join("; ");
+  document.getElementById("counts").textContent = `${data.rows.length} wheels, ${data.targets.length} targets. Cells: ${told || "none"}.`;
+  only.append(...LONG.map((text, state) => element("option", text, { value: String(state) })));
+  const about = document.getElementById("about");
+  if (up) about.append(element("a", "All projects", { href: "../index.html" }));
+  else if (data.projects) about.textContent = `The newest release of each of ${data.projects.length} projects; its name leads to the others.`;
+  document.getElementById("targets").append(...data.targets.map((target) => {
+    const section = document.createElement("section");
+    const list = document.createElement("dl");
+    const add = (term, value) => {
+      const box = document.createElement("dd");
+      box.append(value);
+      list.append(element("dt", term), box);
+    };
+    const address = `${target.target}/simple/`;
+    add("Index", element("a", address, { href: `${up}${address}index.html` }));
+    add("Release", `${target.release} in ${target.prefixes.join(", ")}`);
+    add("Fingerprint", element("code", target.fingerprint.slice(0, 16)));
+    add("GPUs", target.gpus.map((gpu) => gpu.name).join(", ") || "none named");
+    section.append(element("h3", target.target), list);
+    return section;
+  }));
 
   const columns = [];
   for (const target of data.targets) {

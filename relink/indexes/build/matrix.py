@@ -8,16 +8,18 @@ from typing import Any
 
 from relink import __version__
 from relink.gpu import table, wanted_gpus
-from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.pages import FILES
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.wheel_files import STATEMENT_FILE
+from relink.wheel.naming import WheelName
 
-__all__ = ["CELL_STATES", "MATRIX_LIMIT", "MATRIX_SCHEMA", "Cell", "matrix_data", "state_of"]
+__all__ = ["CELL_STATES", "MATRIX_LIMIT", "MATRIX_SCHEMA", "PROJECTS", "Cell", "matrix_data", "state_of"]
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
 """Bytes of the data of one page, which has at most some ten thousand wheels."""
+PROJECTS = "projects"
+"""Where a site has a page for each project, which only a large one has; so is the list of them called in ``matrix.json``."""
 CELL_STATES = ("works", "compiles", "part", "lacks", "refused", "failed")
 """Of a wheel on a GPU, from best to worst: it loads and has kernels; they are compiled on first use; it has only some of them, or
 slow ones, or it is not known; it loads and lacks them: `relink WHEEL --gpu` refuses it, and the index has it; it does not load,
@@ -29,14 +31,10 @@ _OF_GPU = {"none": "lacks", "jit": "compiles", "full": "works"}
 class Cell:
     """One wheel for one target.
 
-    :ivar filename: of the input.
     :ivar status: as in :class:`relink.indexes.build.work.TaskOutcome`.
     """
 
-    project: str
-    version: str
-    tags: str
-    filename: str
+    name: WheelName
     target: str
     status: str
     record: Mapping[str, Any]
@@ -55,55 +53,54 @@ def state_of(status: str, record: Mapping[str, Any], gpu: str | None) -> str:
 
 def matrix_data(
     targets: Sequence[IndexTarget],
-    states: Mapping[str, TargetState],
+    indexes: Mapping[str, Mapping[str, Any]],
     cells: Iterable[Cell],
-    changes: Sequence[tuple[float, Mapping[str, Any]]],
+    changes: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the matrix as JSON data: texts that many cells have stand in it once.
 
-    :param changes: (seconds since 1970, change), the newest first.
+    :param indexes: what each is for, by target.
+    :param changes: the newest first.
     """
     texts: dict[str, int] = {}
 
     def number(text: str) -> int:
         return texts.setdefault(text, len(texts))
 
-    columns: list[dict[str, Any]] = [
+    gpus = {target.name: wanted_gpus(target.gpus) for target in targets}
+    columns = [
         {
-            "target": target.name,
+            "target": name,
             "gpus": [
                 {"id": str(gpu.target), "name": gpu.name or str(gpu.target), "products": list(gpu.products)}
-                for gpu in wanted_gpus(target.gpus)
+                for gpu in own
             ],
-            "prefixes": list(states[target.name].paths),
-            "release": states[target.name].product,
-            "fingerprint": states[target.name].fingerprint,
-            "machine": states[target.name].machine,
+            **indexes[name],
         }
-        for target in targets
+        for name, own in gpus.items()
     ]
-    ids = {column["target"]: [gpu["id"] for gpu in column["gpus"]] or [None] for column in columns}
-    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for cell in cells:
+        name, record, file = cell.name, cell.record, cell.record.get("file")
         row = rows.setdefault(
-            (cell.project, cell.version, cell.filename),
+            name.filename,
             {
-                "project": cell.project,
-                "version": cell.version,
-                "tags": cell.tags,
-                "wheel": cell.filename,
+                "project": name.canonical,
+                "version": str(name.version),
+                "tags": f"{name.python}-{name.abi}",
+                "wheel": name.filename,
                 "cells": {},
             },
         )
-        record = cell.record
+        ids: list[str | None] = [str(gpu.target) for gpu in gpus[cell.target]] or [None]
         row["cells"][cell.target] = {
             "status": cell.status,
-            "states": [CELL_STATES.index(state_of(cell.status, record, gpu)) for gpu in ids[cell.target]],
+            "states": [CELL_STATES.index(state_of(cell.status, record, gpu)) for gpu in ids],
             "text": number(record.get("verdict", {}).get("text") or record.get("error", "")),
             "causes": [number(_cause_text(cause)) for cause in record.get("causes", ())],
             "command": number(record.get("command", "")),
-            "file": (record.get("file") or {}).get("filename"),
-            "place": _place(record.get("file")),
+            "file": file and file["filename"],
+            "place": _place(file),
         }
     return {
         "schema": MATRIX_SCHEMA,
@@ -113,13 +110,13 @@ def matrix_data(
         "texts": list(texts),
         "states": list(CELL_STATES),
         "products": {processor: list(facts.products) for processor, facts in table().processors.items()},
-        "changes": [{"time": time, **change} for time, change in changes],
+        "changes": list(changes),
     }
 
 
 def _place(file: Mapping[str, Any] | None) -> str | None:
     """Where the statement of a relinked wheel lies, below the site."""
-    if file is None or STATEMENT_FILE not in file["beside"]:
+    if file is None or not file["statement"]:
         return None
     return f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
 

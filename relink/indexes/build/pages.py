@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from packaging.utils import NormalizedName
-
 from relink.wheel.naming import WheelName
 
-__all__ = ["FILES", "IndexPages", "SiteFile", "Write"]
+__all__ = ["FILES", "SiteFile", "json_bytes", "list_pages", "project_pages"]
 
 FILES = "files"
 _UP = "../../../"  # from the page of a project to the top of the site
-
-_END = b"</body>\n</html>\n"
-
-Write = Callable[[str, bytes], None]
-"""Takes a path below the site and the content of the file; more content where the file has been written before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +27,6 @@ class SiteFile:
 
     :ivar url: its address at the source, where it is not in the site; None for a file of the site.
     :ivar metadata: SHA-256 of its metadata file; None where there is none beside it.
-    :ivar beside: endings of the files that lie beside it.
     :ivar uploaded: when, in the form of PEP 700.
     """
 
@@ -45,131 +37,82 @@ class SiteFile:
     yanked: str | None
     url: str | None = None
     metadata: str | None = None
-    beside: tuple[str, ...] = ()
     uploaded: str | None = None
 
     @property
-    def path(self) -> str:
-        """Where it is, below the site, percent-encoded; its whole address where it is not in the site."""
-        return self.url or f"{FILES}/{self.sha256[:2]}/{self.sha256}/{quote(self.name.filename)}"
-
-    def address(self, up: str) -> str:
-        """Its address in a page from which `up` leads to the top of the site."""
-        return self.url or f"{up}{self.path}"
+    def address(self) -> str:
+        """Its address in the page of its project."""
+        place = f"{FILES}/{self.sha256[:2]}/{self.sha256}/{quote(self.name.filename)}"
+        return self.url or f"{_UP}{place}"
 
 
-class IndexPages:
-    """The pages of several indexes, written project by project, so that no more than one project is in memory.
-
-    :param names: of the indexes.
-    :ivar notes: a sentence for each file that is left out, since its index has another one of its name.
-    """
-
-    def __init__(self, names: Iterable[str], write: Write) -> None:
-        self.notes: list[str] = []
-        self._write = write
-        self._projects: dict[str, list[str]] = {name: [] for name in names}
-        for index in self._projects:
-            write(_find_links(index), _begin(f"Wheels of {index}"))
-
-    def add(self, project: NormalizedName, files: Mapping[str, Iterable[SiteFile]]) -> None:
-        """Write the pages of a project.
-
-        :param files: by the name of the index.
-        """
-        for index, own in files.items():
-            named: dict[str, SiteFile] = {}
-            for file in sorted(own, key=lambda one: (one.name.version, one.name.filename, one.sha256)):
-                if named.setdefault(file.name.filename, file).sha256 != file.sha256:
-                    self.notes.append(
-                        f"{index}: {file.name.filename} is there with two contents; the first is taken"
-                    )
-            if named:
-                self._projects[index].append(project)
-                place, listed = f"{index}/simple/{project}", list(named.values())
-                self._write(f"{place}/index.html", _project_html(project, listed))
-                self._write(f"{place}/index.json", _project_json(project, listed))
-                lines = _anchors(listed, "../", more=True)
-                self._write(_find_links(index), "".join(f"{line}\n" for line in lines).encode())
-
-    def finish(self) -> None:
-        """Write the pages that list the projects."""
-        for index, projects in self._projects.items():
-            links = [f'<a href="{project}/">{project}</a><br>' for project in projects]
-            self._write(f"{index}/simple/index.html", _document(f"Index {index}", links))
-            listed = [{"name": project} for project in projects]
-            self._write(
-                f"{index}/simple/index.json", _json({"meta": {"api-version": "1.1"}, "projects": listed})
-            )
-            self._write(_find_links(index), _END)
+def project_pages(project: str, files: Iterable[SiteFile]) -> dict[str, bytes]:
+    """Return the page of a project as HTML and as JSON, by name of file; of two files of a name the first is taken."""
+    named: dict[str, SiteFile] = {}
+    for file in sorted(files, key=lambda one: (one.name.version, one.name.filename, one.sha256)):
+        named.setdefault(file.name.filename, file)
+    own = list(named.values())
+    return {
+        "index.html": _html(f"Links for {project}", map(_anchor, own)),
+        "index.json": _project_json(project, own),
+    }
 
 
-def _find_links(index: str) -> str:
-    return f"{index}/find-links.html"
+def list_pages(index: str, projects: Sequence[str]) -> dict[str, bytes]:
+    """Return the page that lists the projects of an index, likewise."""
+    links = (f'<a href="{project}/">{project}</a>' for project in projects)
+    listed = [{"name": project} for project in projects]
+    return {
+        "index.html": _html(f"Index {index}", links),
+        "index.json": json_bytes({"meta": {"api-version": "1.1"}, "projects": listed}),
+    }
 
 
-def _project_html(project: str, files: Sequence[SiteFile]) -> bytes:
-    return _document(f"Links for {project}", _anchors(files, _UP))
+def json_bytes(data: Any) -> bytes:
+    """Return JSON as a site has it."""
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
-def _anchors(files: Iterable[SiteFile], up: str, *, more: bool = False) -> list[str]:
-    """:param more: with links to what lies beside each file."""
-    lines = []
-    for file in files:
-        attributes = {"href": f"{file.address(up)}#sha256={file.sha256}"}
-        if file.requires_python is not None:
-            attributes["data-requires-python"] = file.requires_python
-        if file.yanked is not None:
-            attributes["data-yanked"] = file.yanked
-        if file.metadata is not None:
-            attributes["data-core-metadata"] = attributes["data-dist-info-metadata"] = (
-                f"sha256={file.metadata}"
-            )
-        shown = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items())
-        lines.append(f"<a {shown}>{html.escape(file.name.filename)}</a>")
-        if more:
-            links = (f'<a href="{file.address(up)}{ending}">{ending}</a>' for ending in file.beside)
-            lines[-1] = " ".join((lines[-1], *links))
-        lines[-1] += "<br>"
-    return lines
+def _anchor(file: SiteFile) -> str:
+    attributes = {"href": f"{file.address}#sha256={file.sha256}"}
+    if file.requires_python is not None:
+        attributes["data-requires-python"] = file.requires_python
+    if file.yanked is not None:
+        attributes["data-yanked"] = file.yanked
+    if file.metadata is not None:
+        for key in ("data-core-metadata", "data-dist-info-metadata"):
+            attributes[key] = f"sha256={file.metadata}"
+    shown = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items())
+    return f"<a {shown}>{html.escape(file.name.filename)}</a>"
 
 
 def _project_json(project: str, files: Sequence[SiteFile]) -> bytes:
     rows: list[dict[str, Any]] = []
     for file in files:
-        row: dict[str, Any] = {
+        row = {
             "filename": file.name.filename,
-            "url": file.address(_UP),
+            "url": file.address,
             "hashes": {"sha256": file.sha256},
             "yanked": file.yanked or file.yanked is not None,
+            "size": file.size,
+            "upload-time": file.uploaded,
+            "requires-python": file.requires_python,
         }
-        if file.size is not None:
-            row["size"] = file.size
-        if file.uploaded is not None:
-            row["upload-time"] = file.uploaded
-        if file.requires_python is not None:
-            row["requires-python"] = file.requires_python
-        if file.metadata is not None:
-            row["core-metadata"] = row["dist-info-metadata"] = {"sha256": file.metadata}
-        rows.append(row)
+        for key in ("core-metadata", "dist-info-metadata"):
+            row[key] = file.metadata and {"sha256": file.metadata}
+        rows.append({key: value for key, value in row.items() if value is not None})
     versions = dict.fromkeys(str(file.name.version) for file in files)
     # PEP 700 requires a size of every file from 1.1 on.
     version = "1.1" if all(file.size is not None for file in files) else "1.0"
-    data = {"meta": {"api-version": version}, "name": project, "versions": list(versions), "files": rows}
-    return _json(data)
+    return json_bytes(
+        {"meta": {"api-version": version}, "name": project, "versions": list(versions), "files": rows}
+    )
 
 
-def _json(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
-
-
-def _document(title: str, lines: Iterable[str]) -> bytes:
-    return _begin(title) + "".join(f"{line}\n" for line in lines).encode() + _END
-
-
-def _begin(title: str) -> bytes:
+def _html(title: str, links: Iterable[str]) -> bytes:
+    lines = "".join(f"{link}<br>\n" for link in links)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="pypi:repository-version" content="1.0">\n'
-        f"<title>{html.escape(title)}</title>\n</head>\n<body>\n<h1>{html.escape(title)}</h1>\n"
+        f"<title>{html.escape(title)}</title>\n</head>\n<body>\n<h1>{html.escape(title)}</h1>\n{lines}</body>\n</html>\n"
     ).encode()

@@ -18,7 +18,7 @@ from relink.system.programs import NoAnswerError, ask_program
 __all__ = ["PipSettings", "pip_settings"]
 
 _SECTIONS = ("global", "download", ":env:")  # the last one wins
-_LINE = re.compile(r"(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>.*)")
+_LINE = re.compile(r"""(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>(['"]).*\4)""")
 _DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
 
 
@@ -49,7 +49,14 @@ def pip_settings() -> PipSettings:
     :raises InstallerError: it fails.
     """
     pip = find_pip()
-    values = _values(_said([*pip, "config", "list"]))
+    values: dict[str, str] = {}
+    lines = [
+        match for line in _said([*pip, "config", "list"]).splitlines() if (match := _LINE.fullmatch(line))
+    ]
+    for section in _SECTIONS:
+        values |= {
+            line["key"]: ast.literal_eval(line["value"]) for line in lines if line["section"] == section
+        }
     indexes: list[str] = []
     if values.get("no-index", "").strip().lower() not in ("1", "true", "yes", "on"):
         indexes.append(values.get("index-url") or _default_index(pip))
@@ -61,20 +68,6 @@ def pip_settings() -> PipSettings:
         values.get("proxy"),
         tuple(values.get("find-links", "").split()),
     )
-
-
-def _values(text: str) -> dict[str, str]:
-    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line.strip())
-        if match is None or match["section"] not in found:
-            continue
-        try:
-            value = ast.literal_eval(match["value"])
-        except (ValueError, SyntaxError):
-            continue
-        found[match["section"]][match["key"]] = str(value)
-    return {key: value for section in _SECTIONS for key, value in found[section].items()}
 
 
 def _default_index(pip: Sequence[str]) -> str:

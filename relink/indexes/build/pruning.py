@@ -6,25 +6,23 @@ What `prune` leaves are the newest releases of each project and target, and alwa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from relink.indexes.build.digests import Digests
-from relink.indexes.build.fingerprint import state_of
 from relink.indexes.build.publishing import check_place
 from relink.indexes.build.recipe import Recipe, covers
 from relink.indexes.build.site import publish_site
-from relink.indexes.build.store import Store, StoredResult, now
-from relink.indexes.build.tasks import valid_results
+from relink.indexes.build.store import Store, now
 from relink.system.atomic import working_directory
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["Pruned", "prune", "remove"]
+__all__ = ["Pruned", "named_wheels", "prune", "remove"]
 
 _YOUNG = 3600  # seconds: a file that is younger may belong to a run that was killed and will go on
 
@@ -44,13 +42,7 @@ def prune(recipe: Recipe, site: Path, keep: int) -> Pruned:
     :param keep: so many releases of each project and target stay, the newest.
     :raises UsageError: there is no site.
     """
-
-    def chosen(_: Store, results: Mapping[tuple[str, str], StoredResult]) -> set[tuple[str, str]]:
-        kept = _kept(results, keep)
-        gone = {(result.target, result.filename) for key, result in results.items() if key not in kept}
-        return gone - {(result.target, result.filename) for result in kept.values()}
-
-    return _without(recipe, site, chosen, _YOUNG)
+    return _without(recipe, site, lambda store: _old_wheels(store, keep), _YOUNG)
 
 
 def remove(recipe: Recipe, site: Path, requirement: Requirement) -> Pruned:
@@ -58,20 +50,35 @@ def remove(recipe: Recipe, site: Path, requirement: Requirement) -> Pruned:
 
     :raises UsageError: there is no site.
     """
+    return _without(recipe, site, lambda store: named_wheels(store, requirement), 0)
 
-    def chosen(store: Store, _: Mapping[tuple[str, str], StoredResult]) -> set[tuple[str, str]]:
-        wheels = {(result.target, result.filename) for _, result in store.results()}
-        wheels |= {(target, filename) for target, filename, *_ in store.all_files()}
-        return {wheel for wheel in wheels if covers(requirement, parse_wheel_name(wheel[1]))}
 
-    return _without(recipe, site, chosen, 0)
+def named_wheels(store: Store, requirement: Requirement) -> set[tuple[str, str]]:
+    """Return the wheels that a requirement names, by target and name."""
+    rows = store.wheels_of(canonicalize_name(requirement.name))
+    wheels = {(row["target"], row["filename"]) for row in rows}
+    return {wheel for wheel in wheels if covers(requirement, parse_wheel_name(wheel[1]))}
+
+
+def _old_wheels(store: Store, keep: int) -> set[tuple[str, str]]:
+    """All wheels but those that stay, by target and name."""
+    old: set[tuple[str, str]] = set()
+    for project in store.projects():
+        targets: dict[str, dict[Version, dict[str, str]]] = {}
+        for row in store.wheels_of(project):
+            version = parse_wheel_name(row["filename"]).version
+            if row["status"] is not None:
+                targets.setdefault(row["target"], {}).setdefault(version, {})[row["filename"]] = row["status"]
+        for target, releases in targets.items():
+            ordered = sorted(releases, reverse=True)
+            working = (version for version in ordered if set(releases[version].values()) != {"refused"})
+            for version in set(ordered) - {*ordered[:keep], next(working, None)}:
+                old |= {(target, filename) for filename in releases[version]}
+    return old
 
 
 def _without(
-    recipe: Recipe,
-    site: Path,
-    chosen: Callable[[Store, Mapping[tuple[str, str], StoredResult]], Collection[tuple[str, str]]],
-    young: float,
+    recipe: Recipe, site: Path, chosen: Callable[[Store], set[tuple[str, str]]], young: float
 ) -> Pruned:
     """Publish a site without some wheels, and remove the files that nothing names.
 
@@ -82,40 +89,9 @@ def _without(
     if not site.is_symlink():
         raise UsageError(f"{site}: is no site; make one by `relink index build {recipe.path} -o {site}`")
     with Store(site) as store:
-        digests = Digests()
-        states = {target.name: state_of(target, digests) for target in recipe.targets}
-        standing = valid_results(store, recipe, states, digests, "0")
-        digests.save()
-        wheels = chosen(store, standing.results)
-        count = store.drop(wheels)
-        kept = {
-            key: result
-            for key, result in standing.results.items()
-            if (result.target, result.filename) not in wheels
-        }
-        publish_site(store, site, recipe, states, kept, {})
-        store.forget(standing.stale)
-        files, size = _sweep(store, now() - recipe.superseded, time.time() - young)
-        return Pruned(count, files, size)
-
-
-def _kept(results: Mapping[tuple[str, str], StoredResult], keep: int) -> dict[tuple[str, str], StoredResult]:
-    projects: dict[tuple[str, str], dict[Version, list[tuple[tuple[str, str], StoredResult]]]] = {}
-    for key, result in results.items():
-        name = parse_wheel_name(result.filename)
-        own = projects.setdefault((name.canonical, result.target), {})
-        own.setdefault(name.version, []).append((key, result))
-    kept: dict[tuple[str, str], StoredResult] = {}
-    for releases in projects.values():
-        ordered = sorted(releases, reverse=True)
-        working = [
-            version
-            for version in ordered
-            if any(result.status != "refused" for _, result in releases[version])
-        ]
-        for version in {*ordered[:keep], *working[:1]}:
-            kept.update(releases[version])
-    return kept
+        count = store.drop(chosen(store))
+        publish_site(store, site, recipe)
+        return Pruned(count, *_sweep(store, now() - recipe.superseded, time.time() - young))
 
 
 def _sweep(store: Store, superseded: float, oldest: float) -> tuple[int, int]:

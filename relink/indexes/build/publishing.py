@@ -6,24 +6,25 @@ share: files there never change, so an installer that has read an old page still
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from relink.indexes.build.pages import FILES, Write
+from relink.indexes.build.pages import FILES
 from relink.indexes.build.store import Store
-from relink.system.atomic import sync_directory, working_directory
+from relink.system.atomic import publish_directory, sync_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["BASIS", "check_place", "publish", "shows"]
+__all__ = ["BASIS", "Write", "check_place", "publish", "shows"]
 
 BASIS = "site.sha256"
 """The file of a site that says what it was made of."""
+Write = Callable[[str, bytes], None]
+"""Takes a path below the site and the content of the file."""
 _KEPT = 2  # sites: the one that is shown, and the one before, of which a web server may still read
 
 
@@ -64,15 +65,13 @@ def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write],
             def write(name: str, content: bytes) -> None:
                 path = made / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("ab") as file:
-                    file.write(content)
+                path.write_bytes(content)
 
             write_pages(write)
             (made / BASIS).write_text(basis)
             final = store.sites / f"{time.time_ns()}"
-            _sync(made)
             (made / FILES).symlink_to(f"../../{FILES}")  # from where it will be
-            made.rename(final)
+            publish_directory(made, final)
         _switch(store, site, final)
     except OSError as error:
         raise_if_machine_fault(error, str(site))
@@ -86,17 +85,6 @@ def _switch(store: Store, site: Path, final: Path) -> None:
     link.symlink_to(final.relative_to(site.parent))
     os.replace(link, site)
     sync_directory(site.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Have all on disk before a name leads there: by one call for the file system, as there may be thousands of pages."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        ctypes.CDLL(None).syncfs(
-            descriptor
-        )  # syncfs(2); where it fails, a power cut may cost pages, and a kill does not
-    finally:
-        os.close(descriptor)
 
 
 def _remove_old(store: Store, shown: Path) -> None:

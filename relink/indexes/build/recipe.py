@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -32,9 +32,7 @@ from relink.wheel.naming import WheelName
 
 __all__ = ["IndexTarget", "Recipe", "WheelSource", "covers", "read_recipe", "read_release"]
 
-SourceKind: TypeAlias = Literal["index", "directory", "lock"]
-
-_KINDS: tuple[SourceKind, ...] = ("index", "directory", "lock")
+_KINDS = ("index", "directory", "lock")
 _TARGET_NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
 _UNITS = {"M": 20, "G": 30, "T": 40}
 _TARGETS = 64
@@ -46,12 +44,13 @@ _RESERVED = frozenset({"files", "projects", "simple"})  # directories of a site
 class WheelSource:
     """Where wheels come from.
 
+    :ivar kind: ``index``, ``directory`` or ``lock``.
     :ivar place: ``pip`` or an address of an index, a directory, or a lock file.
     :ivar requirements: of an index all that is taken; of the others a choice, everything where there is none.
     :ivar latest: so many releases of each requirement, the newest; None for all.
     """
 
-    kind: SourceKind
+    kind: str
     place: str
     requirements: tuple[Requirement, ...] = ()
     latest: int | None = None
@@ -220,12 +219,10 @@ def _target(name: str, data: Mapping[str, Any], base: Path) -> IndexTarget:
         for key, value in data.items()
     }
     facts["prefixes"] = tuple(os.path.abspath(os.path.join(base, prefix)) for prefix in data["prefixes"])
-    for key in ("interpreter", "sysroot"):
-        if key in facts:
-            facts[key] = os.path.abspath(os.path.join(base, facts[key]))
-    if "/" in facts.get("python", ""):
-        facts["python"] = os.path.abspath(os.path.join(base, facts["python"]))
-    profile = facts.get("profile", "")
-    if "/" in profile or profile.endswith(".toml"):
-        facts["profile"] = os.path.abspath(os.path.join(base, profile))
+    for key in ("interpreter", "sysroot", "python", "profile"):
+        value = facts.get(key, "")
+        # The others are paths; these may be names that are looked up.
+        named = key in ("python", "profile") and "/" not in value and not value.endswith(".toml")
+        if value and not named:
+            facts[key] = os.path.abspath(os.path.join(base, value))
     return IndexTarget(name, **facts)

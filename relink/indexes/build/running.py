@@ -1,27 +1,23 @@
-"""The tasks of one run: what an engine gives back is noted, each result on disk before the next one is looked at."""
+"""What a run has done: events while it goes on, figures at its end, for persons, for cron and CI, and for Prometheus.
+
+Source: Prometheus's documentation, "Text-based format" and the node exporter's textfile collector.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from relink import __version__
-from relink.indexes.build.engine import Job
-from relink.indexes.build.fingerprint import TargetState
-from relink.indexes.build.pip_settings import PipSettings
-from relink.indexes.build.recipe import IndexTarget, Recipe
-from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.store import Store, StoredResult
-from relink.indexes.build.tasks import task_key
-from relink.indexes.build.work import TargetTask, TaskOutcome, WheelOutcome, WheelTask, relink_wheel
+from relink.indexes.build.recipe import Recipe
+from relink.system.atomic import atomic_file
+from relink.system.errors import UsageError
 
-__all__ = ["Event", "Run", "Summary"]
+__all__ = ["SUMMARY_SCHEMA", "Event", "Summary"]
 
-_BASE_MEMORY = 500 << 20  # bytes of a process that relinks a wheel of small libraries
-_SLOWEST = 5  # tasks that are told
-_MOST_MEMORY = 2 << 30  # bytes: larger libraries are worked on in a file (docs/large-wheels.md)
-_PER_BYTE = 12  # bytes of memory for each of a wheel: a library of it, four times as large, its edited copy, what patchelf holds
+SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,6 @@ class Summary:
     seconds: float = 0.0
     published: bool = False
     red: int = 0
-    slowest: list[tuple[float, str, str]] = field(default_factory=list)
 
     def sentence(self) -> str:
         """``12 of 30 tasks in 41.2 s: 9 written, …``."""
@@ -71,93 +66,22 @@ class Summary:
         """Whether the exit code is 0: everything was tried, and nothing was refused that the recipe wants to fail for."""
         return not (self.failed or self.source_failures or (recipe.refused == "fail" and self.red))
 
+    def data(self, *, ok: bool) -> dict[str, Any]:
+        """Return the figures as JSON data."""
+        return {"schema": SUMMARY_SCHEMA, "ok": ok, **asdict(self)}
 
-@dataclass(slots=True)
-class Run:
-    """The state of one run of :func:`relink.indexes.build.building.build`."""
+    def write_metrics(self, path: Path, *, ok: bool) -> None:
+        """Write the figures as Prometheus reads them, each a gauge of the last run; the file appears whole.
 
-    recipe: Recipe
-    store: Store
-    states: Mapping[str, TargetState]
-    settings: PipSettings
-    results: dict[tuple[str, str], StoredResult]
-    say: Callable[[Event], None]
-    summary: Summary = field(default_factory=Summary)
-    failures: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-
-    def job(self, wheel: ListedWheel, targets: Sequence[tuple[IndexTarget, int]]) -> Job:
-        """Return the job that relinks a wheel for targets, with the memory that its size makes it need."""
-        work = WheelTask(
-            wheel,
-            tuple(
-                TargetTask(target, self.states[target.name].fingerprint, number) for target, number in targets
-            ),
-            str(self.store.files.absolute()),
-            self.recipe.originals == "mirror",
-            self.settings,
-            self.recipe.cache_size,
-        )
-        memory = _BASE_MEMORY + _PER_BYTE * wheel.size if wheel.size is not None else _MOST_MEMORY
-        return Job(relink_wheel, work, min(memory, _MOST_MEMORY))
-
-    def on_done(self, job: Job, result: Any) -> None:
-        """Note what came of a job: an outcome, or the exception that it ended with."""
-        task: WheelTask = job.task
-        if isinstance(result, BaseException):
-            for own in task.targets:
-                self.fail(task.wheel, own.target.name, result)
-            return
-        if task.wheel.sha256 is None:
-            self.store.keep_hash(task.wheel.url, result.sha256)
-            self.store.keep_wheels([(result.sha256, task.wheel.yanked, task.wheel.uploaded)])
-        if not task.wheel.url.startswith("file:"):
-            self.summary.fetched += 1
-            self.summary.bytes_fetched += result.size
-        facts = {"wheel": task.wheel.filename, "sha256": result.sha256, "size": result.size}
-        self.say(Event("fetched", facts))
-        for own in task.targets:
-            outcome = result.outcomes[own.target.name]
-            if outcome.status == "failed":
-                self.fail(task.wheel, own.target.name, outcome)
-            else:
-                self._keep(task.wheel, result, own, outcome)
-
-    def _keep(self, wheel: ListedWheel, result: WheelOutcome, own: TargetTask, outcome: TaskOutcome) -> None:
-        name, sha256 = wheel.name, result.sha256
-        about = {
-            "filename": wheel.filename,
-            "url": wheel.url,
-            "requires_python": wheel.requires_python,
-            "size": result.size,
-        }
-        record = {"status": outcome.status, **outcome.record, "wheel": about}
-        release = (name.canonical, str(name.version), own.number)
-        self.results[sha256, own.target.name] = self.store.keep(
-            task_key(sha256, own.target), sha256, own.target.name, __version__, record, outcome.rests, release
-        )
-        setattr(self.summary, outcome.status, getattr(self.summary, outcome.status) + 1)
-        self.summary.bytes_written += (outcome.record.get("file") or {}).get("size", 0)
-        spent = (outcome.record.get("seconds", 0.0), wheel.filename, own.target.name)
-        self.summary.slowest = sorted([*self.summary.slowest, spent], reverse=True)[:_SLOWEST]
-        self.say(Event("result", {"wheel": wheel.filename, "target": own.target.name, **_short(outcome)}))
-
-    def fail(self, wheel: ListedWheel, target: str, reason: Any) -> None:
-        """Tell what could not be done; the next run tries it again."""
-        text = (
-            reason.record["error"]
-            if isinstance(reason, TaskOutcome)
-            else str(reason) or type(reason).__name__
-        )
-        self.summary.failed += 1
-        self.failures[wheel.sha256 or wheel.url, target] = {"error": text, "filename": wheel.filename}
-        self.say(Event("failure", {"wheel": wheel.filename, "target": target, "error": text}))
-
-
-def _short(outcome: TaskOutcome) -> dict[str, Any]:
-    found = outcome.record.get("verdict", {})
-    return {
-        "status": outcome.status,
-        "seconds": outcome.record.get("seconds"),
-        "text": found.get("text"),
-        "file": (outcome.record.get("file") or {}).get("filename"),
-    }
+        :raises UsageError: it cannot be written.
+        """
+        figures = asdict(self) | {"ok": ok, "end_time_seconds": round(time.time(), 3)}
+        lines = [
+            f"# TYPE relink_index_{name} gauge\nrelink_index_{name} {float(value):.15g}\n"
+            for name, value in figures.items()
+        ]
+        try:
+            with atomic_file(path) as file:
+                file.write("".join(lines).encode())
+        except OSError as error:
+            raise UsageError(f"{path}: the figures cannot be written ({error.strerror})") from error

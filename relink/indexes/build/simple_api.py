@@ -1,31 +1,36 @@
-"""Pages of a simple index: the wheels that one lists, from HTML or JSON.
+"""The wheels that a page of a simple index lists, in HTML or JSON, or a uv.lock.
 
-Sources: "Simple repository API" of the PyPA specifications (PEP 503, PEP 592, PEP 629, PEP 658 and PEP 714, PEP 691, PEP 700).
+Sources: "Simple repository API" of the PyPA specifications (PEP 503, PEP 592, PEP 629, PEP 658 and PEP 714, PEP 691, PEP 700);
+uv's documentation, "Lockfile" (`version = 1`; uv2nix reads the same: lib/lock1.nix).
 """
 
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import NormalizedName
+from packaging.utils import NormalizedName, canonicalize_name
 
 from relink.indexes.build.web import FetchError, Page
+from relink.providers.profiles.document import parse_document, read_named_text
 from relink.system.bounded_json import parse_json
-from relink.system.errors import WheelError
+from relink.system.errors import UsageError, WheelError
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["PAGE_LIMIT", "ListedWheel", "read_page"]
+__all__ = ["PAGE_LIMIT", "ListedWheel", "read_lock", "read_page"]
 
 PAGE_LIMIT = 32 << 20
 """Bytes of one project's page. The largest known has some 10 MB."""
 _FILES = 200_000
+_LOCK_LIMIT = 32 << 20  # bytes; the lock of a large workspace has a few millions
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _ANCHOR = re.compile(r"(?=<a\s)", re.IGNORECASE)
 _PIECE = 8192  # characters of one anchor that are looked at
@@ -60,80 +65,91 @@ class ListedWheel:
         return self.name.filename
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """What a page says of one file, nothing of it checked."""
-
-    filename: Any
-    url: Any
-    sha256: Any = None
-    size: Any = None
-    requires_python: Any = None
-    yanked: Any = None
-    uploaded: Any = None
-
-
 def read_page(page: Page, project: NormalizedName | None) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]]:
     """Return the wheels of a page, and a sentence for each file that is passed over for what its entry says.
 
-    :param project: whose page it is; None for a page of several.
-
     Source distributions and other files that are no wheels are left out without a word.
 
+    :param project: whose page it is; None for a page of several.
     :raises FetchError: it is no page of a simple index.
     """
-    rows = _json_rows(page) if page.kind.endswith("json") else _html_rows(page)
+    files = _json_files(page) if page.kind.endswith("json") else _html_files(page)
     wheels: dict[str, ListedWheel] = {}
     refused: list[str] = []
-    for number, row in enumerate(rows):
+    for number, file in enumerate(files):
         if number >= _FILES:
             raise FetchError(f"{page.url}: the page lists more than {_FILES} files")
-        if not isinstance(row.filename, str) or not row.filename.endswith(".whl"):
+        name = file.get("filename")
+        if not isinstance(name, str) or not name.endswith(".whl"):
             continue
         try:
-            wheel = _checked(row, page.url, project)
+            wheel = _checked(file, name, page.url, project)
         except WheelError as error:
-            refused.append(f"{page.url}: {row.filename[:_TEXT]!r} is passed over: {error.message}")
+            refused.append(f"{page.url}: {name[:_TEXT]!r} is passed over: {error.message}")
             continue
         if wheels.setdefault(wheel.filename, wheel).sha256 != wheel.sha256:
             refused.append(f"{page.url}: {wheel.filename!r} is listed with two hashes; the first is taken")
     return tuple(wheels.values()), tuple(refused)
 
 
-def _checked(row: _Row, base: str, project: NormalizedName | None) -> ListedWheel:
-    """Take what an entry says where it is what it should be.
+def _checked(
+    file: Mapping[str, Any], filename: str, base: str, project: NormalizedName | None
+) -> ListedWheel:
+    """Take what an entry says, by the keys of PEP 691, where it is what it should be.
 
     :raises WheelError: its name, address or hash is not.
     """
-    name = parse_wheel_name(row.filename)
+    name, address, hashes = parse_wheel_name(filename), file.get("url"), file.get("hashes")
     if project is not None and name.canonical != project:
         raise WheelError(f"it is no wheel of {project}")
-    if not isinstance(row.url, str):
+    if not isinstance(address, str):
         raise WheelError("it has no address")
     try:
-        url = urljoin(base, row.url)
+        url = urljoin(base, address)
         parts = urlsplit(url)
     except ValueError as error:
         raise WheelError(f"its address cannot be read ({error})") from error
     local = parts.scheme == "file" and urlsplit(base).scheme == "file" and not parts.netloc
     if not local and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise WheelError(f"its address is none of http or https: {url[:_TEXT]!r}")
-    if (
-        unquote(parts.path).rpartition("/")[2] != row.filename
-    ):  # PEP 503: the text is the last part of the path
+    if unquote(parts.path).rpartition("/")[2] != filename:  # PEP 503: the text is the last part of the path
         raise WheelError("its address has another file name")
-    sha256 = row.sha256
+    sha256 = hashes.get("sha256") if isinstance(hashes, Mapping) else None
     if sha256 is not None and not (isinstance(sha256, str) and _DIGEST.fullmatch(sha256)):
         raise WheelError("its sha256 is none")
+    size, yanked, uploaded = file.get("size"), file.get("yanked"), file.get("upload-time")
     return ListedWheel(
         name,
         url.partition("#")[0],
         sha256.lower() if sha256 else None,
-        row.size if type(row.size) is int and 0 <= row.size < 1 << 50 else None,
-        _specifier(row.requires_python),
-        row.yanked[:_TEXT] if isinstance(row.yanked, str) else "" if row.yanked is True else None,
-        row.uploaded if isinstance(row.uploaded, str) and _TIME.fullmatch(row.uploaded) else None,
+        size if type(size) is int and 0 <= size < 1 << 50 else None,
+        _specifier(file.get("requires-python")),
+        yanked[:_TEXT] if isinstance(yanked, str) else "" if yanked is True else None,
+        uploaded if isinstance(uploaded, str) and _TIME.fullmatch(uploaded) else None,
     )
+
+
+def read_lock(path: Path) -> tuple[ListedWheel, ...]:
+    """Return the wheels with an address and a SHA-256, in the order of the file.
+
+    :raises UsageError: it cannot be read, is not TOML, or is no uv.lock.
+    """
+    text = read_named_text(path, _LOCK_LIMIT, "lock file")
+    packages = parse_document(text, path, "lock file").get("package")
+    if not isinstance(packages, list):
+        raise UsageError(f"{path}: no uv.lock: it has no [[package]]; name the one that `uv lock` writes")
+    base = path.absolute().as_uri()
+    found: list[ListedWheel] = []
+    for package in packages:
+        name, wheels = (package.get("name"), package.get("wheels")) if isinstance(package, dict) else (0, 0)
+        for wheel in wheels if isinstance(name, str) and isinstance(wheels, list) else ():
+            try:
+                filename = posixpath.basename(unquote(urlsplit(wheel["url"]).path))
+                file = {**wheel, "hashes": {"sha256": wheel["hash"].removeprefix("sha256:")}}
+                found.append(_checked(file, filename, base, canonicalize_name(str(name))))
+            except (ValueError, LookupError, TypeError, AttributeError, WheelError):
+                continue  # a file that is no wheel, or one without an address
+    return tuple(found)
 
 
 def _specifier(value: Any) -> str | None:
@@ -145,7 +161,7 @@ def _specifier(value: Any) -> str | None:
         return None
 
 
-def _json_rows(page: Page) -> Iterator[_Row]:
+def _json_files(page: Page) -> Iterator[Mapping[str, Any]]:
     try:
         data = parse_json(page.body.decode("utf-8", "replace"))
     except ValueError as error:
@@ -159,21 +175,10 @@ def _json_rows(page: Page) -> Iterator[_Row]:
         raise FetchError(
             f"{page.url}: a page of version {version[:20]!r} of the simple index; version 1 is known"
         )
-    for file in files:
-        if isinstance(file, dict):
-            hashes = file.get("hashes")
-            yield _Row(
-                file.get("filename"),
-                file.get("url"),
-                hashes.get("sha256") if isinstance(hashes, Mapping) else None,
-                file.get("size"),
-                file.get("requires-python"),
-                file.get("yanked"),
-                file.get("upload-time"),
-            )
+    return (file for file in files if isinstance(file, dict))
 
 
-def _html_rows(page: Page) -> Iterator[_Row]:
+def _html_files(page: Page) -> Iterator[Mapping[str, Any]]:
     anchors = _Anchors()
     # Piece by piece: html.parser takes a time that grows with the square of what it cannot make sense of.
     for number, piece in enumerate(_ANCHOR.split(page.body.decode("utf-8", "replace"))):
@@ -183,19 +188,17 @@ def _html_rows(page: Page) -> Iterator[_Row]:
         with contextlib.suppress(AssertionError):  # what html.parser raises for some markup that is none
             anchors.feed(piece[:_PIECE])
             anchors.close()
-    base = _joined(page.url, anchors.base) if anchors.base else page.url
+    base = _joined(page.url, anchors.base or "")
     for attributes, text in anchors.found:
         url = attributes.get("href") or ""
         match = _FRAGMENT.search(url.partition("#")[2])
-        yanked = attributes.get("data-yanked", "") or "" if "data-yanked" in attributes else None
-        yield _Row(
-            text.strip(),
-            _joined(base, url),
-            match[1] if match else None,
-            None,
-            attributes.get("data-requires-python"),
-            yanked,
-        )
+        yield {
+            "filename": text.strip(),
+            "url": _joined(base, url),
+            "hashes": {"sha256": match[1]} if match else None,
+            "requires-python": attributes.get("data-requires-python"),
+            "yanked": attributes.get("data-yanked", False) or "data-yanked" in attributes,
+        }
 
 
 def _joined(base: str, url: str) -> str:

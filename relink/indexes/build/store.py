@@ -1,4 +1,4 @@
-"""What an index remembers between runs: results by task, what wheels contain, and what happened when.
+"""What an index remembers between runs: what came of each wheel and target, what sources say, and what happened when.
 
 It lies beside the site, in ``SITE.relink``: ``state.sqlite``, which one process at a time writes, and ``files``, in which each
 wheel lies in a directory that is called by its SHA-256. A wheel is there before its result is noted, and a result before a site
@@ -16,78 +16,59 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from relink.system.errors import RelinkError, UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["Store", "StoredFile", "StoredResult", "now"]
+__all__ = ["Store", "now"]
 
+# A result whose `until` is null is the one that holds; another one was superseded then, and its file is listed for a while.
 _TABLES = """
 create table if not exists results (
-    input text not null, target text not null, key text not null, relink text not null, rests text, status text not null,
-    filename text not null, file_sha256 text, file_name text, digest text not null, record text not null,
-    primary key (input, target));
+    id integer primary key, project text not null, version text not null, filename text not null, target text not null,
+    input text not null, key text not null, relink text not null, rests text, status text not null,
+    file_sha256 text, file_name text, allocated real, until real, digest text not null);
+create unique index if not exists holding on results (filename, target) where until is null;
+create index if not exists by_project on results (project, filename, target);
+create table if not exists records (id integer primary key, body text not null);
 create table if not exists rests (id text primary key, body text not null);
-create table if not exists wheels (sha256 text primary key, yanked text, uploaded text);
-create table if not exists unhashed (url text primary key, sha256 text not null);
-create table if not exists indexes (target text primary key, release text not null);
+create table if not exists failed (
+    project text not null, version text not null, filename text not null, target text not null, error text not null,
+    primary key (filename, target));
+create view if not exists shown_now as
+    select project, version, filename, target, status, id from results where until is null
+    union all select project, version, filename, target, 'failed', null from failed;
+create table if not exists shown (
+    filename text not null, target text not null, status text not null, primary key (filename, target));
+create table if not exists changes (time real not null, change text not null);
+create table if not exists wheels (sha256 text primary key, yanked text, uploaded text, unhashed text);
+create table if not exists indexes (target text primary key, facts text not null);
 create table if not exists releases (
     project text not null, version text not null, target text not null, number integer not null, time real not null,
     primary key (project, version, target)) without rowid;
 create table if not exists names (
     target text not null, filename text not null, number integer not null, primary key (target, filename, number)) without rowid;
-create table if not exists files (
-    project text not null, target text not null, name text not null, input text not null, filename text not null,
-    until real, facts text not null, primary key (project, target, name)) without rowid;
-create index if not exists files_by_filename on files (target, filename);
-create index if not exists files_by_input on files (input, target);
 create table if not exists site (id text not null);
-create table if not exists changes (time real not null, change text not null);
-create table if not exists shown (what text primary key, status text not null);
+insert into site select lower(hex(randomblob(16))) where not exists (select 1 from site);
 """
-_RECORDS = (("results", "record"), ("rests", "body"), ("files", "facts"), ("changes", "change"))
-_PASSING = ("seconds", "peak")  # of a record: two runs that give the same differ in these
+_CHANGED = """
+insert into changes select ?, json_object('project', project, 'version', version, 'wheel', filename, 'target', target,
+    'before', before, 'after', status, 'text', substr(coalesce(said, ''), 1, 300))
+from (
+    select one.project, one.version, one.filename, one.target, one.status, shown.status as before,
+        coalesce(json_extract(records.body, '$.verdict.text'), failed.error) as said
+    from shown_now as one left join shown on shown.filename = one.filename and shown.target = one.target
+        left join records on records.id = one.id
+        left join failed on failed.filename = one.filename and failed.target = one.target
+    where shown.status is not one.status order by one.project, one.version, one.filename, one.target)
+"""
+_FORM = 1  # of the tables
+_RECORDS = {"records": "body", "rests": "body", "changes": "change", "indexes": "facts"}
 
 
 _Run: TypeAlias = Callable[..., sqlite3.Cursor]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredResult:
-    """What came of one task; its record, which is longer, stays on disk: see :meth:`Store.record`.
-
-    :ivar rests: the id of what it rests on, see :meth:`Store.rests`; None where it rests on the input alone.
-    :ivar filename: of the input.
-    :ivar file: SHA-256 and name of the wheel of the site; None where there is none.
-    """
-
-    input: str
-    target: str
-    relink: str
-    rests: str | None
-    status: str
-    filename: str
-    file: tuple[str, str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file that an index lists: the newest of its wheel, or one that a newer one has superseded.
-
-    :ivar input: SHA-256 of the wheel that it was made of; `filename` is that wheel's.
-    :ivar facts: JSON: `status`, `wheel` and `file` as in a record, and `time`, when its number was allocated.
-    """
-
-    project: str
-    target: str
-    name: str
-    input: str
-    filename: str
-    facts: str
 
 
 def now() -> float:
@@ -96,69 +77,117 @@ def now() -> float:
     return float(said) if said.isascii() and said.isdigit() else time.time()
 
 
-class Store:
-    """The state of one index; open in one process at a time.
+class Store(contextlib.ExitStack):
+    """The state of one index; open in one process at a time. Rows have the columns of the tables.
 
     :param site: the site, as the user names it.
     """
 
     def __init__(self, site: Path) -> None:
+        super().__init__()
         self.directory = site.parent / f"{site.name}.relink"
         self.files = self.directory / "files"
         self.sites = self.directory / "sites"
-        self._lock = -1
+        place = self.directory / "lock"
         try:
             for directory in (self.files, self.sites):
                 directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(
-                self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
-            )
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            self.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._database = sqlite3.connect(self.directory / "state.sqlite")
-            self._database.executescript(_TABLES)
+            self.callback(self._database.close)
+            self._database.row_factory = sqlite3.Row
+            ((form,),) = self._database.execute("pragma user_version")
+            if form != _FORM and list(self._database.execute("select 1 from sqlite_master")):
+                raise sqlite3.DatabaseError("another release of relink wrote it; name another site")
+            self._database.executescript(f"pragma user_version = {_FORM};{_TABLES}")
         except BlockingIOError as error:
-            self._unlock()
+            self.close()
             raise UsageError(f"{site}: another `relink index` works on it; wait for it to end") from error
         except (OSError, sqlite3.Error) as error:
-            self._unlock()
+            self.close()
             raise _failed(self.directory, error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._database.close()
-        self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
 
     def path_of(self, sha256: str, filename: str) -> str:
         """Return where a wheel of the site lies."""
         return f"{self.files}/{sha256[:2]}/{sha256}/{filename}"
 
-    def results(self) -> Iterator[tuple[str, StoredResult]]:
-        """Yield all results, each after the identity of its task."""
-        same: dict[str, str] = {}  # texts that many results have
-        columns = "key, input, target, relink, rests, status, filename, file_sha256, file_name"
-        for key, *texts, sha256, name in self._each(f"select {columns} from results"):  # noqa: S608 (a constant)
-            wheel, target, relink, rests, status, filename = (
-                text and same.setdefault(text, text) for text in texts
-            )
-            file = None if sha256 is None else (sha256, name)
-            yield key, StoredResult(wheel, target, relink, rests, status, filename, file)
+    def begin(self, indexes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note what each index is for, as the matrix says it; no failure of an earlier run counts any more.
 
-    def record(self, result: StoredResult) -> dict[str, Any]:
-        """Return the JSON data of a result: see :mod:`relink.indexes.build.records`.
-
-        :raises UsageError: it is damaged.
+        :param indexes: JSON data by target: `release`, that of the libraries, and more.
+        :raises UsageError: one was for another release.
         """
-        query = "select record from results where input = ? and target = ?"
-        ((record,),) = self._rows(query, (result.input, result.target))
-        return self.parsed(record)
+        known = self.indexes()
+        for target, facts in indexes.items():
+            if (release := known.get(target, facts)["release"]) != facts["release"]:
+                raise UsageError(
+                    f"the index of {target} is for {release}, and its prefixes have {facts['release']} now. An index is for one "
+                    "release, since versions of two do not sort (10.0 is below 7.2): name another target "
+                    f"[targets.{target}x] for this one"
+                )
+        with self._written() as run:
+            for target, facts in indexes.items():
+                run("insert or replace into indexes values (?, ?)", (target, json.dumps(facts)))
+            run("delete from failed")
+
+    def indexes(self) -> dict[str, dict[str, Any]]:
+        """Return what each index is for."""
+        return {name: self.parsed(facts) for name, facts in self._each("select * from indexes")}
+
+    def holding(self) -> Iterator[sqlite3.Row]:
+        """Yield the results that hold, without what is longer."""
+        return self._each("select * from results where until is null")
+
+    def of_wheel(self, filename: str) -> dict[str, sqlite3.Row]:
+        """Return the results of a wheel that hold, by target."""
+        rows = self._each("select * from results where filename = ? and until is null", (filename,))
+        return {row["target"]: row for row in rows}
+
+    def projects(self) -> list[str]:
+        """Return the names of all projects, in order."""
+        query = "select project from results union select project from failed order by project"
+        return [name for (name,) in self._each(query)]
+
+    def wheels_of(self, project: str) -> list[sqlite3.Row]:
+        """Return target and name of each wheel of a project, those that were superseded, too, with the status where it holds."""
+        query = "select target, filename, iif(until is null, status, null) as status from results where project = ?"
+        return list(self._each(query, (project,)))
+
+    def listed(self, project: str, superseded: float) -> list[sqlite3.Row]:
+        """Return what a site has of a project: results, with what the source says and their records, and failures.
+
+        :param superseded: files that were superseded after this time, too, in seconds since 1970.
+        """
+        query = (
+            "select version, filename, target, input, status, until, allocated, yanked, uploaded, body as record "
+            "from results join records using (id) left join wheels on sha256 = input "
+            "where project = ? and (until is null or until > ?) union all "
+            "select version, filename, target, null, 'failed', null, null, null, null, json_object('error', error) "
+            "from failed where project = ?"
+        )
+        return list(self._each(query, (project, superseded, project)))
+
+    def digest(self, superseded: float) -> str:
+        """Return a digest of all that :meth:`listed` gives."""
+        digest = hashlib.sha256()
+        columns = "digest, target, until is null, allocated, yanked, uploaded"
+        results = (
+            f"select {columns} from results left join wheels on sha256 = input "  # noqa: S608 (a constant)
+            "where until is null or until > ? order by project, filename, target, digest"
+        )
+        failed = "select filename, target, error from failed where ? is not null order by filename, target"
+        for query in (results, failed):
+            for row in self._each(query, (superseded,)):
+                digest.update(repr(tuple(row)).encode())
+        return digest.hexdigest()
+
+    def count(self, *statuses: str) -> int:
+        """Return how many wheels and targets have one of these statuses."""
+        query = f"select count(*) from shown_now where status in ({', '.join('?' * len(statuses))})"  # noqa: S608 (marks)
+        ((number,),) = self._each(query, statuses)
+        return int(number)
 
     def parsed(self, text: str) -> dict[str, Any]:
         """Return JSON of the store as data.
@@ -173,98 +202,81 @@ class Store:
             raise _failed(self.directory, ValueError("a record is no table"))
         return found
 
-    def digests(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the input, the target and a digest of the record of each result, in a fixed order."""
-        yield from self._each("select input, target, digest from results order by input, target")
-
     def rests(self) -> dict[str, dict[str, Any]]:
         """Return what results rest on, by id; many rest on the same."""
-        return {name: self.parsed(body) for name, body in self._rows("select id, body from rests")}
+        return {name: self.parsed(body) for name, body in self._each("select id, body from rests")}
 
-    def keep(
-        self,
-        key: str,
-        sha256: str,
-        target: str,
-        relink: str,
-        record: Mapping[str, Any],
-        rests: Mapping[str, Any] | None,
-        release: tuple[str, str, int],
-    ) -> StoredResult:
+    def keep(self, facts: Mapping[str, Any], number: int, record: Mapping[str, Any], rests: Any) -> None:
         """Note the result of a task, on disk when this returns. What its index has had of this wheel is superseded.
 
-        :param key: the task's identity.
-        :param sha256: of the input.
-        :param relink: the release that made it.
-        :param record: JSON data: see :mod:`relink.indexes.build.records`.
-        :param rests: what it rests on, as JSON data.
-        :param release: the project, its version, and the number that the version of the file ends in.
+        :param facts: the columns `project`, `version`, `filename`, `target`, `input`, `key`, `relink` and `status`.
+        :param number: that the version of the file ends in.
+        :param record: JSON data: see :mod:`relink.indexes.build.work`.
+        :param rests: what it rests on, as JSON data; None where it rests on the wheel alone.
         """
-        file, filename, (project, version, number) = record.get("file"), record["wheel"]["filename"], release
-        result = StoredResult(
-            sha256,
-            target,
-            relink,
-            None if rests is None else _digest(rests),
-            record["status"],
-            filename,
-            file and (file["sha256"], file["filename"]),
-        )
-        digest = _digest({name: value for name, value in record.items() if name not in _PASSING})
+        file, body = record["file"] or {}, json.dumps(record)
+        row = {
+            **facts,
+            "rests": None if rests is None else hashlib.sha256(json.dumps(rests).encode()).hexdigest(),
+            "file_sha256": file.get("sha256"),
+            "file_name": file.get("filename"),
+            "digest": hashlib.sha256(body.encode()).hexdigest(),
+        }
+        same = (row["filename"], row["target"])
         with self._written() as run:
             if rests is not None:
-                run("insert or ignore into rests values (?, ?)", (result.rests, json.dumps(rests)))
-            values = (sha256, target, key, relink, result.rests, result.status, result.filename,
-                      *(result.file or (None, None)), digest, json.dumps(record))  # fmt: skip
-            run("insert or replace into results values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-            name = "" if result.status == "refused" else file["filename"] if file else filename
-            run(
-                "update files set until = ? where target = ? and filename = ? and name <> ? and until is null",
-                (now(), target, filename, name),
+                run("insert or ignore into rests values (?, ?)", (row["rests"], json.dumps(rests)))
+            # A name has one content: what had the same goes, as what has no file.
+            listed = None if row["status"] == "refused" else row["file_name"] or row["filename"]
+            query = (
+                "select id from results where filename = ? and target = ? "
+                "and (status = 'refused' or coalesce(file_name, filename) = ?)"
             )
-            if result.status == "written":
-                run("insert or ignore into names values (?, ?, ?)", (target, filename, number))
-            if name:
-                facts = {field: record.get(field) for field in ("status", "wheel", "file")}
-                query = "select time from releases where project = ? and version = ? and target = ?"
-                facts["time"] = next((time for (time,) in run(query, (project, version, target))), None)
-                row = (project, target, name, sha256, filename, None, json.dumps(facts))
-                run("insert or replace into files values (?, ?, ?, ?, ?, ?, ?)", row)
-        return result
+            self._remove(run, run(query, (*same, listed)).fetchall())
+            run(
+                "update results set until = ? where filename = ? and target = ? and until is null",
+                (now(), *same),
+            )
+            if row["status"] == "written":
+                run("insert or ignore into names values (?, ?, ?)", (*reversed(same), number))
+            query = "select time from releases where project = ? and version = ? and target = ?"
+            times = run(query, (row["project"], row["version"], row["target"])).fetchall()
+            row["allocated"] = times[0][0] if times else None
+            columns, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
+            added = run(f"insert into results ({columns}) values ({marks})", row)  # noqa: S608 (names of columns)
+            run("insert into records values (?, ?)", (added.lastrowid, body))
 
-    def forget(self, results: Iterable[tuple[str, str]]) -> None:
-        """Remove results, by input and target, and what nothing rests on any more; their files are superseded."""
+    def fail(self, facts: Mapping[str, str]) -> None:
+        """Note what this run could not do: `project`, `version`, `filename`, `target` and `error`."""
         with self._written() as run:
-            for key in results:
-                run("delete from results where input = ? and target = ?", key)
-                run(
-                    "update files set until = ? where input = ? and target = ? and until is null",
-                    (now(), *key),
-                )
+            run(
+                "insert or replace into failed values (:project, :version, :filename, :target, :error)", facts
+            )
+
+    def supersede(self, results: Iterable[int]) -> None:
+        """Note that results, by id, do not hold any more."""
+        with self._written() as run:
+            for number in results:
+                run("update results set until = ? where id = ? and until is null", (now(), number))
             run("delete from rests where id not in (select rests from results where rests is not null)")
 
     def drop(self, wheels: Iterable[tuple[str, str]]) -> int:
-        """Remove results and files, by the target and the name of the input; returns how many results."""
+        """Remove the results of wheels, by target and name; returns how many held."""
         removed = 0
         with self._written() as run:
             for wheel in wheels:
-                removed += run("delete from results where target = ? and filename = ?", wheel).rowcount
-                run("delete from files where target = ? and filename = ?", wheel)
+                rows = run(
+                    "select id, until from results where target = ? and filename = ?", wheel
+                ).fetchall()
+                removed += sum(row["until"] is None for row in rows)
+                self._remove(run, rows)
+                run("delete from failed where target = ? and filename = ?", wheel)
         return removed
 
-    def begin(self, target: str, release: str) -> None:
-        """Note the release of the libraries that an index is for.
-
-        :raises UsageError: it was another one.
-        """
-        with self._written() as run:
-            run("insert or ignore into indexes values (?, ?)", (target, release))
-        ((known,),) = self._rows("select release from indexes where target = ?", (target,))
-        if known != release:
-            raise UsageError(
-                f"the index of {target} is for {known}, and its prefixes have {release} now. An index is for one release, since "
-                f"versions of two do not sort (10.0 is below 7.2): name another target [targets.{target}x] for this one"
-            )
+    def _remove(self, run: _Run, rows: Iterable[sqlite3.Row]) -> None:
+        for row in rows:
+            for table in ("records", "results"):
+                run(f"delete from {table} where id = ?", (row["id"],))  # noqa: S608 (constants)
 
     def number(self, project: str, version: str, target: str, filenames: Iterable[str]) -> tuple[int, bool]:
         """Return the number of a release for wheels that are to be made, and whether it is a new one.
@@ -272,9 +284,9 @@ class Store:
         It is the one that the release has, unless an index has ever had a file of that number made of a wheel of these names.
         """
         query = "select number from releases where project = ? and version = ? and target = ?"
-        known = next((number for (number,) in self._rows(query, (project, version, target))), 0)
+        known = next((number for (number,) in self._each(query, (project, version, target))), 0)
         query = "select 1 from names where target = ? and filename = ? and number = ?"
-        taken = any(self._rows(query, (target, filename, known)) for filename in filenames)
+        taken = any(list(self._each(query, (target, filename, known))) for filename in filenames)
         return (known + 1, True) if taken or not known else (known, False)
 
     def allocate(self, releases: Iterable[tuple[str, str, str, int]]) -> None:
@@ -283,96 +295,65 @@ class Store:
             for release in releases:
                 run("insert or replace into releases values (?, ?, ?, ?, ?)", (*release, now()))
 
-    def listed(self, superseded: float) -> Iterator[StoredFile]:
-        """Yield all files that indexes list, in the order of projects, targets and names.
-
-        :param superseded: those that were superseded after this time, too, in seconds since 1970.
-        """
-        columns = "project, target, name, input, filename, facts"
-        query = f"select {columns} from files where until is null or until > ? order by project, target, name"  # noqa: S608
-        for row in self._each(query, (superseded,)):
-            yield StoredFile(*row)
-
     def all_files(self, superseded: float = 0) -> list[tuple[str, str, str, str]]:
         """Return target, name of the input, and SHA-256 and name of all files; those superseded before a time are removed."""
         with self._written() as run:
-            run("delete from files where until <= ?", (superseded,))
-        sha256, name = "json_extract(facts, '$.file.sha256')", "json_extract(facts, '$.file.filename')"
-        return self._rows(f"select target, filename, {sha256}, {name} from files where {sha256} is not null")  # noqa: S608
+            self._remove(run, run("select id from results where until <= ?", (superseded,)).fetchall())
+        query = "select target, filename, file_sha256, file_name from results where file_sha256 is not null"
+        return [tuple(row) for row in self._each(query)]
 
-    def wheels(self) -> dict[str, tuple[str | None, str | None]]:
-        """Return what sources say of input wheels, by SHA-256: why it is yanked, and when it was uploaded."""
-        return {sha256: (yanked, uploaded) for sha256, yanked, uploaded in self._each("select * from wheels")}
+    def keep_wheels(self, wheels: Iterable[tuple[str, str | None, str | None, str | None]]) -> None:
+        """Note what sources say of wheels, by SHA-256: why it is yanked, and when it was uploaded.
 
-    def keep_wheels(self, wheels: Iterable[tuple[str, str | None, str | None]]) -> None:
-        """Note what sources say, as :meth:`wheels` gives it: it holds until they say something else."""
-        with self._written() as run:
-            for wheel in wheels:
-                run("insert or replace into wheels values (?, ?, ?)", wheel)
-
-    def unhashed(self) -> dict[str, str]:
-        """Return the SHA-256 of wheels whose source says none, by address, as they were when they were fetched."""
-        return dict(self._rows("select url, sha256 from unhashed"))
-
-    def keep_hash(self, url: str, sha256: str) -> None:
-        """Note the SHA-256 of a wheel whose source says none."""
-        with self._written() as run:
-            run("insert or replace into unhashed values (?, ?)", (url, sha256))
-
-    @property
-    def site_id(self) -> str:
-        """A UUID of the site, made when it is asked for first."""
-        with self._written() as run:
-            run("insert into site select ? where not exists (select 1 from site)", (str(uuid.uuid4()),))
-        ((found,),) = self._rows("select id from site")
-        return str(found)
-
-    def changes(self, most: int) -> list[tuple[float, dict[str, Any]]]:
-        """Return the last changes of the site, the newest first, with their times in seconds since 1970."""
-        rows = self._rows("select time, change from changes order by rowid desc limit ?", (most,))
-        return [(time, self.parsed(change)) for time, change in rows]
-
-    def shown(self) -> dict[str, str]:
-        """Return the status of each wheel and target when changes were noted last."""
-        return dict(self._rows("select what, status from shown"))
-
-    def note_changes(
-        self, time: float, changes: Iterable[tuple[str, Mapping[str, Any]]], gone: Iterable[str]
-    ) -> None:
-        """Note what has changed, which becomes what is shown.
-
-        :param changes: what has changed, and how: ``after`` is its status now.
-        :param gone: what is not shown any more.
+        :param wheels: with the address of each whose source says no SHA-256: it is as it was when it was fetched.
         """
         with self._written() as run:
-            for what, change in changes:
-                run("insert into changes values (?, ?)", (time, json.dumps(change)))
-                run("insert or replace into shown values (?, ?)", (what, change["after"]))
-            for what in gone:
-                run("delete from shown where what = ?", (what,))
+            for wheel in wheels:
+                run(
+                    "insert into wheels values (?, ?, ?, ?) on conflict do update set yanked = excluded.yanked, "
+                    "uploaded = excluded.uploaded where (yanked, uploaded) is not (excluded.yanked, excluded.uploaded)",
+                    wheel,
+                )
+
+    def unhashed(self) -> dict[str, str]:
+        """Return the SHA-256 of wheels whose source says none, by address."""
+        query = "select unhashed, sha256 from wheels where unhashed is not null"
+        return dict(map(tuple, self._each(query)))
+
+    def site_id(self) -> uuid.UUID:
+        """Return what this site has and no other one."""
+        ((found,),) = self._each("select id from site")
+        return uuid.UUID(found)
+
+    def note_changes(self) -> None:
+        """Note what is shown now and was not when this was called last."""
+        with self._written() as run:
+            run(_CHANGED, (now(),))
+            run("delete from shown where (filename, target) not in (select filename, target from shown_now)")
+            run("insert or replace into shown select filename, target, status from shown_now")
+
+    def changes(self, most: int) -> list[dict[str, Any]]:
+        """Return the last changes of the site, the newest first, each with its `time` in seconds since 1970."""
+        rows = self._each("select time, change from changes order by rowid desc limit ?", (most,))
+        return [{"time": time, **self.parsed(change)} for time, change in rows]
 
     def repair(self) -> int:
         """Remove records that are damaged; returns how many. What they were of is done again."""
         removed = 0
         with self._written() as run:
-            for table, column in _RECORDS:
+            for table, column in _RECORDS.items():
                 removed += run(f"delete from {table} where not json_valid({column})").rowcount  # noqa: S608 (constants)
             run("delete from results where rests is not null and rests not in (select id from rests)")
-            run(
-                "delete from results where status <> 'refused' and not exists (select 1 from files "
-                "where files.input = results.input and files.target = results.target and until is null)"
-            )
+            run("delete from results where id not in (select id from records)")
+            run("delete from records where id not in (select id from results)")
         return removed
 
-    def _each(self, query: str, values: tuple[Any, ...] = ()) -> Iterator[Any]:
+    def _each(self, query: str, values: tuple[Any, ...] = ()) -> Iterator[sqlite3.Row]:
         """Yield rows, of which there may be many."""
         try:
             yield from self._database.execute(query, values)
         except sqlite3.Error as error:
             raise _failed(self.directory, error) from error
-
-    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        return list(self._each(query, values))
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[_Run]:
@@ -383,14 +364,11 @@ class Store:
             raise _failed(self.directory, error) from error
 
 
-def _digest(data: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-
-
 def _failed(directory: Path, error: OSError | sqlite3.Error | ValueError) -> RelinkError:
     if isinstance(error, OSError):
         raise_if_machine_fault(error, str(directory))
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    repair = f"; `relink index check {directory.with_suffix('')} --repair` takes out what is damaged"
-    more = repair if isinstance(error, ValueError) else ""
-    return UsageError(f"{directory}: the state of the index cannot be used ({reason}){more}")
+    return UsageError(
+        f"{directory}: the state of the index cannot be used ({reason}); where it is damaged, "
+        f"`relink index check {directory.with_suffix('')} --repair` takes out what is"
+    )

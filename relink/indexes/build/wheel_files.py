@@ -14,7 +14,7 @@ from typing import Any
 
 from relink.indexes.install.cache import LARGEST, cache_directory
 from relink.make.added_members import SBOM_MEMBER, json_bytes
-from relink.system.atomic import copy_file
+from relink.system.atomic import copy_file, publish_directory
 from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
@@ -47,14 +47,12 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
     final = files / sha256[:2] / sha256
     if not _is_there(made, final):
         final.parent.mkdir(exist_ok=True)
-        for path in made.iterdir():
-            _sync(path)
         made.chmod(0o755)
         with contextlib.suppress(FileNotFoundError):
             final.rename(place / "damaged")
         try:
-            made.replace(final)
-        except OSError:  # another worker has just done the same
+            publish_directory(made, final)
+        except FileExistsError:  # another worker has just done the same
             if not _is_there(made, final):
                 raise
     return {
@@ -63,7 +61,7 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
         "size": (final / wheel.name).stat().st_size,
         "metadata": hashlib.sha256(beside[METADATA]).hexdigest(),
         "requires_python": read_metadata(beside[METADATA]).requires_python,
-        "beside": sorted(path.name[len(wheel.name) :] for path in final.iterdir() if path.name != wheel.name),
+        "statement": statement is not None,
     }
 
 
@@ -76,13 +74,14 @@ def read_beside(archive: WheelArchive) -> dict[str, bytes]:
 
 
 def _is_there(made: Path, final: Path) -> bool:
-    """Whether a directory has all that is to be in it, with its content."""
+    """Whether a directory has all that is to be in it, with its content; of a statement any."""
     try:
         return all(
-            path.name.endswith(STATEMENT_FILE)
-            or file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
+            (final / path.name).is_file()
+            if path.name.endswith(STATEMENT_FILE)
+            else file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
             for path in made.iterdir()
-        ) and all((final / path.name).is_file() for path in made.iterdir())
+        )
     except OSError:
         return False
 
@@ -94,11 +93,3 @@ def _copy(source: Path, destination: Path) -> None:
             os.link(source, destination)
             return
     copy_file(source, destination)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

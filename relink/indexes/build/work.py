@@ -10,32 +10,32 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import resource
+import shlex
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from packaging.version import Version
 
-from relink.indexes.build.digests import Digests
 from relink.indexes.build.fetching import fetch_wheel
-from relink.indexes.build.fingerprint import TargetState, dependencies_of, state_of
+from relink.indexes.build.fingerprint import Digests, TargetState, dependencies_of, state_of
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.records import TEXT, record_of, record_of_error
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.web import Web
 from relink.indexes.build.wheel_files import METADATA_LIMIT, place_wheel
 from relink.indexes.install.cache import CachedWheel
 from relink.planning.contents import Contents
 from relink.planning.memory import spool_of
-from relink.planning.model.model import plain
+from relink.planning.options import words_of
 from relink.report.model import Report
+from relink.report.summary import verdict
 from relink.runs.relink_wheel import carry_out, make_plan
 from relink.runs.statement import make_statement
 from relink.system.atomic import working_directory
 from relink.system.errors import RelinkError, WheelError
+from relink.system.findings.model import causes
 from relink.system.progress import Clock
 from relink.wheel.naming import WheelName
 
@@ -47,8 +47,14 @@ __all__ = [
     "WheelTask",
     "fingerprints",
     "numbered",
+    "record_of",
+    "record_of_error",
     "relink_wheel",
 ]
+
+
+_SUBJECTS = 6  # of one cause that are kept
+_TEXT = 1200  # characters of one sentence that is kept
 
 
 class ForeignPrefixError(RelinkError):
@@ -89,13 +95,14 @@ class TaskOutcome:
     """What came of a relink task.
 
     :ivar status: ``original``: it loads as it is; ``refused``: its plan has errors; ``failed``: this machine could not do it.
-    :ivar record: JSON data for the site and the matrix.
+    :ivar record: JSON data for the site and the matrix; of one that failed `error` alone.
     :ivar rests: what it rests on, as JSON data; None where it rests on the wheel alone.
     """
 
     status: Literal["written", "original", "refused", "failed"]
     record: dict[str, Any]
-    rests: dict[str, Any] | None = None
+    rests: dict[str, str] | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +173,10 @@ def _outcome(task: WheelTask, own: TargetTask, cached: CachedWheel, state: Targe
     start = time.monotonic()
     try:
         status, record, report = _relinked(task, own, cached, state)
-        rests = plain(dependencies_of(report, state, _digests())) if report else None
+        rests = dependencies_of(report, state, _digests()) if report else None
     except (RelinkError, OSError, MemoryError) as error:
-        return TaskOutcome("failed", {"error": str(error)[:TEXT] or type(error).__name__})
-    return TaskOutcome(status, record | _spent(start), rests)
+        return TaskOutcome("failed", {"error": str(error)[:_TEXT] or type(error).__name__})
+    return TaskOutcome(status, record, rests, round(time.monotonic() - start, 3))
 
 
 def _relinked(
@@ -222,6 +229,44 @@ def numbered(name: WheelName, number: int) -> str:
     return replace(name, version=version, version_text=str(version)).filename
 
 
-def _spent(start: float) -> dict[str, Any]:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    return {"seconds": round(time.monotonic() - start, 3), "peak": peak}
+def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str, Any]:
+    """Return what the site and the matrix say of a result.
+
+    :param name: of the input.
+    """
+    # Its directory is that of the task, and gone when anybody reads this.
+    output = report.output and replace(report.output, path=os.path.basename(report.output.path))
+    found = verdict(replace(report, output=output))
+    isa = report.isa or {}
+    return {
+        "verdict": {"level": found.level, "text": found.text[:_TEXT]},
+        "causes": [
+            {
+                "code": cause.code,
+                "level": cause.level,
+                "subjects": list(cause.subjects[:_SUBJECTS]),
+                "more": max(0, len(cause.subjects) - _SUBJECTS),
+                "message": cause.message[:_TEXT],
+                "remedy": cause.remedy[:_TEXT],
+            }
+            for cause in causes(report.findings)
+            if cause.level != "info"
+        ],
+        "gpus": {gpu["target"]: gpu["state"] for gpu in isa.get("gpus", ())},
+        "command": _command(name, target),
+    }
+
+
+def _command(name: WheelName, target: IndexTarget) -> str:
+    """The command that does the same for one wheel, for a person to see all of what it says."""
+    words = words_of(target, (entry.name for entry in fields(target) if entry.name != "name"))
+    return shlex.join(["relink", f"{name.distribution}=={name.version}", *words])
+
+
+def record_of_error(error: RelinkError) -> dict[str, Any]:
+    """Return the same for a wheel that cannot be read."""
+    cause = {"code": "", "level": "error", "subjects": [], "more": 0, "remedy": ""}
+    return {
+        "verdict": {"level": "error", "text": error.message[:_TEXT]},
+        "causes": [cause | {"message": str(error)[:_TEXT]}],
+    }

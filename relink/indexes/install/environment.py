@@ -20,14 +20,20 @@ __all__ = ["TargetEnvironment", "find_environment"]
 
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
+# Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above
+# the program; sysconfig has a scheme for it since Python 3.11.
 _QUESTION = """
-import json, sys, sysconfig
+import json, os, sys, sysconfig
+program = os.path.dirname(os.path.abspath(sys.executable))
+home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
+scheme = [name for name in ("venv", "posix_prefix") if home and name in sysconfig.get_scheme_names()][:1]
+paths = sysconfig.get_paths(*scheme, vars={"base": home, "platbase": home} if home else None)
 print(json.dumps({
-    "prefix": sys.prefix,
-    "base": getattr(sys, "base_prefix", sys.prefix),
-    "purelib": sysconfig.get_path("purelib"),
-    "platlib": sysconfig.get_path("platlib"),
-    "stdlib": sysconfig.get_path("stdlib"),
+    "prefix": home or sys.prefix,
+    "base": sys.base_prefix,
+    "purelib": paths["purelib"],
+    "platlib": paths["platlib"],
+    "stdlib": paths["stdlib"],
 }))
 """
 
@@ -79,7 +85,7 @@ def find_environment(
 
 def _ask(python: str) -> dict[str, str]:
     try:
-        run = ask_program([python, "-I", "-c", _QUESTION])
+        run = ask_program([python, "-I", "-S", "-c", _QUESTION])
     except NoAnswerError as error:
         raise TargetError(f"{python}: {error}; name a Python by --python") from error
     with suppress(ValueError):

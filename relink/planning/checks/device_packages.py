@@ -23,9 +23,7 @@ from relink.gpu import (
     table,
 )
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_with_and
-
-__all__ = ["lies_in_a_package", "missing_package"]
+from relink.system.text import join_some, join_with_and
 
 # What was built for one family has its code inside, and the family in the name of the directory.
 _NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
@@ -55,8 +53,7 @@ def missing_package(
         if (file := _file(library)) is not None
         for path in file.archives
     }
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    shown = join_with_and(names[:_MOST]) if not more else ", ".join(names[:_MOST]) + more
+    shown = join_some(names, _MOST)
     looked = f": no {join_with_and(sorted(files)[:_MOST])} is there" if files else ""
     message = f"the code of {shown} for {gpu} comes in a package of its own, which is not installed{looked}"
     sites = {match["site"] for library in libraries if (match := _NEUTRAL.match(library.path))}

@@ -21,8 +21,6 @@ from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["stack_findings"]
-
 MODULES = 20_000  # Python files that are looked at; PyTorch has 2,000
 MODULE_BYTES = 64 << 20  # bytes of them, all together
 _SEARCHED = 8  # members whose names are searched for; of more it is not known what loads them

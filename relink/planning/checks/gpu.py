@@ -19,7 +19,6 @@ from relink.gpu import (
     Coverage,
     DeviceCode,
     DeviceCodeNeeds,
-    FileCoverage,
     LibraryCoverage,
     Requirement,
     Survey,
@@ -46,19 +45,6 @@ from relink.providers.prefix import Provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.system.findings.model import Finding
 from relink.vendors.registry import extended_by, release_of
-
-__all__ = [
-    "GpuPlan",
-    "Library",
-    "check_gpus",
-    "dlopened_libraries",
-    "host_path",
-    "plan_gpus",
-    "reached_libraries",
-    "read_libraries",
-    "runtime_capability",
-    "survey_of",
-]
 
 _HIP = "libamdhip64.so"
 _SCAN = 256 << 20  # bytes of each file
@@ -304,19 +290,12 @@ def _compiling(
     codes: Mapping[str, DeviceCode], libraries: Sequence[Library], target: TargetId
 ) -> tuple[str, ...]:
     """Return the files whose kernels for `target` are compiled on first use."""
-    every: list[Coverage] = [*(coverage_of(code) for code in codes.values() if code.bundles)]
-    every += [library.coverage for library in libraries]
-    return tuple(
-        coverage.path
-        for coverage in every
-        if coverage.level(target).state == "jit"
-        and (isinstance(coverage, FileCoverage) or _compiles_everything(coverage))
-    )
-
-
-def _compiles_everything(library: Coverage) -> bool:
-    """Whether a library compiles all its kernels: MIOpen and MIGraphX do, rocFFT compiles only what its cache lacks."""
-    return isinstance(library, LibraryCoverage) and library.role is not None and library.role.missing == "jit"
+    # MIOpen and MIGraphX compile all their kernels, rocFFT only what its cache lacks.
+    every: list[Coverage] = [
+        *(coverage_of(code) for code in codes.values() if code.bundles),
+        *(one.coverage for one in libraries if (role := one.coverage.role) and role.missing == "jit"),
+    ]
+    return tuple(coverage.path for coverage in every if coverage.level(target).state == "jit")
 
 
 def survey_of(path: Path, *, scan: bool = False, profile: str | None = None) -> Survey:

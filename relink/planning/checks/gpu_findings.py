@@ -15,6 +15,7 @@ from relink.gpu import (
     CoverageLevel,
     FileCoverage,
     LibraryCoverage,
+    Remedy,
     Requirement,
     TargetId,
     Wanted,
@@ -25,20 +26,7 @@ from relink.gpu import (
 from relink.gpu.coverage import STATES
 from relink.planning.checks.device_packages import lies_in_a_package, missing_package
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_with_and
-
-__all__ = [
-    "GpuFacts",
-    "Row",
-    "changed_code",
-    "code_problems",
-    "display_name",
-    "gpu_findings",
-    "gpu_json",
-    "gpu_state",
-]
-
-_MAX_SHOWN = 6
+from relink.system.text import join_some, join_with_and
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +95,11 @@ class GpuFacts:
                 return None
         return other
 
+    def ways(self, target: TargetId) -> Sequence[Remedy]:
+        """Return the ways out of a gap, in the order in which they should be tried."""
+        releases = [name for name, gpus in self.releases if target.processor in gpus]
+        return remedies(target, self.restricting, releases=releases, runtime_generic=self.runtime_generic)
+
     def runs(self, target: TargetId) -> bool:
         """Whether nothing is missing for `target`."""
         return not self.lacking(target, "none", "partial", "unknown", "conditional")
@@ -134,12 +127,6 @@ def display_name(coverage: Coverage) -> str:
     return f"{base} ({role.name})" if role is not None else base
 
 
-def _join_truncated(names: Sequence[str]) -> str:
-    if len(names) > _MAX_SHOWN:
-        return f"{', '.join(names[:_MAX_SHOWN])} and {len(names) - _MAX_SHOWN} more"
-    return join_with_and(names)
-
-
 def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
     """Return the findings: on what all cover together, on each GPU, on the runtime."""
     yield from _together(facts)
@@ -157,7 +144,7 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
         if facts.uses_hip:
             names = [display_name(library) for library in facts.libraries]
             message = "neither the wheel nor a library that it is seen to reach has prebuilt GPU code that restricts it"
-            message += f" ({_join_truncated(names)})" if names else ""
+            message += f" ({join_some(names)})" if names else ""
             yield finding(
                 "RLK407", "GPU code", f"{message}: kernels are compiled on first use, or lie elsewhere"
             )
@@ -172,7 +159,7 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
         groups.setdefault(by, []).append(removal.processor)
     for by, processors in groups.items():
         verb = "has" if len(by) == 1 else "have"
-        message += f"; {_join_truncated(list(by))} {verb} no full code for {join_with_and(processors)}"
+        message += f"; {join_some(list(by))} {verb} no full code for {join_with_and(processors)}"
     yield finding("RLK407", "GPU code", message)
 
 
@@ -190,7 +177,11 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, levels: Mapping[Wanted, Level]) -> It
         message = (
             f"{_missing(facts, gpu, missing)}; {facts.extended} takes the code for {other} there by a patch"
         )
-        yield finding("RLK401", subject, message, _patched(other), "warning" if gpu.asked else "info")
+        remedy = (
+            f"AMD does not support it: try the wheel's own tests on this GPU. A runtime without the patch needs code of its own, "
+            f"or HSA_OVERRIDE_GFX_VERSION for {other}."
+        )
+        yield finding("RLK401", subject, message, remedy, "warning" if gpu.asked else "info")
     elif missing:
         yield finding("RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), levels[gpu])
     for library, level in facts.lacking(target, "partial"):
@@ -210,13 +201,6 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, levels: Mapping[Wanted, Level]) -> It
             yield from _optional(library, gpu, reached=id(library) in reached)
 
 
-def _patched(other: str) -> str:
-    return (
-        f"AMD does not support it: try the wheel's own tests on this GPU. A runtime without the patch needs code of its own, "
-        f"or HSA_OVERRIDE_GFX_VERSION for {other}."
-    )
-
-
 def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:
     """Say which architectures the wheel has code for, and which files have none for this GPU."""
     files = [coverage for coverage in facts.files if coverage.restricts]
@@ -231,16 +215,14 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
     theirs = [(coverage, level) for coverage, level in missing if not isinstance(coverage, FileCoverage)]
     if own:
         names = [f"{display_name(coverage)} (none of {level.total} bundles)" for coverage, level in own]
-        message += f", none for {gpu}: it is missing from {_join_truncated(names)}"
+        message += f", none for {gpu}: it is missing from {join_some(names)}"
     else:
         message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
     if theirs:
         names = [display_name(coverage) for coverage, _ in theirs]
         verb = "has" if len(names) == 1 else "have"
         joint = "; and " if own else "; "
-        message += (
-            f"{joint}of the ROCm libraries it reaches {_join_truncated(names)} {verb} none for {gpu.target}"
-        )
+        message += f"{joint}of the ROCm libraries it reaches {join_some(names)} {verb} none for {gpu.target}"
     unmapped = next((g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None)
     if unmapped:
         message += f"; LLVM compiles {unmapped} for {gpu.target.processor}, and no released runtime maps it"
@@ -249,26 +231,21 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
 
 def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
     """The remedies in the order in which they should be tried, in one sentence."""
-    releases = [name for name, gpus in facts.releases if gpu.target.processor in gpus]
-    possible = remedies(
-        gpu.target, facts.restricting, releases=releases, runtime_generic=facts.runtime_generic
-    )
+    possible = facts.ways(gpu.target)
     ways = [remedy.text for remedy in possible if remedy.kind != "rebuild"]
-    rebuilds = [remedy.text for remedy in possible if remedy.kind == "rebuild"]
-    if rebuilds:
-        ways.append(_rebuild(rebuilds))
+    # ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one.
+    names: dict[str, list[str]] = {}
+    for remedy in possible:
+        if remedy.kind == "rebuild":
+            name, _, how = remedy.text.removeprefix("rebuild ").partition(" with ")
+            names.setdefault(how, []).append(name)
+    if names:
+        ways.append(
+            " and ".join(f"rebuild {join_with_and(group)} with {how}" for how, group in names.items())
+        )
     text = "; or ".join(ways) or "Use another GPU"
     more = "" if facts.allow_gap or not gpu.asked else ". --allow-isa-gap relinks the wheel all the same."
     return text[:1].upper() + text[1:] + more
-
-
-def _rebuild(texts: Sequence[str]) -> str:
-    """Join ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one."""
-    names: dict[str, list[str]] = {}
-    for text in texts:
-        name, _, how = text.removeprefix("rebuild ").partition(" with ")
-        names.setdefault(how, []).append(name)
-    return " and ".join(f"rebuild {join_with_and(group)} with {how}" for how, group in names.items())
 
 
 def _optional(library: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterator[Finding]:
@@ -294,7 +271,7 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Le
     for row in facts.rows:
         need = row.requirement
         subject = str(row.gpu.target) if row.gpu else need.what
-        by = _join_truncated([os.path.basename(path) for path in row.files]) or "this GPU"
+        by = join_some([os.path.basename(path) for path in row.files]) or "this GPU"
         wants = "it" if need.needed == "yes" else need.needed
         message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
         if need.verdict == "no":
@@ -332,7 +309,7 @@ def changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
         yield finding(
             "RLK411",
             member,
-            f"its GPU code is not what it was before the edit: {_join_truncated(list(changes))}",
+            f"its GPU code is not what it was before the edit: {join_some(list(changes))}",
         )
 
 
@@ -354,8 +331,6 @@ def gpu_state(facts: GpuFacts, gpu: Wanted) -> str:
 def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
     """Return the report's ``isa.gpus[]``: how far each file and library covers the GPU, and the ways out of a gap."""
     every: tuple[Coverage, ...] = (*facts.files, *facts.libraries, *facts.beside)
-    releases = [name for name, gpus in facts.releases if gpu.target.processor in gpus]
-    ways = remedies(gpu.target, facts.restricting, releases=releases, runtime_generic=facts.runtime_generic)
     return {
         "target": str(gpu.target),
         "name": gpu.name,
@@ -364,5 +339,5 @@ def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
         "covered": facts.runs(gpu.target),
         "state": gpu_state(facts, gpu),
         "levels": {coverage.path: str(coverage.level(gpu.target)) for coverage in every},
-        "remedies": [way.to_json() for way in ways],
+        "remedies": [way.to_json() for way in facts.ways(gpu.target)],
     }

@@ -31,8 +31,6 @@ from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_with_and
 from relink.vendors.registry import VENDORS, find_places, prefix_of_libraries, products, release_of
 
-__all__ = ["Diagnosis", "PrefixHealth", "RuntimeGroup", "diagnose", "to_json"]
-
 _HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
 _EFFECTS = {
     "HSA_OVERRIDE_GFX_VERSION": "GPUs pass for another architecture, for every library of a process",

@@ -14,8 +14,6 @@ from relink.system.errors import ElfError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file, read_start
 
-__all__ = ["mentions"]
-
 _ORIGIN = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})/?")
 _LOOKED_AT = 64 << 10  # bytes of a text
 

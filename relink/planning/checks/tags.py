@@ -7,23 +7,28 @@ compatibility tags" of the PyPA specifications (PEP 425, PEP 600 for manylinux),
 from __future__ import annotations
 
 import functools
+import itertools
+import os
 import re
+import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, generic_tags
 
 from relink.elf.image import machine_name
-from relink.loader.python import PythonFacts
+from relink.loader.python import PythonFacts, ask_python
 from relink.loader.target import Target
+from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.wheel.naming import WheelName
-
-__all__ = ["installs", "is_for", "supported_tags", "tag_findings"]
 
 # PEP 600: the older names of some manylinux tags, by the minor version of glibc 2.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _FIRST = {"x86_64": 5, "i686": 5}  # the minor version with which manylinux begins; 17 on other machines
+_NEWER = 20  # minor versions of Python 3 that are asked for at most, for a wheel with abi3
+_ASKED = 8  # Pythons of this machine that are run at most
 
 
 def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, ...]:
@@ -92,12 +97,22 @@ def tag_findings(
     if installs(python, name, machine):
         return ()
     message = f"is tagged {written}, which {python.shown} does not install"
+    fitting = _fitting_python(name, machine)
+    get = f"Get the wheel for {python.shown} ({_own_tag(python)})"
+    remedy = (
+        f"{get}, or pass --python {fitting}." if fitting else f"{get}, or name another Python by --python."
+    )
     if named:
-        remedy = f"Get the wheel for {python.shown} ({_own_tag(python)}), or name another Python by --python."
-        return (finding("RLK520", filename, message, remedy),)
-    use = "Name the Python that will load the result by --python."
-    longer = f"{message}: relink runs under it, and no other Python was named"
-    return (finding("RLK520", filename, longer, use, level="warning", brief=message),)
+        step = f"--python {shlex.quote(fitting)}" if fitting else None
+        return (finding("RLK520", filename, message, remedy, step=step),)
+    brief = message
+    message += ": relink runs under it, and no other Python was named"
+    use = (
+        f"Pass --python {fitting}, if that is to load the result."
+        if fitting
+        else ("Name the Python that will load the result by --python.")
+    )
+    return (finding("RLK520", filename, message, use, level="warning", brief=brief),)
 
 
 def is_for(platform: str, machine: str) -> bool:
@@ -111,3 +126,38 @@ def is_for(platform: str, machine: str) -> bool:
 
 def _own_tag(python: PythonFacts) -> str:
     return str(supported_tags(python, "", "any")[0]).rpartition("-")[0]
+
+
+def _fitting_python(name: WheelName, machine: str) -> str | None:
+    """The path of a Python of this machine that installs the wheel; only those are run whose name on PATH says so."""
+    for path in itertools.islice(_named_like(name), _ASKED):
+        facts = _facts_of(path)
+        if facts is not None and installs(facts, name, machine):
+            return path
+    return None
+
+
+@functools.cache  # one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer
+def _facts_of(path: str) -> PythonFacts | None:
+    try:
+        return ask_python(path)
+    except TargetError:  # a name on PATH that stands for no Python, as pyenv has them
+        return None
+
+
+def _named_like(name: WheelName) -> Iterator[str]:
+    """Programs on PATH that are called as a Python of the wheel's version is."""
+    seen = set()
+    for tag in name.tags:
+        match = re.fullmatch(r"(cp|pp|py)3(\d+)", tag.interpreter)
+        if match is None:
+            continue
+        first = int(match[2])
+        last = first + _NEWER if tag.abi in ("abi3", "none") else first
+        ending = "t" if tag.abi.endswith("t") else ""
+        for minor in range(first, last + 1):
+            program = f"{'pypy' if match[1] == 'pp' else 'python'}3.{minor}{ending}"
+            path = shutil.which(program)
+            if path is not None and os.path.realpath(path) not in seen:
+                seen.add(os.path.realpath(path))
+                yield path

@@ -16,16 +16,6 @@ from relink.system.errors import ElfError, UsageError
 from relink.system.safe_open import file_sha256, map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "LIBRARY_LIMIT",
-    "Basis",
-    "LibraryFacts",
-    "basis_of",
-    "changes_since",
-    "provider_digests",
-    "with_contents",
-]
-
 LIBRARY_LIMIT: Final = 16 << 30
 """Bytes of a library that is hashed; the largest known one has 1.1 GB."""
 _MEMBERS: Final = ("$WHEEL/", "$PREFIX/")
@@ -72,7 +62,7 @@ def basis_of(wheel: str, files: Iterable[FilePlan], sysroot: str) -> Basis:
 def with_contents(basis: Basis, sysroot: str) -> Basis:
     """Return the basis with the digest of each library's whole content; reads all of them."""
     libraries = tuple(
-        replace(library, sha256=library.sha256 or _sha256(resolve_inside(sysroot, library.path)))
+        replace(library, sha256=library.sha256 or _digest(resolve_inside(sysroot, library.path), whole=True))
         for library in basis.libraries
     )
     return replace(basis, libraries=libraries)
@@ -107,9 +97,8 @@ def changes_since(basis: Basis | None, sysroot: str) -> Iterator[str]:
     for library in () if basis is None else basis.libraries:
         path = resolve_inside(sysroot, library.path)
         try:
-            same = (
-                _digest(path) == library.digest if library.sha256 is None else _sha256(path) == library.sha256
-            )
+            whole = library.sha256 is not None
+            same = _digest(path, whole=whole) == (library.sha256 if whole else library.digest)
         except UsageError as error:
             yield error.message
             continue
@@ -117,19 +106,14 @@ def changes_since(basis: Basis | None, sysroot: str) -> Iterator[str]:
             yield f"{library.path} is not the file that the plan was made with"
 
 
-def _digest(path: str) -> str:
+def _digest(path: str, *, whole: bool = False) -> str:
+    """Return the digest of what linking depends on, or of the whole content."""
     try:
+        if whole:
+            return file_sha256(path, LIBRARY_LIMIT)
         with map_file(path) as buffer:
             return linking_digest(buffer)
     except (OSError, ElfError) as error:
         if isinstance(error, OSError):
             raise_if_machine_fault(error, path)
-        raise UsageError(f"{path} cannot be read: {error}") from error
-
-
-def _sha256(path: str) -> str:
-    try:
-        return file_sha256(path, LIBRARY_LIMIT)
-    except OSError as error:
-        raise_if_machine_fault(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error

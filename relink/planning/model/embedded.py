@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from relink.planning.model.model import FilePlan, Plan
 
-__all__ = ["ANY_PYTHON", "BASE_PREFIX", "embedded", "mapped"]
-
 ANY_PYTHON: Final = "$PYTHON"
 """Stands for the path of the Python that the plan was made for."""
 BASE_PREFIX: Final = "$BASE_PREFIX"

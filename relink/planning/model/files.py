@@ -21,24 +21,6 @@ from relink.elf.stub import StubFunction, build_stub
 from relink.elf.version_edits import VersionEdit
 from relink.system.errors import UsageError
 
-__all__ = [
-    "STUB_DIRECTORY",
-    "Action",
-    "ChangedRequirement",
-    "FilePlan",
-    "InterpreterChange",
-    "NeededDecision",
-    "Origin",
-    "Reliance",
-    "RpathChange",
-    "Strategy",
-    "Stub",
-    "check_places",
-    "is_plain",
-    "metadata_lines",
-    "necessary",
-]
-
 Action: TypeAlias = Literal["keep", "substitute", "drop", "add"]
 Origin: TypeAlias = Literal["wheel", "provider", "platform", "missing", "assumed"]
 Strategy: TypeAlias = Literal["nothing", "runpath", "rpath", "flatten"]

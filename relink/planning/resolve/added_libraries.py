@@ -32,8 +32,6 @@ from relink.planning.resolve.suppliers import is_of_python
 from relink.providers.prefix import soname_stem
 from relink.system.text import join_truncated, join_with_and, pluralize
 
-__all__ = ["required_edit", "with_forgotten_needed", "with_known_preloads"]
-
 
 def with_known_preloads(prover: Prover, member: str, outcome: Outcome) -> Outcome:
     """Preload what the package's profile or the vendor's table knows to be dlopened in the closure of `member`.

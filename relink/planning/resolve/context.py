@@ -18,8 +18,6 @@ from relink.providers.profiles import NO_PROFILE, OptionalLibrary, Profile
 from relink.vendors.protocol import NO_VENDOR, Vendor
 from relink.wheel.limits import WheelLimits
 
-__all__ = ["Members", "ResolveContext"]
-
 
 @dataclass(frozen=True, slots=True)
 class Members:

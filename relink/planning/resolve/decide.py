@@ -38,8 +38,6 @@ from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = ["PlanDraft", "decide"]
-
 # A NEEDED that nothing serves is looked for in every directory by every strategy: that takes about 0.15 ms, as much as
 # a few files that are mapped already.
 _SEARCHED = 4
@@ -258,7 +256,7 @@ def _needed(
         if who:
             evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
         else:
-            evidence = ("preloaded, since a library in the closure dlopens it",)
+            evidence = ("loaded first, since a library opens it (dlopen)",)
     elif found_by == "already loaded" and path in [
         context.layout.path_of(name) for name in context.profile.preload
     ]:

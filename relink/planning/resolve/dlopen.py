@@ -25,12 +25,10 @@ from relink.planning.resolve.unserved_edges import (
     matches_library,
     why_withheld,
 )
-from relink.providers.platform import is_platform_library
+from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated
-
-__all__ = ["DlopenKnowledge", "dlopen_findings", "forwardable", "opened_of", "profile_of", "unloadable"]
 
 _PROFILE = "profile "
 
@@ -285,18 +283,18 @@ def dlopen_findings(
         if context.vendor.is_own(soname) and any(caller.startswith(context.layout.own) for caller in callers):
             yield _not_opened(context, soname, callers, lacks.get(soname))
         elif path:
-            message = f"would not be found, although the prefix has {path}; dlopened by {who}"
+            message = f"would not be found, although the prefix has {path}; opened (dlopen) by {who}"
             remedy = (
                 f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
             )
             who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
-            brief = f"not found when {who_opens} dlopens it"
+            brief = f"not found when {who_opens} opens it (dlopen)"
             step = f"--preload {shlex.quote(soname)}"
             if package := _package_of(context, [path, *callers]):
                 remedy = f"Relink {package}, too: what loads it lies beside it, and does not look there."
                 step = None
             yield finding("RLK120", soname, message, remedy, profile=profile, brief=brief, step=step)
         else:
-            message = f"would not be found, and no prefix has it; dlopened by {who}"
+            message = f"would not be found, and no prefix has it; opened (dlopen) by {who}"
             remedy = "Install it where the library that loads it looks, if you use what it is for."
             yield finding("RLK120", soname, message, remedy, level="info", profile=profile)

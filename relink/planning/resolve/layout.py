@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from relink.elf.image import Image
 
-__all__ = ["VIRTUAL_ROOT", "WHEEL_MARK", "Layout", "is_below"]
-
 VIRTUAL_ROOT = "/relink.invalid"
 """A directory that exists nowhere: members stand below it while nothing is unpacked."""
 

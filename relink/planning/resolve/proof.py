@@ -30,8 +30,6 @@ from relink.planning.resolve.unserved_edges import matches_library, own_libc
 from relink.providers.prefix import soname_stem
 from relink.system.text import join_truncated
 
-__all__ = ["Prover", "system_path"]
-
 _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
 

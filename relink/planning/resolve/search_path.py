@@ -19,15 +19,6 @@ from relink.planning.resolve.layout import is_below
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = [
-    "EntryKind",
-    "SearchPathEntry",
-    "classify",
-    "is_of_stubs",
-    "origin_entries",
-    "removed",
-]
-
 EntryKind: TypeAlias = Literal[
     "wheel",
     "stub",

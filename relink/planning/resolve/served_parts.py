@@ -15,24 +15,13 @@ from typing import TypeAlias
 from relink.loader.dryrun import LoaderMap
 from relink.planning.model.model import Plan
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.findings.missing_libraries import missing_remedy
 from relink.planning.resolve.proof import system_path
 from relink.planning.resolve.strategy import Outcome
 from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.siblings import assumed_finding, sibling_of
-from relink.providers.platform import is_platform_library
-from relink.system.findings.model import Finding, finding
+from relink.providers.distribution import is_platform_library
+from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import join_truncated
-
-__all__ = [
-    "Mapped",
-    "has_vendors",
-    "idle_findings",
-    "left_out",
-    "mapped_for",
-    "unfound_findings",
-    "variant_findings",
-]
 
 _MOST_TOLD = 3  # variants that lack something
 Mapped: TypeAlias = Iterable[tuple[str, str]]
@@ -90,7 +79,7 @@ def variant_findings(
     variants = list(variants)
     if variants and not any(has_vendors(context, complete.get(member, ())) for member in variants):
         name, where = context.profile.name, " in the prefixes" if context.providers else ""
-        text = f"none of {len(variants)} variants finds all it needs{where}"
+        text = f"none of the {len(variants)} bundled libraries finds all that it needs{where}"
         text = "; ".join([text, *lacking[:_MOST_TOLD]])
         yield finding("RLK104", name, text, profile=name)
 
@@ -151,3 +140,9 @@ def idle_findings(maps: Mapping[str, LoaderMap], context: ResolveContext, plan: 
             yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
         elif members and (path := system_path(context, members[0], stub.soname)):
             yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
+
+
+def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
+    """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
+    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"

@@ -27,8 +27,6 @@ from relink.planning.resolve.substitution import SubstitutionDecision
 from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
 from relink.planning.siblings import sibling_paths
 
-__all__ = ["Outcome", "carried_entries", "dlopened_entries", "find_strategy", "opened_in_wheel", "simulate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -37,8 +37,6 @@ from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["AUTO", "StubPlans", "plan_forwarders", "plan_stubs", "with_stubs"]
-
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
 

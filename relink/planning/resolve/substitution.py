@@ -2,25 +2,24 @@
 
 Replacing ``libX.so.A`` by ``libX.so.B`` takes three things: (a) B exports every symbol, with its version, that the image imports
 from A; (b) the same stem; (c) a profile that knows the two as one ABI, or the user's ``--substitute``. With (a) and (b) alone it
-remains an error that names the flag. A library that the vendor's table names as the same upstream under another name takes (a)
-alone, and its version records may be edited (:mod:`relink.planning.resolve.version_moves`). Dropping takes two: no strong
-import has a version of it, and every strong import binds without it, or is none of this library's: another missing
-library has it, or the
-vendor's table of names says so. Its version records go to a library that stays, and become weak.
+remains an error that names the flag. Dropping takes two: no strong import has a version of it, and every strong import binds
+without it, or is none of this library's: another missing library has it, or the vendor's table of names says so. Its version
+records go to a library that stays, and become weak.
+
+A library that the vendor's table names as the same upstream under another name takes (a) alone, and its version records may be
+edited: versions that a vendor has renamed say nothing of the ABI. Of the edits that let each import bind, symbol by symbol, the
+one that keeps most of the claim is taken: none; another name; weak; weak and without a version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from relink.elf.symbols import Import, SymbolTable, VersionNeed, match
+from relink.elf.symbols import Import, SymbolTable, VersionNeed, VersionRequirement, match
 from relink.elf.version_edits import VersionEdit
-from relink.planning.resolve.version_moves import dropped_record, version_moves
 from relink.providers.prefix import soname_stem
 from relink.vendors.protocol import NO_VENDOR, Vendor
-
-__all__ = ["SubstituteCandidate", "SubstitutionDecision", "evaluate_substitution", "merged"]
 
 _MAX_SHOWN = 3
 _MOST_COMPARED = 1_000_000  # missing libraries times imports that are open without them; vendors' files have a few ten thousand
@@ -153,25 +152,6 @@ def evaluate_substitution(
     return decisions
 
 
-def merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision | None:
-    """Return what the decisions of several members on one missing library say together: of all imports that may be its.
-
-    The candidate is the first that one of them names; None where there is no decision.
-    """
-    if not decisions:
-        return None
-    first = next((decision for decision in decisions if decision.candidate is not None), decisions[0])
-    same = [decision for decision in decisions if decision.candidate in (first.candidate, None)]
-    lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
-    serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
-    return replace(
-        first,
-        wanted=len({*lacking, *serving}),
-        lacking=lacking,
-        serving=serving,
-    )
-
-
 def _preferred(
     named: Sequence[Import], open_imports: Sequence[Import], candidates: Sequence[SubstituteCandidate]
 ) -> SubstituteCandidate | None:
@@ -235,7 +215,7 @@ def _decision(
     ]
     reason = "every strong import of the file binds without it"
     if not possible and table is not None:
-        reason = f"no import that is open without it is one of its names (table {table})"
+        reason = f"no symbol that is missing without it is one of its names (table {table})"
     elif not possible:
         reason += ": the file was linked against it and does not use it"
     # What is open belongs to another missing library, whose substitute exports it.
@@ -295,9 +275,15 @@ def _dropped(soname: str, record: _Record, reason: str, profile: str | None) -> 
     taker = next((name for name in record.kept if name.startswith("libc.so.")), next(iter(record.kept), None))
     if taker is None or not record.weak:
         return None
-    edits = dropped_record(record.needs, taker)
-    reasons = dict.fromkeys(sentence for edit in edits for sentence in edit.evidence)
-    return SubstitutionDecision(soname, "drop", evidence=(reason, *reasons), profile=profile, versions=edits)
+    why = f"its library is dropped: the record becomes weak and names {taker}, since ld.so asserts that what it names is loaded"
+    edits = tuple(
+        VersionEdit(need.file, version.name, taker, version.name, weak=True, evidence=(why,))
+        for need in record.needs
+        for version in need.versions
+    )
+    return SubstitutionDecision(
+        soname, "drop", evidence=(reason, why) if edits else (reason,), profile=profile, versions=edits
+    )
 
 
 def _label(imported: Import) -> str:
@@ -307,3 +293,84 @@ def _label(imported: Import) -> str:
 def _truncated(imports: Sequence[Import]) -> str:
     shown = ", ".join(_label(imported) for imported in imports[:_MAX_SHOWN])
     return shown + (" …" if len(imports) > _MAX_SHOWN else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way to let the imports of a version bind; `serving` are those that do."""
+
+    name: str
+    weak: bool
+    unversioned: bool
+    serving: tuple[Import, ...]
+
+
+def version_moves(
+    needs: Sequence[VersionNeed], imports: Sequence[Import], soname: str, table: SymbolTable
+) -> tuple[list[VersionEdit], list[Import]]:
+    """Return the edits that let a library of the same upstream take the place of another, and the imports that it lacks even so.
+
+    :param needs: the records of the library that is replaced.
+    :param imports: the imports whose version record names it.
+    :param soname: the library that replaces it, and `table` its symbols.
+    """
+    edits: list[VersionEdit] = []
+    lacking: list[Import] = []
+    for need in needs:
+        for requirement in need.versions:
+            own = [imported for imported in imports if imported.version == requirement.name]
+            way = _best([*_ways(requirement, own, table)], own)
+            lacking += [imported for imported in own if imported not in way.serving]
+            if (way.name, way.weak, way.unversioned) != (requirement.name, False, False):
+                edits.append(
+                    VersionEdit(
+                        need.file,
+                        requirement.name,
+                        soname,
+                        way.name,
+                        way.weak,
+                        way.unversioned,
+                        (_reason(way, requirement.name, soname),),
+                    )
+                )
+    return edits, lacking
+
+
+def _ways(requirement: VersionRequirement, own: Sequence[Import], table: SymbolTable) -> Iterator[_Way]:
+    """Yield the ways to require a version of a library, the one that keeps most of the claim first."""
+    defined = [node.name for node in table.verdefs if not node.base]
+    name = requirement.name
+    # ld.so reads version numbers of a file with version records only, and stops at a versioned reference to one without.
+    readable = table.has_versym and bool(table.verdefs or table.verneeds)
+
+    def serving(version: str | None) -> tuple[Import, ...]:
+        exact = requirement.hidden and version is not None
+        return tuple(
+            imported
+            for imported in own
+            if match(table.exports.get(imported.name, ()), version, exact=exact) is not None
+        )
+
+    if readable and (not defined or name in defined or requirement.weak):
+        yield _Way(name, weak=False, unversioned=False, serving=serving(name))
+    for node in sorted(
+        (node for node in defined if node != name and name.endswith(node)), key=len, reverse=True
+    ):
+        yield _Way(node, weak=False, unversioned=False, serving=serving(node))
+    if readable and defined and name not in defined:
+        yield _Way(name, weak=True, unversioned=False, serving=serving(name))
+    yield _Way(name, weak=True, unversioned=True, serving=serving(None))
+
+
+def _best(ways: Sequence[_Way], own: Sequence[Import]) -> _Way:
+    """Return the first way by which all imports bind, or else the one by which most do."""
+    complete = (way for way in ways if len(way.serving) == len(own))
+    return next(complete, None) or max(ways, key=lambda way: len(way.serving))
+
+
+def _reason(way: _Way, version: str, soname: str) -> str:
+    if way.unversioned:
+        return f"{soname} has no version {version}: it becomes weak, and its symbols are looked up without a version"
+    if way.weak:
+        return f"{soname} has no version {version}, and has the symbols without a version: it becomes weak"
+    return f"version {version} becomes {way.name}, which {soname} defines"

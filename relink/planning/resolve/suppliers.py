@@ -22,8 +22,6 @@ from relink.system.findings.model import RULES
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
 
-__all__ = ["Suppliers", "find_suppliers", "is_of_python"]
-
 _MOST_TOGETHER = 4  # libraries that one file may have forgotten
 _MOST_OWNERS = 8  # libraries that export one import: where more do, no set of several is looked for
 _MOST_DIFFERENT = (
@@ -168,7 +166,7 @@ class Suppliers:
         text = f"nothing in the prefix exports {nowhere}"
         if counts:
             ((most, count),) = counts.most_common(1)
-            text = f"{most} of the prefix exports {count} of {len(imports)} imports"
+            text = f"{most} of the prefix has {count} of {len(imports)} symbols used"
             text += f", and nothing there {nowhere}" if nowhere else ""
         if sonames:
             text += f", which may be of {' or '.join(sonames)} (table {context.vendor.table})"

@@ -16,19 +16,6 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.siblings import sibling_of
 from relink.providers.prefix import soname_stem
 
-__all__ = [
-    "REMEDY_WITHHELD",
-    "IssueKind",
-    "ResolutionIssue",
-    "assumed_kind",
-    "check_edges",
-    "is_libc_elsewhere",
-    "is_of_later_provider",
-    "matches_library",
-    "own_libc",
-    "why_withheld",
-]
-
 IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "withheld", "libc", "shadowed"]
 
 

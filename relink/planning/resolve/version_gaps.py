@@ -14,8 +14,6 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome
 from relink.system.text import pluralize
 
-__all__ = ["VersionGap", "VersionGaps", "loader_of_a_prefix", "version_gaps"]
-
 
 @dataclass(frozen=True, slots=True)
 class VersionGap:

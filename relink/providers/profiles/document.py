@@ -20,19 +20,6 @@ from relink.system.safe_open import read_text
 from relink.system.shipped_files import load_schema
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "DOCUMENT_LIMIT",
-    "KeyPath",
-    "Problem",
-    "check_document",
-    "line_of",
-    "lines_of",
-    "parse_document",
-    "problems",
-    "read_document",
-    "read_named_text",
-]
-
 DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
 _MAX_ISSUES = 100  # the list is cut after so many problems

@@ -16,8 +16,6 @@ from typing import Literal, TypeAlias
 
 from relink.system.errors import UsageError
 
-__all__ = ["RULES", "Cause", "Finding", "Level", "Rule", "causes", "finding", "has_errors", "select"]
-
 Level: TypeAlias = Literal["error", "warning", "info"]
 
 

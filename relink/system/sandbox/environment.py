@@ -7,8 +7,6 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["DEMO", "NIX", "child_environment", "named_environment"]
-
 _USER: Final = (
     "HOME",
     "USER",

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PID", "Instruction", "filter_for"]
-
 Instruction = tuple[int, int, int, int]
 """``struct sock_filter``: code, jump if true, jump if false, value."""
 

@@ -16,7 +16,6 @@ TYPE_CHECKING = False  # importing typing takes a quarter of the whole start
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-__all__ = ["FAILED", "REFUSED", "main"]
 
 FAILED = 125
 """The exit status where the sandbox could not be set up, or the program not be started; standard error says why."""

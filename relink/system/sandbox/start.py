@@ -31,24 +31,6 @@ from relink.system.sandbox.environment import child_environment
 from relink.system.sandbox.filter import filter_for
 from relink.system.sandbox.inside import FAILED, REFUSED
 
-__all__ = [
-    "ENFORCED",
-    "KINDS",
-    "MODES",
-    "OFF",
-    "Limits",
-    "Sandbox",
-    "best_sandbox",
-    "failure",
-    "find_sandbox",
-    "first_working",
-    "sandbox_findings",
-    "start_in",
-    "status_of",
-    "stop",
-    "why_not",
-]
-
 KINDS: Final = ("bubblewrap", "namespaces", "landlock", "filter", "limits")
 """The kinds, best first. The kernel enforces the first three in full; with ``filter`` a program that may write one file may
 write any, and ``limits`` restricts nothing but resources."""

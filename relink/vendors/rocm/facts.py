@@ -17,27 +17,6 @@ from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.protocol import Component, Relation, TextKind
 
-__all__ = [
-    "ROCM",
-    "VERSION_LABEL",
-    "Owner",
-    "components",
-    "copy_of",
-    "dlopens_of",
-    "has",
-    "is_own",
-    "is_runtime",
-    "optional_library",
-    "owner_of",
-    "owners",
-    "release_of_hip",
-    "rocm_facts",
-    "same_abi",
-    "source_name",
-    "who_has",
-    "whose",
-]
-
 VERSION_LABEL = re.compile(r"(?:^|\.)rocm\d[a-z0-9]*(?:\.\d[a-z0-9]*)*$")
 """A ROCm version at the end of a local version label: ``rocm7.2.4``, ``rocm7.11.0a20260101``, with the segments after it
 that begin with a digit."""

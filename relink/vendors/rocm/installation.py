@@ -24,8 +24,6 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
 from relink.vendors.rocm.facts import release_of_hip
 
-__all__ = ["extended_by", "release_of"]
-
 
 def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     """Return the release of ROCm that a provider holds, or None where nothing says it.

@@ -38,21 +38,6 @@ from relink.system.text import join_truncated
 from relink.vendors.protocol import Place
 from relink.vendors.rocm.installation import release_of
 
-__all__ = [
-    "SitePackages",
-    "bundles",
-    "choose_place",
-    "find_places",
-    "find_site",
-    "is_distribution",
-    "is_package",
-    "open_site",
-    "packages_of",
-    "prefix_of_libraries",
-    "preload_lines",
-    "site_findings",
-]
-
 _RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")  # what every ROCm has and nothing else does
 
 _CORE_NAME = re.compile(r"core-.*\d+\.\d+")

@@ -1,4 +1,4 @@
-"""ROCm as :class:`relink.vendors.protocol.Vendor`: this module is the object that the registry lists."""
+"""ROCm as :class:`relink.vendors.protocol.Vendor`: this module has the object that the registry lists."""
 
 from __future__ import annotations
 
@@ -7,78 +7,8 @@ from collections.abc import Iterable
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.prefix import Provider
-from relink.vendors.rocm.facts import (
-    ROCM,
-    VERSION_LABEL,
-    components,
-    copy_of,
-    dlopens_of,
-    has,
-    is_own,
-    is_runtime,
-    same_abi,
-    text_of,
-    who_has,
-    whose,
-)
-from relink.vendors.rocm.facts import optional_library as optional
-from relink.vendors.rocm.installation import extended_by, release_of
-from relink.vendors.rocm.places import (
-    bundles,
-    choose_place,
-    find_places,
-    find_site,
-    is_distribution,
-    is_package,
-    open_site,
-    packages_of,
-    prefix_of_libraries,
-    preload_lines,
-    site_findings,
-)
-
-__all__ = [
-    "bundles",
-    "choose_place",
-    "components",
-    "copy_of",
-    "dlopens_of",
-    "extended_by",
-    "find_places",
-    "find_site",
-    "has",
-    "install",
-    "is_distribution",
-    "is_own",
-    "is_package",
-    "is_runtime",
-    "open_site",
-    "optional",
-    "packages_of",
-    "prefix_of_libraries",
-    "preload_lines",
-    "product",
-    "release_of",
-    "runtime",
-    "runtime_libraries",
-    "runtime_name",
-    "same_abi",
-    "site_findings",
-    "table",
-    "text_of",
-    "variable",
-    "version_label",
-    "where_to_get",
-    "whose",
-]
-
-table = ROCM
-product = "ROCm"
-runtime = "libamdhip64.so"
-runtime_libraries: tuple[str, ...] = (runtime, "libamd_comgr.so", "libhsa-runtime64.so")
-runtime_name = "HIP runtime"
-variable = "ROCM_PATH"
-version_label = VERSION_LABEL
+from relink.vendors.protocol import Vendor
+from relink.vendors.rocm import facts, installation, places
 
 
 def where_to_get(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
@@ -89,7 +19,7 @@ def where_to_get(soname: str, distribution: Distribution | None, providers: Iter
     :param distribution: the target's.
     :param providers: where one of them is in a Nix store, the sentence names the attribute of nixpkgs.
     """
-    component = who_has(soname)
+    component = facts.who_has(soname)
     if component is None:
         return None
     nix = any(provider.kind == NIX_STORE for provider in providers)
@@ -118,11 +48,53 @@ def install(soname: str, distribution: Distribution | None, providers: Iterable[
 
 def _command(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
     """Return the command that installs the package of a library where the providers would have it then."""
-    component, providers = who_has(soname), tuple(providers)
+    component, providers = facts.who_has(soname), tuple(providers)
     package = component.package(soname, distribution.family) if component and distribution else None
     if distribution is None or package is None or any(provider.kind == NIX_STORE for provider in providers):
         return None
-    own = [release for provider in providers if (release := release_of(provider))]
+    own = [release for provider in providers if (release := installation.release_of(provider))]
     return distribution.command(
         package, own[0].release if own else None, [provider.path for provider in providers]
     )
+
+
+class _Rocm(Vendor):
+    """What other packages ask of ROCm."""
+
+    table = facts.ROCM
+    product = "ROCm"
+    runtime = "libamdhip64.so"
+    runtime_libraries = (runtime, "libamd_comgr.so", "libhsa-runtime64.so")
+    runtime_name = "HIP runtime"
+    variable = "ROCM_PATH"
+    version_label = facts.VERSION_LABEL
+
+    components = staticmethod(facts.components)
+    copy_of = staticmethod(facts.copy_of)
+    dlopens_of = staticmethod(facts.dlopens_of)
+    has = staticmethod(facts.has)
+    is_own = staticmethod(facts.is_own)
+    is_runtime = staticmethod(facts.is_runtime)
+    optional = staticmethod(facts.optional_library)
+    same_abi = staticmethod(facts.same_abi)
+    text_of = staticmethod(facts.text_of)
+    whose = staticmethod(facts.whose)
+    extended_by = staticmethod(installation.extended_by)
+    release_of = staticmethod(installation.release_of)
+    bundles = staticmethod(places.bundles)
+    choose_place = staticmethod(places.choose_place)
+    find_places = staticmethod(places.find_places)
+    find_site = staticmethod(places.find_site)
+    is_distribution = staticmethod(places.is_distribution)
+    is_package = staticmethod(places.is_package)
+    open_site = staticmethod(places.open_site)
+    packages_of = staticmethod(places.packages_of)
+    prefix_of_libraries = staticmethod(places.prefix_of_libraries)
+    preload_lines = staticmethod(places.preload_lines)
+    site_findings = staticmethod(places.site_findings)
+    install = staticmethod(install)
+    where_to_get = staticmethod(where_to_get)
+
+
+rocm = _Rocm()
+"""The one object of it."""

@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias, cast
 
-from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.wheel.byte_types import RangeReader
@@ -20,7 +19,6 @@ __all__ = [
     "WINDOW",
     "Block",
     "InflateError",
-    "crc_before",
     "dense",
     "inflated",
     "read_up_to",
@@ -105,13 +103,3 @@ def _random_block() -> tuple[Bits, bytes]:
     for code in (*(codes[value] for value in values), 15):  # a code's highest bit comes first (3.1.1)
         fields += [(code >> shift & 1, 1) for shift in (3, 2, 1, 0)]
     return joined_bits(fields), bytes(values)
-
-
-def crc_before(crc: int, last: int, length: int) -> int:
-    """Return the CRC-32 of content without its end.
-
-    What follows multiplies a CRC by x, modulo the polynomial, for each bit. That comes round after 2^32 - 1 bits, or bytes.
-
-    :param crc: of all the content; `last`: of its last `length` bytes.
-    """
-    return isal_zlib.crc32_combine(crc ^ last, 0, (1 << 32) - 1 - length)

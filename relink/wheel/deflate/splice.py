@@ -9,7 +9,7 @@ Where a range of content is unchanged, its blocks can be copied into another str
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from isal import isal_zlib
@@ -17,7 +17,7 @@ from isal import isal_zlib
 from relink.wheel.byte_types import BytesLike, RangeReader
 from relink.wheel.deflate.bits import EMPTY_STORED, STORED_BLOCK, copy_bits
 from relink.wheel.deflate.blocks import Blocks
-from relink.wheel.deflate.inflate import WINDOW, crc_before
+from relink.wheel.deflate.inflate import WINDOW
 
 __all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
 
@@ -40,17 +40,13 @@ class Deflater(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives.
-
-    :ivar crc: CRC-32 of that content, if it is known.
-    """
+    """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives."""
 
     start: int
     stop: int
     first: int
     last: int
     read: RangeReader
-    crc: int | None = None
 
     def stream(self) -> Iterator[bytes]:
         """Yield its blocks from one byte's beginning to another's, with empty ones around them to get there."""
@@ -76,13 +72,11 @@ def find_spans(
     read: RangeReader,
     length: int,
     content: memoryview,
-    crc: int | None,
     unchanged: Iterable[range],
 ) -> tuple[Span, ...]:
     """Return the blocks that lie in unchanged ranges together with the window that they refer back to.
 
     :param length: of the stream in bytes; `content`: of all of it.
-    :param crc: its CRC-32; None where the spans need not have theirs.
     :param unchanged: ranges of the content, sorted and disjoint; those below :data:`LEAST` are left out.
     """
     blocks = Blocks(read, length, content)
@@ -94,20 +88,7 @@ def find_spans(
         last = blocks.before(part.stop)
         if first and last and first < last:
             spans.append(Span(first[1], last[1], first[0], last[0], read))
-    return tuple(spans if crc is None else _with_crc(spans, content, crc))
-
-
-def _with_crc(spans: Sequence[Span], content: memoryview, crc: int) -> Iterator[Span]:
-    """Set the CRC of the largest span, computed from the CRC of all content and those of the parts before and behind it."""
-    largest = max(spans, key=lambda span: span.stop - span.start, default=None)
-    for span in spans:
-        if span is not largest:
-            yield span
-            continue
-        before, behind = isal_zlib.crc32(content[: span.start]), isal_zlib.crc32(content[span.stop :])
-        until = crc_before(crc, behind, len(content) - span.stop)
-        # crc(a + b) is crc(a), shifted by the length of b, xor crc(b). So combining crc(a) with crc(a + b) gives crc(b).
-        yield replace(span, crc=isal_zlib.crc32_combine(before, until, span.stop - span.start))
+    return tuple(spans)
 
 
 class Joiner:
@@ -146,8 +127,7 @@ class Joiner:
                 part = view[: stop - self._position]
                 self._deflate(part, whole=self._position + len(part) == stop)
             self._size += len(part)
-            if self._reused is None or self._reused.crc is None:
-                self._crc = isal_zlib.crc32(part, self._crc)
+            self._crc = isal_zlib.crc32(part, self._crc)
             self._position += len(part)
             view = view[len(part) :]
             if self._reused and self._position == self._reused.stop:
@@ -182,8 +162,7 @@ class Joiner:
 
     def _end_piece(self, span: Span | None = None) -> None:
         """Record the piece that has been written, and begin with another."""
-        crc = self._crc if span is None or span.crc is None else span.crc
-        self._pieces.append(Piece(self._length, self._size, crc, span))
+        self._pieces.append(Piece(self._length, self._size, self._crc, span))
         self._length = self._size = self._crc = 0
 
     def _put(self, data: BytesLike) -> None:

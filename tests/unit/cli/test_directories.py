@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import forking
 from tests.unit.runs.build_trees import make_vendor_tree, snapshot
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     return make_vendor_tree(tmp_path / "vendor")
-
-
-def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "relink", *map(str, words)], capture_output=True, text=True, check=False
-    )
 
 
 def ran(tree: Path) -> bool:
@@ -29,7 +23,7 @@ def ran(tree: Path) -> bool:
 def test_a_tree_that_has_all_it_needs(tree: Path, tmp_path: Path) -> None:
     before = snapshot(tree)
     assert not ran(tree)
-    done = command(tree, "-o", tmp_path / "new", "--report", tmp_path / "page.html")
+    done = forking.run(tree, "-o", tmp_path / "new", "--report", tmp_path / "page.html")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-2] == f"{tmp_path / 'new'} is the relinked copy; {tree} is as it was."
     assert "$ORIGIN/../core/lib" in done.stdout
@@ -40,16 +34,16 @@ def test_a_tree_that_has_all_it_needs(tree: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_of_a_copy_that_is_not_there(tree: Path, tmp_path: Path) -> None:
-    done = command(tree, "--dry-run")
+    done = forking.run(tree, "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
     assert "relinked copy" not in done.stdout
-    assert command(tree, "-o", tmp_path / "new", "--quiet").stdout == ""
+    assert forking.run(tree, "-o", tmp_path / "new", "--quiet").stdout == ""
 
 
 def test_memory_is_bounded_as_for_a_wheel(tree: Path, tmp_path: Path) -> None:
-    refused = command(tree, "-o", tmp_path / "new", "--max-memory", "255")
+    refused = forking.run(tree, "-o", tmp_path / "new", "--max-memory", "255")
     assert (refused.returncode, "255" in refused.stderr) == (2, True)
-    assert command(tree, "-o", tmp_path / "new", "--max-memory", "300").returncode == 0
+    assert forking.run(tree, "-o", tmp_path / "new", "--max-memory", "300").returncode == 0
     assert ran(tmp_path / "new")
 
 
@@ -71,10 +65,10 @@ def test_what_cannot_be_asked_for(tree: Path, tmp_path: Path) -> None:
             "small",
         ): "--compress, --no-verify-record: for wheels",
     }.items():
-        done = command(*words)
+        done = forking.run(*words)
         assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
     (tree / "pyproject.toml").touch()
-    done = command(tree, "-o", new)
+    done = forking.run(tree, "-o", new)
     assert (done.returncode, "is a directory with sources" in done.stderr) == (2, True)
     (tree / "pyproject.toml").unlink()
     assert not new.exists()

@@ -84,7 +84,7 @@ def test_help_fits_a_narrow_terminal() -> None:
 
 def test_brackets_in_help_are_shown() -> None:
     """rich takes them for markup: `[rocm]` was gone."""
-    assert "its extra [rocm]." in relink("run", "--help", COLUMNS="300")
+    assert "the extra [rocm] brings them." in relink("run", "--help", COLUMNS="300")
     assert "in [tool.relink] of pyproject.toml" in relink("config", "--help", COLUMNS="300")
 
 

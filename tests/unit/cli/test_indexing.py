@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -27,21 +26,9 @@ def test_a_recipe_that_is_wrong(run: Run, tmp_path: Path) -> None:
     code, _, err = run("index", "build", "index.toml", "-o", "site", "--metrics", "m.prom")
     assert code == 2
     assert "relink_index_ok 0" in (tmp_path / "m.prom").read_text()
-    code, _, err = run("index", "build", "index.toml", "-o", "site", "--limit", "x")
+    code, _, err = run("index", "check", "site")
     assert code == 2
-    for words in (("check", "site"), ("diff", "site", "site")):
-        code, _, err = run("index", *words)
-        assert code == 2
-        assert "is no site" in err
-
-
-def test_init_leaves_a_file_alone(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert run("index", "init")[:2] == (0, "index.toml\n")
-    assert "[[sources]]" in (tmp_path / "index.toml").read_text()
-    code, _, err = run("index", "init")
-    assert code == 2
-    assert "an existing file is left alone" in err
+    assert "is no site" in err
 
 
 @pytest.mark.slow(reason="processes relink wheels")
@@ -50,9 +37,7 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
         make_wheel(tmp_path / "wheels", {"demo/a.so": works.library}, version=version, tag=TAG)
     recipe_of(tmp_path, works)
     build = ("index", "build", "index.toml", "-o", "site")
-    code, out, err = run(
-        *build, "--json", "--jobs", "2", "--log", "log.jsonl", "--metrics", "m.prom", "--limit", "disk=1G"
-    )
+    code, out, err = run(*build, "--json", "--jobs", "2", "--log", "log.jsonl", "--metrics", "m.prom")
     assert (code, err) == (0, "")
     assert (json.loads(out)["written"], json.loads(out)["schema"]) == (2, "relink.indexes.build-summary/1")
     events = [json.loads(line)["event"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -65,21 +50,14 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
     assert out.startswith("0 of 2 tasks in ")
     assert out.endswith("the site is as it was.\n")
     assert "2 wheels, 2 tasks, 2 of them done" in err
-    code, out, _ = run("index", "check", "site", "--recipe", "index.toml")
-    assert (code, out) == (0, "1 pages, 2 files, 2 asked about; 0 problems\n")
-    shutil.copytree((tmp_path / "site").resolve(), tmp_path / "before", symlinks=True)
+    code, out, _ = run("index", "check", "site")
+    assert (code, out) == (0, "1 pages, 2 files; 0 problems\n")
     (tmp_path / "wheels" / f"demo-1.0-{TAG}.whl").unlink()
     make_wheel(tmp_path / "wheels", {"demo/a.so": works.lost}, version="1.2", tag=TAG)
     code, out, err = run(*build)
     assert (code, "refused: " in err) == (0, True)
-    code, out, _ = run("index", "diff", "before", "site")
-    assert (code, out) == (0, f"demo-1.2-{TAG}.whl for one: not there → not published\n")
-    assert run("index", "diff", "site", "before", "--json")[0] == 0
     code, out, _ = run("index", "prune", "index.toml", "-o", "site", "--keep", "1")
     assert (code, out) == (0, "1 results and 0 files removed, 0 MiB\n")
-    code, out, _ = run("index", "diff", "before", "site")
-    assert code == 1
-    assert f"demo-1.0-{TAG}.whl for one: works → not there" in out
     (wheel,) = (tmp_path / "site").glob("files/*/*/demo-1.1+*.whl")
     wheel.write_bytes(b"")
     code, out, _ = run("index", "check", "site", "--json")

@@ -14,7 +14,7 @@ from relink.system.errors import UsageError
 EVENTS = [
     Event(
         "budget",
-        {"wheels": 2, "tasks": 4, "done": 1, "fetches": 1, "download": 5_000_000, "unknown": 1, "disk": 7},
+        {"wheels": 2, "tasks": 4, "done": 1, "fetches": 1, "download": 5_000_000, "unknown": 1},
     ),
     Event("note", {"text": "a note"}),
     Event(
@@ -37,7 +37,7 @@ def test_lines_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet
             say(event)
     lines = capsys.readouterr().err.splitlines()
     told = [
-        "2 wheels, 4 tasks, 1 of them done; to fetch: 1 wheels, 5.0 MB and 1 of unknown size; the site may grow by 7 bytes",
+        "2 wheels, 4 tasks, 1 of them done; to fetch: 1 wheels, 5.0 MB and 1 of unknown size",
         "a note",
         "b-1.whl for one: refused: Cannot \\x1b work.",
     ]

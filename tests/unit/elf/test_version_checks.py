@@ -1,4 +1,4 @@
-"""elf.version_checks: every byte of a version record that is not as planned is seen, by relink's reader and by pyelftools."""
+"""elf.version_checks: every byte of a version record that is not as planned is seen, by relink's reader."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_checks import check_version_edits, planned_numbers
+from relink.elf.version_checks import check_version_edits
 from relink.elf.version_edits import VersionEdit, freed_symbols, read_records
-from relink.make.elf_second_reader import differences, planned_needs
 from tests.support.cc import shared
 from tests.support.edits import apply_edit
 from tests.support.elf_builder import build
+from tests.support.pyelftools_reader import differences, planned_needs
 from tests.unit.elf.test_version_edits import FREED, RENAMED, USER, edited
 
 EDITS = [(), RENAMED, FREED]
@@ -35,7 +35,7 @@ def test_each_changed_byte_of_an_entry_is_seen(edits: tuple[VersionEdit, ...]) -
     places = [
         place
         for record in read_records(good)
-        for place in (record.place, *(item.place for item in record.requirements))
+        for place in (record.at, *(item.at for item in record.versions))
     ]
     for place in places:
         for at in range(place, place + 16):
@@ -64,40 +64,6 @@ def test_another_edit_than_was_planned(
     assert bool(issues(edited(made), planned)) == (planned != made)
 
 
-@pytest.mark.parametrize("edits", EDITS)
-def test_pyelftools_sees_each_change_of_meaning(edits: tuple[VersionEdit, ...]) -> None:
-    """Name, hash, weakness and number of each version, and the file of each record."""
-    good = edited(edits)
-    image = read_image(good, "libuser.so.1")
-    needs = planned_needs(read_symbols(build(USER)).verneeds, ElfEdit(versions=edits))
-    assert differences(good, image, image.segments, needs) == []
-    for record in read_records(good):
-        places = [record.place + 4, *(item.place + at for item in record.requirements for at in (0, 4, 6, 8))]
-        for place in places:
-            data = bytearray(good)
-            data[place] ^= 2
-            assert differences(data, image, image.segments, needs), place
-
-
-def test_pyelftools_sees_each_changed_version_number() -> None:
-    good = edited(FREED)
-    image = read_image(good, "libuser.so.1")
-    table, edit = read_symbols(build(USER)), ElfEdit(versions=FREED)
-    needs, numbers = planned_needs(table.verneeds, edit), planned_numbers(table, edit)
-    assert numbers is not None
-    assert differences(good, image, image.segments, needs, (), numbers) == []
-    first = min(freed_symbols(build(USER), FREED).values())
-    for number in range(len(USER.imports)):
-        data = bytearray(good)
-        data[first + 2 * number] ^= 2
-        (found,) = differences(data, image, image.segments, needs, (), numbers)
-        assert f"the version number of {USER.imports[number].name}" in found
-
-
-def test_the_numbers_are_not_read_where_none_changes() -> None:
-    assert planned_numbers(read_symbols(build(USER)), ElfEdit(versions=RENAMED)) is None
-
-
 def test_of_a_real_file_that_exports_nothing(tmp_path: Path) -> None:
     """GNU ld's hash table then says nothing of how many symbols there are."""
     script = tmp_path / "v.map"
@@ -122,8 +88,7 @@ def test_of_a_real_file_that_exports_nothing(tmp_path: Path) -> None:
     )
     image, table = read_image(data, "u.so"), read_symbols(data)
     after = apply_edit(user, edit, image, data)
-    needs, numbers = planned_needs(table.verneeds, edit), planned_numbers(table, edit)
-    assert numbers is not None
-    assert numbers.imports == (("one", 1),)
     result = user.read_bytes()
-    assert differences(result, result_of(image, edit), after.segments, needs, (), numbers) == []
+    assert [(symbol.name, symbol.index) for symbol in read_symbols(result).imports] == [("one", 1)]
+    needs = planned_needs(table.verneeds, edit)
+    assert differences(result, result_of(image, edit), after.segments, needs) == []

@@ -115,7 +115,7 @@ def test_a_definition_with_the_version_of_a_record() -> None:
 
 def test_damaged_records_are_not_edited() -> None:
     data = edited(())
-    at = read_records(data)[0].place
+    at = read_records(data)[0].at
     data[at] = 9
     with pytest.raises(ElfError, match="unknown layout"):
         read_records(data)

@@ -296,7 +296,7 @@ def test_a_death_that_does_not_come(relinked: Path, monkeypatch: pytest.MonkeyPa
 def test_a_difference_forbids_the_output(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
-    """patchelf's checks are switched off and its result is another than planned: the loader and the second reader can tell."""
+    """patchelf's checks are switched off and its result is another than planned: the loader tells."""
 
     def unedited(_path: Path, _edit: object, before: Image, *_: object) -> Steps[Image]:
         yield
@@ -308,9 +308,6 @@ def test_a_difference_forbids_the_output(
     assert not report.ok
     assert report.output is None
     assert only(report.findings, "RLK601").subject == "demo/a.so"
-    assert not (tmp_path / "out").exists()
-    unproved = relink(vendor, works.options(tmp_path / "out", jobs=jobs, verify=False))
-    assert only(unproved.findings, "RLK610").subject == "demo/a.so"
     assert not (tmp_path / "out").exists()
 
 

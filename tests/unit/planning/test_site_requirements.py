@@ -23,7 +23,7 @@ from relink.planning.site_requirements import following_label, of_vendor
 from relink.providers.prefix import InstalledPackage, Provider
 from relink.report.summary import verdict
 from relink.system.errors import UsageError
-from relink.vendors.rocm import vendor as rocm
+from relink.vendors.rocm.vendor import rocm
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import relinked
 from tests.support import therock, torch_wheels

@@ -15,7 +15,7 @@ from relink import Options, relink, verify
 from relink.planning.surroundings import environment_site, python_call_findings
 from relink.providers.prefix import Provider
 from relink.system.errors import UsageError
-from relink.vendors.rocm import vendor as rocm
+from relink.vendors.rocm.vendor import rocm
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
+import auditwheel
 import pytest
+from auditwheel.architecture import Architecture
+from auditwheel.libc import Libc
+from auditwheel.policy import WheelPolicies
+from packaging.version import Version
 
-from relink.providers.distribution import Distribution, read_distribution
+from relink.elf.constants import EM_AMDGPU, EM_X86_64
+from relink.providers import distribution
+from relink.providers.distribution import (
+    Distribution,
+    is_platform_library,
+    manylinux_tag,
+    read_distribution,
+    satisfies_tag,
+)
+from relink.system.errors import RelinkError
 
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nNAME="Debian GNU/Linux"\nID=debian\n'
 UBUNTU = 'NAME="Ubuntu"\nID=ubuntu\nID_LIKE=debian\n'
@@ -114,3 +132,126 @@ def test_without_apt_cache_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("shutil.which", lambda _: None)
     debian = Distribution("Debian", "debian", is_here=True)
     assert debian.command("without-apt", "7.2", ["/usr"]) == "apt install without-apt"
+
+
+AARCH64, I386, RISCV = 183, 3, 243
+
+
+# auditwheel
+
+
+def test_the_release_is_of_the_range_that_was_looked_at() -> None:
+    assert Version("6.8") <= Version(version("auditwheel")) < Version("7")
+
+
+@pytest.mark.parametrize("machine", [EM_X86_64, AARCH64, I386])
+def test_the_tables_are_read_as_auditwheel_reads_them(machine: int) -> None:
+    architecture = {EM_X86_64: Architecture.x86_64, AARCH64: Architecture.aarch64, I386: Architecture.i686}[
+        machine
+    ]
+    theirs = WheelPolicies(libc=Libc.GLIBC, arch=architecture)
+    names = [name for policy in theirs for name in (policy.name, *policy.aliases)]
+    assert f"manylinux_2_17_{architecture}" in names
+    versions = {
+        f"{family}_{version}"
+        for policy in theirs
+        for family, known in policy.symbol_versions.items()
+        for version in known
+    }
+    assert len(versions) > 100
+    for some in [{one} for one in sorted(versions)] + [set[str](), versions, {"GLIBC_2.999"}, {"hip_4.2"}]:
+        assert manylinux_tag(some, machine) == theirs.versioned_symbols_policy({"": some}).name
+    for one, other in itertools.product(names, repeat=2):
+        older = theirs.get_policy_by_name(other).priority >= theirs.get_policy_by_name(one).priority
+        assert satisfies_tag(one, other, machine) is older
+    libraries = {soname for policy in theirs for soname in policy.whitelist}
+    assert all(is_platform_library(soname, machine) for soname in libraries)
+
+
+def test_auditwheel_itself_is_not_loaded() -> None:
+    program = (
+        "import sys; from relink.providers.distribution import manylinux_tag; manylinux_tag(['GLIBC_2.34'], 62); "
+        "print([name for name in sys.modules if name.startswith(('auditwheel.', 'elftools'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"[]\n"
+
+
+def test_tables_that_are_damaged_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditwheel, "__path__", [str(tmp_path)])
+    path = tmp_path / "policy" / "manylinux-policy.json"
+    path.parent.mkdir()
+    for text in (None, "{", "3", "[3]", "[{}]", '[{"name": "linux", "aliases": 3, "symbol_versions": {}}]'):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(RelinkError, match=r"manylinux-policy\.json: .* reinstall it"):
+            distribution.read_policies.__wrapped__(EM_X86_64)
+
+
+# relink's own words for it
+
+
+@pytest.mark.parametrize(
+    ("versions", "tag"),
+    [
+        ([], "manylinux_2_5"),
+        (["GLIBC_2.2.5"], "manylinux_2_5"),
+        (["GLIBC_2.17", "GLIBC_2.14"], "manylinux_2_17"),
+        (["GLIBC_2.34"], "manylinux_2_34"),
+        (["GCC_12.0.0"], "manylinux_2_35"),  # onnxruntime-rocm 1.22.2.post3, which claims 2_34
+        (["GLIBC_2.27", "GCC_12.0.0", "hip_6.0", "MIOPEN_HIP_1", "ROCTX_4.1"], "manylinux_2_35"),
+        (["GLIBCXX_3.4.30"], "manylinux_2_35"),
+        (["hip_4.2", "no family", ""], "manylinux_2_5"),
+        (["GLIBC_2.999"], "linux"),
+        (["GLIBC_PRIVATE"], "linux"),
+    ],
+)
+def test_manylinux_tag(versions: list[str], tag: str) -> None:
+    assert manylinux_tag(versions, EM_X86_64) == f"{tag}_x86_64"
+
+
+def test_tags_of_other_machines() -> None:
+    assert manylinux_tag(["GLIBC_2.34"], AARCH64) == "manylinux_2_34_aarch64"
+    assert manylinux_tag(["GLIBC_2.17"], I386) == "manylinux_2_17_i686"
+    assert manylinux_tag(["GLIBC_2.17"], RISCV) == "linux_riscv"
+    assert manylinux_tag([], EM_AMDGPU) == "linux_amdgpu"
+    assert manylinux_tag([], 9999) == "linux_machine 9999"
+    assert satisfies_tag("manylinux_2_34_riscv64", "linux_riscv", RISCV)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found", "true"),
+    [
+        ("manylinux_2_34_x86_64", "manylinux_2_35_x86_64", False),
+        ("manylinux_2_34_x86_64", "manylinux_2_34_x86_64", True),
+        ("manylinux_2_34_x86_64", "manylinux_2_17_x86_64", True),
+        ("manylinux2014_x86_64", "manylinux_2_17_x86_64", True),
+        ("manylinux2014_x86_64", "manylinux_2_24_x86_64", False),
+        ("manylinux_2_34_x86_64", "linux_x86_64", False),
+        ("linux_x86_64", "linux_x86_64", True),
+        ("linux_x86_64", "manylinux_2_35_x86_64", True),
+        ("musllinux_1_2_x86_64", "linux_x86_64", True),
+        ("win_amd64", "linux_x86_64", True),
+    ],
+)
+def test_satisfies_tag(claimed: str, found: str, true: bool) -> None:
+    assert satisfies_tag(claimed, found, EM_X86_64) is true
+
+
+@pytest.mark.parametrize(
+    ("soname", "machine", "expected"),
+    [
+        ("libc.so.6", EM_X86_64, True),
+        ("libstdc++.so.6", EM_X86_64, True),
+        ("libgcc_s.so.1", AARCH64, True),
+        ("ld-linux-x86-64.so.2", EM_X86_64, True),
+        ("ld-linux-aarch64.so.1", AARCH64, True),
+        ("ld-linux.so.2", I386, True),
+        ("libz.so.1", EM_X86_64, True),
+        ("libamdhip64.so.7", EM_X86_64, False),
+        ("libc.so", EM_X86_64, False),
+        ("libc.so.6", EM_AMDGPU, False),
+        ("ld-linux-x86-64.so.2", EM_AMDGPU, False),
+    ],
+)
+def test_platform_libraries(soname: str, machine: int, expected: bool) -> None:
+    assert is_platform_library(soname, machine) is expected

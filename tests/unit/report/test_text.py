@@ -335,7 +335,7 @@ def test_verification() -> None:
     told = lines(text.verification_text("my w.whl", maps, found))
     assert told == [
         "my w: Does not load: not verified (w); 1 library is missing.",
-        "a.so: 1 object, 1 not found",
+        "a.so: 1 library found, 1 not found",
         "  libx.so => /x/libx.so",
         "  liby.so => not found",
         "  ld.so: undefined symbol: z ($WHEEL/a.so)",
@@ -358,7 +358,11 @@ def test_verification() -> None:
 
 def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:
     console = Console(
-        file=io.StringIO(), force_terminal=terminal, width=width, color_system="standard", no_color=False
+        file=io.StringIO(),
+        force_terminal=terminal,
+        width=width,
+        color_system="standard" if terminal else None,
+        no_color=False,
     )
     with console.capture() as captured:
         show(console, *parts)

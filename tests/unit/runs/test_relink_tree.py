@@ -22,6 +22,7 @@ from relink.report.html import html_page
 from relink.report.text import plan_text
 from relink.system import atomic
 from relink.system.errors import UsageError
+from tests.support import forking
 from tests.support.cc import cc, shared
 from tests.support.works import Works
 from tests.unit.runs.build_trees import BUILD, add_rarities, kept, snapshot
@@ -355,8 +356,7 @@ def test_tree_journal_other(tree: Path, new: Path, state: str) -> None:
 )
 def test_journal_traceback(tree: Path, new: Path, text: str) -> None:
     (plant_journal(tree) / "journal.json").write_text(text, errors="surrogateescape")
-    words = [sys.executable, "-m", "relink", str(tree), "-o", str(new)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = forking.run(tree, "-o", new)
     assert (done.returncode, done.stderr) == (0, "")
     assert ran(new)
 

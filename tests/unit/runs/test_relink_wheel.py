@@ -356,6 +356,20 @@ def test_a_directory_under_the_results_name(works: Works, tmp_path: Path) -> Non
     assert os.listdir(out) == [OUTPUT]
 
 
+def test_the_prefix_stays_as_it_is(works: Works, tmp_path: Path) -> None:
+    def all_of_it() -> dict[Path, tuple[int, int, int, int, int]]:
+        facts = {path: path.lstat() for path in (works.prefix, *works.prefix.rglob("*"))}
+        return {
+            path: (at.st_ino, at.st_mode, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+            for path, at in facts.items()
+        }
+
+    before = all_of_it()
+    assert len(before) > 3
+    assert relink(works.small(tmp_path), works.options(tmp_path / "out")).output is not None
+    assert all_of_it() == before
+
+
 def test_the_input_is_never_written_over(works: Works, tmp_path: Path) -> None:
     vendor = works.wheel(
         tmp_path, {"demo/a.so": works.library}, tag=f"{PYTHON_TAG}-{PYTHON_TAG}-linux_{MACHINE}"

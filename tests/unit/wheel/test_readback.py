@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class Written:
 
 def write(path: Path, content: bytes, *, spliced: bool = False) -> Written:
     stream = deflate(OLD, 6)
-    spans = find_spans(reader(stream), len(stream), memoryview(OLD), zlib.crc32(OLD), [range(1000, len(OLD))])
+    spans = find_spans(reader(stream), len(stream), memoryview(OLD), [range(1000, len(OLD))])
     with path.open("w+b") as file:
         writer = ZipWriter(file, 3)
         header = MemberHeader("demo/a.so", DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3)

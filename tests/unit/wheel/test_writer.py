@@ -6,7 +6,6 @@ import base64
 import calendar
 import csv
 import hashlib
-import io
 import json
 import os
 import stat
@@ -167,8 +166,6 @@ def test_tags_that_lied_are_put_right(tmp_path: Path) -> None:
 
 def test_same_bytes_whatever_the_source_and_the_threads(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, {"demo_pkg/a": b"1", "demo_pkg/b": NOISE})
-    path = tmp_path / "content"
-    path.write_bytes(NOISE)
 
     def pieces() -> Iterator[bytes]:
         start = 0
@@ -176,17 +173,13 @@ def test_same_bytes_whatever_the_source_and_the_threads(tmp_path: Path) -> None:
             yield NOISE[start : start + length]
             start += length
 
-    with path.open("rb") as file, io.BytesIO(b"skipped" + NOISE) as memory, WheelArchive(wheel) as archive:
-        memory.seek(7)
+    with WheelArchive(wheel) as archive:
         sources = [
             NewContent(NOISE),
             NewContent(memoryview(NOISE)),
             NewContent(memoryview(bytearray(NOISE)).cast("H")),
-            NewContent(path),
-            NewContent(file),
-            NewContent(memory),
             NewContent(pieces(), len(NOISE)),
-            NewContent(archive.open("demo_pkg/b"), len(NOISE)),
+            NewContent(archive.chunks("demo_pkg/b"), len(NOISE)),
         ]
         digests = set()
         for number, source in enumerate(sources):
@@ -350,8 +343,6 @@ def test_a_source_that_fails(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": NewContent(pieces(), 9)})
-    with pytest.raises(RelinkError, match=r"cannot be written: No such file .*missing\.so"):
-        rewrite(wheel, tmp_path / "out", replacements={"demo_pkg/a.py": NewContent(tmp_path / "missing.so")})
     assert os.listdir(tmp_path / "out") == []
 
 
@@ -392,7 +383,7 @@ with WheelArchive(sys.argv[1]) as archive:
 def test_the_input_may_be_the_output(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, {"demo_pkg/a.py": NOISE})
     with WheelArchive(wheel) as archive:
-        changes = {"demo_pkg/a.py": NewContent(archive.open("demo_pkg/a.py"), len(NOISE))}
+        changes = {"demo_pkg/a.py": NewContent(archive.chunks("demo_pkg/a.py"), len(NOISE))}
         assert write_wheel(archive, tmp_path, Changes(archive.name, changes)).path == wheel
     accepted(wheel)
 

@@ -23,12 +23,10 @@ from relink.planning.resolve.served_parts import Mapped, left_out, variant_findi
 from relink.planning.resolve.strategy import Outcome, simulate
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, matches_library, why_withheld
 from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
-from relink.providers.platform import is_platform_library
+from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, join_with_and, pluralize
-
-__all__ = ["decision_findings"]
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -83,7 +81,7 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
         for soname, profile in outcome.preloaded.items():
             by_profile.setdefault(profile, []).append(soname)
         for profile, sonames in by_profile.items():
-            text = f"added to NEEDED, since the closure dlopens it: {join_truncated(sonames)}"
+            text = f"loaded first (NEEDED), since a library opens it (dlopen): {join_truncated(sonames)}"
             yield finding("RLK121", member, text, profile=profile)
 
 
@@ -116,7 +114,7 @@ def _variants(
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
             if not sonames:
-                text = "left as it is: it imports what nothing in its closure exports"
+                text = "left as it is: no library that it loads has all that it imports"
             yield left_out(context, member, text, sonames)
     if not (context.providers or context.as_it_is):
         return
@@ -300,7 +298,7 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
         if soname not in needed:
             text = "no prefix has it"
             if context.provider_path(soname) is not None:
-                text = "no library is known to dlopen it, and no file's open imports are all exported with it"
+                text = "no library is known to open it (dlopen), and it does not have all that a file lacks"
             text = f"--preload: added to no NEEDED: {text}"
             yield finding("RLK109", soname, text)
     opened = {name for names in context.opens.values() for name in names} | {

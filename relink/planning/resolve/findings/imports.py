@@ -29,8 +29,6 @@ from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["duplicate_findings", "import_findings"]
-
 _MAX_SHOWN = 4
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
 
@@ -124,7 +122,7 @@ def _unbound_imports(
             near = f" (near: {', '.join(names)})" if names else ""
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
-        text = f"imports {'; '.join(parts)}{more}, which nothing in its closure exports"
+        text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
         remedy, steps = suppliers.advice(context, imports)
         steps = steps if cause is None else ()
         if first := _relinked_first(context, path):
@@ -298,7 +296,7 @@ def _other_version_requested(
         key = tuple(sorted((own, edge.soname)))
         shown = context.layout.shown
         chain = _arrows([closure.objects[step].path for step in _chain(closure, edge.requester)])
-        message = f"{own} is loaded ({shown(other.path)}), and {chain}, which arrives by dlopen, needs {edge.soname}"
+        message = f"{own} is loaded ({shown(other.path)}), and {chain}, which is opened later (dlopen), needs {edge.soname}"
         stem = soname_stem(own).removesuffix(".so")
         yield key, finding("RLK130", stem, message, level=None if _is_runtime(context, stem) else "warning")
 

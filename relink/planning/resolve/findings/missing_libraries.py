@@ -6,19 +6,19 @@ Takes the outcomes of the served members. Gives RLK101, RLK102 and RLK114, one f
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from relink.loader.search import Tried
 from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.served_parts import missing_remedy
 from relink.planning.resolve.strategy import Outcome
-from relink.planning.resolve.substitution import SubstitutionDecision, merged
+from relink.planning.resolve.substitution import SubstitutionDecision
 from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, ResolutionIssue, why_withheld
 from relink.planning.siblings import sibling_of
 from relink.providers.prefix import soname_stem
-from relink.system.findings.model import RULES, Finding, finding
+from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
-
-__all__ = ["missing_findings", "missing_remedy"]
 
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
         tried = list(dict.fromkeys(_place(context, attempt) for attempt in cases[0].edge.tried))
         nearest = _nearest(context, soname)
         near = _near_text(context, nearest)
-        decision = merged(substitutions.get(soname, ()))
+        decision = _merged(substitutions.get(soname, ()))
         message = f"needed by {join_truncated(requesters)}; {near}"
         names = [posixpath.basename(path) for path in requesters]
         brief = f"needed by {join_truncated(names, 1)}; {near}"
@@ -58,6 +58,25 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             remedy = _missing_remedy(context, soname, decision)
             step = context.vendor.install(soname, context.distribution, context.providers)
             yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
+
+
+def _merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision | None:
+    """Return what the decisions of several members on one missing library say together: of all imports that may be its.
+
+    The candidate is the first that one of them names; None where there is no decision.
+    """
+    if not decisions:
+        return None
+    first = next((decision for decision in decisions if decision.candidate is not None), decisions[0])
+    same = [decision for decision in decisions if decision.candidate in (first.candidate, None)]
+    lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
+    serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
+    return replace(
+        first,
+        wanted=len({*lacking, *serving}),
+        lacking=lacking,
+        serving=serving,
+    )
 
 
 def _not_taken(context: ResolveContext, soname: str) -> str:
@@ -88,7 +107,7 @@ def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
         if brief:
             return f"{pluralize(decision.wanted, 'symbol')} of it used"
         return f"{pluralize(decision.wanted, 'import')} may be its: {lacking}"
-    text = f"{decision.candidate} exports {len(decision.serving)} of {decision.wanted} imports"
+    text = f"{decision.candidate} has {len(decision.serving)} of {decision.wanted} symbols used"
     return text if brief or not decision.lacking else f"{text}, not {lacking}"
 
 
@@ -104,12 +123,6 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
     product = context.vendor.product if context.vendor.has(soname) else "prefix"
     runtime = context.vendor.is_runtime(soname)
     return missing_remedy(context, soname, _substitution_remedy(soname, product, decision, runtime=runtime))
-
-
-def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
-    """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
-    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
-    return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
 
 def _substitution_remedy(

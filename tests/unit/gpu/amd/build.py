@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import zstandard
 from isal import isal_zlib
+
+from relink.gpu.amd.compressed import zstd
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 PAGE = 4096
@@ -84,7 +85,7 @@ def raw(entries: Mapping[str, bytes], *, align: int = PAGE, host: bool = True) -
 
 def ccob(content: bytes, version: int = 3, method: str = "zstd", *, size: int | None = None) -> bytes:
     if method == "zstd":
-        payload = zstandard.compress(content)
+        payload = zstd.compress(content)
     else:  # isal takes a twentieth of the time for hundreds of megabytes
         payload = zlib.compress(content) if len(content) < 1 << 20 else isal_zlib.compress(content, 1)
     digest = int.from_bytes(hashlib.md5(content).digest()[:8], "little")  # noqa: S324 - what the format uses

@@ -20,7 +20,6 @@ from tests.unit.gpu.amd.build import (
     TEXT,
     Piece,
     code_object,
-    hip,
     kpack_archive,
     library,
 )
@@ -131,20 +130,6 @@ def test_object_files_are_not_yet_relocated() -> None:
     code = read(library(THREE[:2], relocation="none", pointers=[1, 2], kind=1))
     assert code.problems == ()
     assert [b.address for b in code.bundles] == [None, None]
-
-
-def test_object_files_of_the_old_driver_have_a_section_an_entry() -> None:
-    pieces = [
-        Piece("__CLANG_OFFLOAD_BUNDLE__" + hip(name), code_object(name), flags=0)
-        for name in ("gfx1100", "gfx1030")
-    ]
-    other = [
-        Piece("__CLANG_OFFLOAD_BUNDLE__host-x86_64-unknown-linux-gnu-", b"x", flags=0),
-        Piece("__CLANG_OFFLOAD_BUNDLE__sycl-spir64-unknown-unknown", b"x", flags=0),
-    ]
-    code = read(library(extra=[*pieces, *other], kind=1))
-    assert (code.container, targets(code)) == ("sections", [["gfx1100", "gfx1030"]])
-    assert read(library(extra=other)).bundles == ()
 
 
 def test_a_kpack_archive_by_itself() -> None:

@@ -12,7 +12,7 @@ from relink.elf.source import BufferSource
 from relink.gpu import msgpack
 from relink.gpu.amd.archives import resolve_kpack
 from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
-from relink.gpu.amd.file_coverage import coverage_of, library_coverage
+from relink.gpu.amd.file_coverage import coverage_of, library_coverage_of
 from relink.gpu.amd.kpack import (
     STEPS,
     Found,
@@ -98,7 +98,7 @@ def test_a_library_is_resolved_over_its_archives(tmp_path: Path) -> None:
     assert found.level(TargetId("gfx1100")).state == "full"
     assert str(found.level(TargetId("gfx90a"))) == "partial (1 of 2)"
     assert found.level(TargetId("gfx1030")).state == "none"
-    assert library_coverage(path).file.targets == ("gfx1100",)
+    assert library_coverage_of(resolve_kpack(read_file(path))).file.targets == ("gfx1100",)
 
 
 def test_the_archives_of_a_library_behind_a_link_lie_where_the_link_leads(tmp_path: Path) -> None:

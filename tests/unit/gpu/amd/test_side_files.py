@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu.amd.file_coverage import library_coverage
+from relink.gpu.amd.device_code import read_file
+from relink.gpu.amd.file_coverage import library_coverage_of
 from relink.gpu.amd.side_files import SideFiles, find_side_files, miopen_processor, side_files_of
 from relink.gpu.amd.target_id import TargetId, parse_target_id
 from tests.unit.gpu.amd.build import code_object, entries_of, library, raw
@@ -102,7 +103,7 @@ def test_the_version_of_the_library_picks_the_directory(tmp_path: Path) -> None:
     assert [s.version for s in side_files_of(lib / "librocblas.so.4")] == ["4.4.1"]
     assert side_files_of(lib / "librocblas.so.6") == ()
     assert [s.version for s in find_side_files(tmp_path)] == ["4.4.1", "5", "50"]
-    found = library_coverage(lib / "librocblas.so.5")
+    found = library_coverage_of(read_file(lib / "librocblas.so.5"))
     assert found.level(TargetId("gfx1030")).state == "full"
     assert found.level(TargetId("gfx1010")).state == "slow"
     missing = found.level(TargetId("gfx1031"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.build_options import BudgetLimits, BuildOptions
+from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.pruning import prune
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
@@ -72,14 +72,14 @@ def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert f"Version: {version}\n".encode() in metadata
     statement = json.loads(file.with_name(f"{file.name}.intoto.json").read_text())
     assert statement["subject"] == [{"name": file.name, "digest": {"sha256": one["hashes"]["sha256"]}}]
-    listed = (site / "one/find-links.html").read_text()
-    assert f'{file.name.replace("+", "%2B")}.intoto.json">' in listed
     assert json.loads(file.with_name(f"{file.name}.cdx.json").read_text())["bomFormat"] == "CycloneDX"
     assert page(site, "one", "plain")[0]["filename"] == f"plain-1.0-{TAG}.whl"
     assert not (site / "one/simple/lost").exists()
     matrix = json.loads((site / "matrix.json").read_text())
     row = next(row for row in matrix["rows"] if row["project"] == "lost")
     assert [matrix["states"][state] for state in row["cells"]["one"]["states"]] == ["refused"]
+    place = next(row for row in matrix["rows"] if row["project"] == "demo")["cells"]["one"]["place"]
+    assert (site / place).resolve() == file.with_name(f"{file.name}.intoto.json")
     assert "libnowhere.so.1" in matrix["texts"][row["cells"]["one"]["causes"][0]]
     assert [target["prefixes"] for target in matrix["targets"]] == [[str(own.prefix)]] * 2
 
@@ -180,7 +180,7 @@ def test_another_release_of_relink(own: Works, tmp_path: Path, monkeypatch: pyte
     wheels_of(own, tmp_path / "wheels")
     site, recipe = tmp_path / "site", recipe_of(tmp_path, own)
     built(recipe, site, monkeypatch)
-    for module in ("tasks", "running"):
+    for module in ("tasks", "building"):
         monkeypatch.setattr(f"relink.indexes.build.{module}.__version__", "99.0")
     assert built(recipe, site, monkeypatch, BuildOptions(since=relink.__version__)).ran == []
     assert len(relinked_for(built(recipe, site, monkeypatch).ran)) == 3
@@ -235,7 +235,7 @@ def test_wheels_of_an_index(
         server.answers[f"/f/{name}"] = Answer((tmp_path / "served" / name).read_bytes())
         anchor = f'<a href="/f/{name}" data-yanked="old">{name}</a>'
         server.answers[f"/simple/{project}/"] = Answer(anchor.encode())
-    recipe = recipe_of(tmp_path, own, head='originals = "link"')
+    recipe = recipe_of(tmp_path, own, "one", "two", head='originals = "link"')
     text = (tmp_path / "index.toml").read_text()
     source = f'index = "{server.url}/simple"\nrequirements = ["demo", "plain"]'
     (tmp_path / "index.toml").write_text(text.replace('directory = "wheels"', source))
@@ -245,7 +245,9 @@ def test_wheels_of_an_index(
     monkeypatch.setattr("relink.indexes.build.building.pip_settings", relink_settings)
     site = tmp_path / "site"
     first = built(recipe, site, monkeypatch)
-    assert (first.summary.fetched, first.summary.written, first.summary.original) == (2, 1, 1)
+    assert (first.summary.fetched, first.summary.written, first.summary.original) == (2, 2, 2)
+    fetched = [path for path, _ in server.asked if path.startswith("/f/")]
+    assert len(fetched) == len(set(fetched)) == 2  # once for both targets
     (plain,) = page(site, "one", "plain")
     assert (plain["url"], plain["yanked"]) == (f"{server.url}/f/plain-1.0-{TAG}.whl", "old")
     assert page(site, "one", "demo")[0]["yanked"] == "old"
@@ -267,14 +269,6 @@ def relink_settings() -> Any:
     from relink.indexes.build.pip_settings import PipSettings  # noqa: PLC0415
 
     return PipSettings()
-
-
-def test_a_limit_is_told_before(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheels_of(own, tmp_path / "wheels")
-    recipe = recipe_of(tmp_path, own)
-    with pytest.raises(UsageError, match="of disk, and --limit disk allows 0 MiB; nothing was begun"):
-        built(recipe, tmp_path / "site", monkeypatch, BuildOptions(limits=BudgetLimits(disk=10)))
-    assert not (tmp_path / "site").exists()
 
 
 def test_another_place_is_left_alone(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ import pytest
 
 from relink.indexes.build.engine import Job, LocalEngine, LostWorkerError, drive
 from relink.system.errors import RelinkError
-
-MIB = 1 << 20
 
 
 def add(numbers: tuple[int, int]) -> int:
@@ -60,7 +58,7 @@ def test_a_deadly_job_is_found_and_others_are_done(tmp_path: Path) -> None:
     numbers = [(number, number) for number in range(6)]
     jobs = [Job(add, pair) for pair in numbers]
     jobs[2:2] = [Job(die, "deadly"), Job(die_once, str(tmp_path / "x")), Job(fail, "failing")]
-    with LocalEngine(2) as engine:
+    with LocalEngine(1, 2) as engine:
         found = results(engine, jobs)
     assert isinstance(found.pop("deadly"), LostWorkerError)
     assert isinstance(found.pop("failing"), ValueError)
@@ -73,7 +71,7 @@ def test_workers_end_with_a_killed_coordinator() -> None:
     child = os.fork()
     if child == 0:  # pragma: no cover (another process)
         os.setpgid(0, 0)
-        engine = LocalEngine(1)
+        engine = LocalEngine(1, 1)
         list(engine.submit([Job(take_long, 60.0)]))
         while True:
             time.sleep(1)
@@ -105,17 +103,14 @@ def alive(pid: int) -> bool:
 class Manual:
     """Gives futures that have ended; those of "lost" are lost so many times."""
 
-    def __init__(self, memory: int, losses: int = 0) -> None:
-        self.memory, self.losses = memory, losses
+    window = 2
+
+    def __init__(self, losses: int = 0) -> None:
+        self.losses = losses
         self.together: list[int] = []
 
-    def room(self, job: Job, running: Collection[Job]) -> bool:
-        fits = not running or sum(one.memory for one in running) + job.memory <= self.memory
-        if fits:
-            self.together.append(sum(one.memory for one in running) + job.memory)
-        return fits
-
     def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
+        self.together.append(len(jobs))
         for job in jobs:
             future: Future[Any] = Future()
             if job.task == "lost" and self.losses:
@@ -133,32 +128,25 @@ class Manual:
         raise RelinkError("nobody can be used")
 
 
-def test_memory_is_not_exceeded_and_a_large_job_runs_alone() -> None:
-    jobs = [
-        Job(add, f"job {number}", memory=size * MIB) for number, size in enumerate((600, 600, 2000, 100, 300))
-    ]
-    engine = Manual(1000 * MIB)
-    assert len(results(engine, jobs)) == 5
-    assert all(size <= 1000 * MIB or size == 2000 * MIB for size in engine.together)
-
-
 def test_what_a_scheduler_has_lost_runs_again() -> None:
-    engine = Manual(MIB, losses=3)
+    engine = Manual(losses=3)
     assert results(engine, [Job(add, "lost"), Job(add, "other")]) == {"lost": "lost", "other": "other"}
     assert engine.losses == 0
 
 
+def test_no_more_than_a_window_at_a_time() -> None:
+    engine = Manual()
+    assert len(results(engine, [Job(add, str(number)) for number in range(5)])) == 5
+    assert max(engine.together) == 2
+
+
 def test_an_engine_that_cannot_be_used_ends_a_run() -> None:
     with pytest.raises(RelinkError, match="nobody can be used"):
-        results(Manual(MIB), [Job(add, "never"), Job(add, "other")])
+        results(Manual(), [Job(add, "never"), Job(add, "other")])
 
 
 def test_memory_of_this_machine() -> None:
-    engine = LocalEngine(2)
-    list(engine.submit([]))
-    large = Job(add, 1, memory=engine.memory * 2)
-    small = Job(add, 2, memory=1)
-    assert engine.room(large, [])
-    assert not engine.room(large, [small])
-    assert engine.room(small, [small])
-    assert not engine.room(small, [small, small])
+    assert LocalEngine(1 << 30, 4, 3 << 30).window == 3
+    assert LocalEngine(1 << 30, 2, 3 << 30).window == 2
+    assert LocalEngine(1 << 30, 4, 1).window == 1
+    assert LocalEngine(1 << 50).window == 1

@@ -1,7 +1,8 @@
-"""index.fingerprint: of content, and of what was looked at."""
+"""index.fingerprint: of content, and of what was looked at; a digest is remembered as long as nothing has changed."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from dataclasses import replace
@@ -9,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.digests import Digests
-from relink.indexes.build.fingerprint import Dependencies, TargetState, hold, state_of
+from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget
-from relink.planning.model.model import plain
-from relink.system.bounded_json import typed
+from relink.system import safe_open as files
+from relink.system.errors import UsageError
 from tests.support.cc import shared
 from tests.support.works import Works
 
@@ -41,9 +41,13 @@ def test_content_and_not_time(works: Works, tmp_path: Path) -> None:
 STATE = TargetState(
     {"/r/libx.so.1": "aa", "/r/liby.so.1": "bb"}, "data", "loader", "release", "x86_64", "/", ("/r",)
 )
-RESTS = Dependencies(
-    {"/r/libx.so.1": "aa"}, {"libx.so": ("/r/libx.so.1",), "libz.so": ()}, "loader", "release"
-)
+RESTS = {
+    "library /r/libx.so.1": "aa",
+    "stem libx.so": "/r/libx.so.1",
+    "stem libz.so": "",
+    "loader": "loader",
+    "release": "release",
+}
 
 
 @pytest.mark.parametrize(
@@ -55,15 +59,50 @@ RESTS = Dependencies(
         (RESTS, replace(STATE, libraries={"/r/liby.so.1": "bb"}), False),
         (RESTS, replace(STATE, libraries={**STATE.libraries, "/r/libz.so.3": "dd"}), False),
         (RESTS, replace(STATE, libraries={**STATE.libraries, "/r/liba.so.3": "dd"}), True),
+        (RESTS | {"odd": "x"}, STATE, False),
         (RESTS, replace(STATE, data="other"), True),
-        (replace(RESTS, data="data"), replace(STATE, data="other"), False),
+        (RESTS | {"data": "data"}, replace(STATE, data="other"), False),
         (RESTS, replace(STATE, loader="other"), False),
         (RESTS, replace(STATE, release="other"), False),
-        (replace(RESTS, everything=STATE.fingerprint), STATE, True),
-        (replace(RESTS, everything=STATE.fingerprint), replace(STATE, libraries={"/r/libx.so.1": "aa"}), False),
-        (replace(RESTS, libraries={"/nowhere/libx.so.1": "aa"}), STATE, False),
+        (RESTS | {"fingerprint": STATE.fingerprint}, STATE, True),
+        (RESTS | {"fingerprint": STATE.fingerprint}, replace(STATE, libraries={"/r/libx.so.1": "aa"}), False),
+        (RESTS | {"library /nowhere/libx.so.1": "aa"}, STATE, False),
     ],
 )  # fmt: skip
-def test_what_a_result_rests_on(rests: Dependencies, state: TargetState, expected: bool) -> None:
+def test_what_a_result_rests_on(rests: dict[str, str], state: TargetState, expected: bool) -> None:
     assert hold(rests, state, Digests()) is expected
-    assert typed(Dependencies, plain(rests), "rests") == rests
+
+
+def test_each_content_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = files.file_sha256
+
+    def counted(path: str, limit: int) -> str:
+        read.append(path)
+        return real(path, limit)
+
+    monkeypatch.setattr("relink.indexes.build.fingerprint.file_sha256", counted)
+    file = tmp_path / "x"
+    file.write_bytes(b"one")
+    place = tmp_path / "d.sqlite"
+    first = Digests(place)
+    expected = hashlib.sha256(b"one").hexdigest()
+    assert first.sha256(str(file)) == first.sha256(str(file)) == expected
+    first.save()
+    assert Digests(place).sha256(str(file)) == expected
+    assert len(read) == 1
+    times = file.stat()
+    file.write_bytes(b"two")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time: its ctime tells
+    assert Digests(place).sha256(str(file)) == hashlib.sha256(b"two").hexdigest()
+
+
+def test_without_a_place(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"one")
+    (tmp_path / "d.sqlite").write_bytes(b"no database, but something else" * 100)
+    for place in (tmp_path / "d.sqlite", tmp_path / "x" / "d.sqlite"):
+        found = Digests(place)
+        assert found.sha256(str(tmp_path / "x")) == hashlib.sha256(b"one").hexdigest()
+        found.save()
+    with pytest.raises(UsageError, match="cannot be read"):
+        Digests().sha256(str(tmp_path))

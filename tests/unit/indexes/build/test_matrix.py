@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.matrix import CELL_STATES, Cell, matrix_data, state_of
 from relink.indexes.build.recipe import IndexTarget
+from relink.wheel.naming import parse_wheel_name
 
-STATE = TargetState({}, "", "", '[["7.2.4", "x"]]', "x86_64", "/", ("/opt/rocm",))
+FACTS = {"prefixes": ["/opt/rocm"], "release": "rocm7.2.4", "fingerprint": "ab" * 32, "machine": "x86_64"}
 
 
 def record(level: str = "info", gpus: dict[str, str] | None = None, *codes: str) -> dict[str, Any]:
@@ -48,18 +48,10 @@ def test_states(status: str, facts: dict[str, Any], gpu: str | None, expected: s
 def test_data() -> None:
     targets = [IndexTarget("one", ("/x",), gpus=("RX 6750 XT", "gfx1100")), IndexTarget("two", ("/y",))]
     cells = [
-        Cell(
-            "demo",
-            "1.0",
-            "py3-none",
-            "demo-1.0-py3-none-any.whl",
-            name,
-            "written",
-            record("info", None, "RLK130"),
-        )
+        Cell(parse_wheel_name("demo-1.0-py3-none-any.whl"), name, "written", record("info", None, "RLK130"))
         for name in ("one", "two")
     ]
-    data = matrix_data(targets, {"one": STATE, "two": STATE}, cells, [(1.0, {"after": "written"})])
+    data = matrix_data(targets, {"one": FACTS, "two": FACTS}, cells, [{"time": 1.0, "after": "written"}])
     one, two = data["targets"]
     assert [gpu["id"] for gpu in one["gpus"]] == ["gfx1031", "gfx1100"]
     assert one["gpus"][0]["name"] == "RX 6750 XT"

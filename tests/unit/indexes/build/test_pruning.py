@@ -57,7 +57,7 @@ def test_a_release_is_taken_out(works: Works, tmp_path: Path, monkeypatch: pytes
     gone = remove(recipe, site, Requirement("Demo==1.0"))
     assert (gone.results, gone.files) == (1, 1)
     assert versions(site) == ["1.1"]
-    assert check_site(site, 0, {}).problems == ()
+    assert check_site(site).problems == ()
     assert [row["version"] for row in json.loads((site / "matrix.json").read_text())["rows"]] == ["1.1"]
     denying = recipe_of(tmp_path, works, head='deny = ["demo<1.1"]')
     assert built(denying, site, monkeypatch).ran == []

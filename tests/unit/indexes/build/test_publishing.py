@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.pages import Write
-from relink.indexes.build.publishing import check_place, publish, shows
+from relink.indexes.build.publishing import Write, check_place, publish, shows
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 
 
 def page(text: str) -> Callable[[Write], None]:
     def write_pages(write: Write) -> None:
-        write("one/index.html", text[:1].encode())
-        write("one/index.html", text[1:].encode())
+        write("one/index.html", text.encode())
 
     return write_pages
 

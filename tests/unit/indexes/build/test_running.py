@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from relink.indexes.build.recipe import Recipe
-from relink.indexes.build.running import Summary
+from relink.indexes.build.running import Event, Summary
+from relink.system.errors import UsageError
+from tests.support.built import ROOT
 
 RECIPE = Recipe(Path("x"), (), (), ())
 
@@ -26,3 +32,25 @@ def test_the_sentence() -> None:
     assert (
         said == "3 of 7 tasks in 2.0 s: 1 written, 1 need no relinking, 1 refused, 0 failed; the site is new."
     )
+
+
+def test_every_figure_has_its_lines(tmp_path: Path) -> None:
+    summary = Summary(wheels=3, tasks=6, seconds=1.5)
+    summary.write_metrics(tmp_path / "x.prom", ok=False)
+    text = (tmp_path / "x.prom").read_text()
+    for block in text.strip().split("# TYPE ")[1:]:
+        name = block.split()[0]
+        assert re.fullmatch(rf"{name} gauge\n{name} [0-9.]+\n?", block), block
+    assert "\nrelink_index_tasks 6\n" in text
+    assert "\nrelink_index_ok 0\n" in text
+    with pytest.raises(UsageError, match="cannot be written"):
+        summary.write_metrics(tmp_path / "none" / "x.prom", ok=True)
+    assert json.loads(json.dumps(summary.data(ok=True)))["ok"] is True
+
+
+def test_the_document_has_every_figure_and_event() -> None:
+    text = (ROOT / "docs" / "index-building.md").read_text()
+    names = [*Summary().data(ok=True)]
+    names += re.findall(r"``(\w+)``", Event.__doc__ or "")
+    assert len(names) > 20
+    assert [name for name in names if f"`{name}`" not in text and name != "schema"] == []

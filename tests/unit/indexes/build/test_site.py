@@ -3,75 +3,85 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from relink.indexes.build.checking import check_site
 from relink.indexes.build.recipe import IndexTarget, Recipe
-from relink.indexes.build.site import publish_site
-from relink.indexes.build.site_diff import site_diff
+from relink.indexes.build.site import atom_feed, publish_site
 from relink.indexes.build.store import Store
-from relink.system.errors import UsageError
-from tests.unit.indexes.build.test_matrix import STATE, record
+from tests.unit.indexes.build.test_matrix import FACTS, record
 
 TARGET = IndexTarget("one", ("/x",))
 SHA = "ab" * 32
 
 
-def result(status: str) -> dict[str, Any]:
-    wheel: dict[str, Any] = {"filename": "demo-1.0-py3-none-any.whl", "url": "https://x.test/demo-1.0-py3-none-any.whl",
-             "requires_python": None, "size": 5}  # fmt: skip
-    file: dict[str, Any] = {
-        "filename": wheel["filename"],
-        "sha256": SHA,
-        "size": 5,
-        "requires_python": None,
-        "metadata": SHA,
-        "beside": [],
+def keep(store: Store, status: str, name: str = "demo-1.0") -> None:
+    filename = f"{name}-py3-none-any.whl"
+    wheel = {"url": f"https://x.test/{filename}", "requires_python": None, "size": 5}
+    file: dict[str, Any] = {"filename": filename, "sha256": SHA, "size": 5, "requires_python": None}
+    file |= {"metadata": SHA, "statement": False}
+    facts = {"project": name.rpartition("-")[0].lower().replace("_", "-"), "version": name.rpartition("-")[2]}
+    facts |= {
+        "filename": filename,
+        "target": "one",
+        "input": SHA,
+        "key": "key",
+        "relink": "1",
+        "status": status,
     }
-    return {"status": status, **record(), "wheel": wheel, "file": None if status == "refused" else file}
+    store.keep(facts, 1, {**record(), "wheel": wheel, "file": None if status == "refused" else file}, None)
 
 
-def addresses(tmp_path: Path, originals: str, facts: dict[str, Any]) -> list[str]:
-    recipe = Recipe(Path("x"), ((3, 12),), (), (TARGET,), originals=originals, superseded=0)
+def recipe_with(originals: str = "mirror") -> Recipe:
+    return Recipe(Path("x"), ((3, 12),), (), (TARGET,), originals=originals, superseded=0)
+
+
+def addresses(tmp_path: Path, originals: str, status: str) -> list[str]:
     site = tmp_path / "site"
     with Store(site) as store:
-        stored = store.keep("key", SHA, "one", "1", facts, None, ("demo", "1.0", 1))
-        publish_site(store, site, recipe, {"one": STATE}, {(SHA, "one"): stored}, {})
+        store.begin({"one": FACTS})
+        keep(store, status)
+        publish_site(store, site, recipe_with(originals))
     page = site / "one/simple/demo/index.json"
     return [file["url"] for file in json.loads(page.read_text())["files"]] if page.exists() else []
 
 
 def test_what_an_index_has(tmp_path: Path) -> None:
     own = f"../../../files/ab/{SHA}/demo-1.0-py3-none-any.whl"
-    assert addresses(tmp_path, "mirror", result("written")) == [own]
-    assert addresses(tmp_path, "omit", result("written")) == [own]
-    assert addresses(tmp_path, "mirror", result("original")) == [own]
-    assert addresses(tmp_path, "link", result("original")) == ["https://x.test/demo-1.0-py3-none-any.whl"]
-    assert addresses(tmp_path, "omit", result("original")) == []
-    assert addresses(tmp_path, "mirror", result("refused")) == []
+    assert addresses(tmp_path, "mirror", "written") == [own]
+    assert addresses(tmp_path, "omit", "written") == [own]
+    assert addresses(tmp_path, "mirror", "original") == [own]
+    assert addresses(tmp_path, "link", "original") == ["https://x.test/demo-1.0-py3-none-any.whl"]
+    assert addresses(tmp_path, "omit", "original") == []
+    assert addresses(tmp_path, "mirror", "refused") == []
 
 
 def test_changes_are_noted_once(tmp_path: Path) -> None:
     for _ in range(2):
-        addresses(tmp_path, "mirror", result("written"))
-    addresses(tmp_path, "mirror", result("refused"))
+        addresses(tmp_path, "mirror", "written")
+    addresses(tmp_path, "mirror", "refused")
     changes = json.loads((tmp_path / "site/matrix.json").read_text())["changes"]
-    assert [(one["before"], one["after"]) for one in changes] == [("written", "refused"), (None, "written")]
+    assert [(one["before"], one["after"], one["text"]) for one in changes] == [
+        ("written", "refused", "t"),
+        (None, "written", "t"),
+    ]
 
 
 def test_a_large_site_has_a_page_for_each_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.indexes.build.site.ONE_PAGE", 2)
-    recipe, site, results = Recipe(Path("x"), ((3, 12),), (), (TARGET,)), tmp_path / "site", {}
+    site = tmp_path / "site"
     with Store(site) as store:
+        store.begin({"one": FACTS})
         for name in ("demo-1.0", "demo-2.0", "Other_One-1.0"):
-            facts = result("refused")
-            facts["wheel"]["filename"] = f"{name}-py3-none-any.whl"
-            results[name, "one"] = store.keep(name, name, "one", "1", facts, None, (name, "1.0", 1))
-        assert publish_site(store, site, recipe, {"one": STATE}, results, {}).red == 3
-        assert not publish_site(store, site, recipe, {"one": STATE}, results, {}).changed
+            keep(store, "refused", name)
+        assert publish_site(store, site, recipe_with())
+        assert not publish_site(store, site, recipe_with())
+        assert store.count("refused", "failed") == 3
     data = json.loads((site / "matrix.json").read_text())
     assert data["projects"] == ["demo", "other-one"]
     assert [(row["project"], row["version"]) for row in data["rows"]] == [
@@ -82,24 +92,56 @@ def test_a_large_site_has_a_page_for_each_project(tmp_path: Path, monkeypatch: p
     assert [row["version"] for row in own["rows"]] == ["1.0", "2.0"]
     assert {change["project"] for change in own["changes"]} == {"demo"}
     page = (site / "projects/demo.html").read_text()
-    for link in ("../index.html", "demo.json", "../changes.atom", "../one/find-links.html"):
+    for link in ("demo.json", "../changes.atom"):
         assert f'href="{link}"' in page
         assert (site / "projects" / link).resolve().is_file()
-    assert check_site(site, 0, {}).problems == ()
-    assert site_diff(site, site) == ()
+    assert check_site(site).problems == ()
     (site / "projects/demo.html").unlink()
     own["rows"].pop()
     (site / "projects/demo.json").write_text(json.dumps(own))
-    assert check_site(site, 0, {}).problems == (
+    assert check_site(site).problems == (
         "projects/demo.json: lacks what matrix.json has of it",
         "projects/demo.json: there is no page of it",
     )
     (site / "projects/demo.json").unlink()
-    assert "projects/demo.json: cannot be read" in check_site(site, 0, {}).problems[0]
-    with pytest.raises(UsageError, match="is no site that this relink reads"):
-        site_diff(site, site)
+    assert "projects/demo.json: cannot be read" in check_site(site).problems[0]
     data["projects"] = ["/etc/demo"]
     (site / "matrix.json").write_text(json.dumps(data))
-    with pytest.raises(UsageError, match="is no site that this relink reads"):
-        site_diff(site, site)
-    assert "name is invalid" in check_site(site, 0, {}).problems[0]
+    assert "name is invalid" in check_site(site).problems[0]
+
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+CHANGE = {
+    "project": "demo",
+    "version": "1.0",
+    "wheel": "demo-1.0-py3-none-any.whl",
+    "target": "one",
+    "before": None,
+    "after": "written",
+    "text": "]]><script>\x00\x1b[2J",
+}
+
+
+SITE_ID = "6a0c7d58-2f4c-5d0f-9f2e-0d7f5e6b1a37"
+
+
+def parsed(*changes: tuple[float, dict[str, str | None]], site: str = SITE_ID) -> ET.Element:
+    told = [{"time": time, **change} for time, change in changes]
+    return ET.fromstring(atom_feed("Changes", uuid.UUID(site), told))  # noqa: S314 (relink's own)
+
+
+def test_entries() -> None:
+    feed = parsed((86400.0, CHANGE), (0.0, CHANGE))
+    assert feed.findtext(f"{ATOM}updated") == "1970-01-02T00:00:00Z"
+    first, second = feed.findall(f"{ATOM}entry")
+    assert first.findtext(f"{ATOM}title") == "demo 1.0 for one: written"
+    assert "<script>\\x00\\x1b[2J" in (first.findtext(f"{ATOM}content") or "")
+    ids = {entry.findtext(f"{ATOM}id") for entry in (feed, first, second)}
+    assert len(ids) == 3
+    assert parsed().findall(f"{ATOM}entry") == []
+
+
+def test_sites_have_their_own_ids() -> None:
+    one, other = parsed((0.0, CHANGE)), parsed((0.0, CHANGE), site=SITE_ID.replace("6", "7"))
+    for path in (f"{ATOM}id", f"{ATOM}entry/{ATOM}id"):
+        assert one.findtext(path) != other.findtext(path)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from relink.indexes.build.digests import Digests
+from relink.indexes.build.fingerprint import Digests
 from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
+from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.sources import Listing, find_wheels, fits
 from relink.indexes.build.web import Web
 from relink.system.errors import UsageError
@@ -35,7 +36,7 @@ FILES = [
 
 
 def of(*requirements: str, latest: int | None = None, kind: str = "index", place: str = "pip") -> WheelSource:
-    return WheelSource(kind, place, tuple(map(Requirement, requirements)), latest)  # type: ignore[arg-type]
+    return WheelSource(kind, place, tuple(map(Requirement, requirements)), latest)
 
 
 def found(
@@ -88,7 +89,7 @@ def index(server: WebServer) -> str:
 def test_requirements(index: str, requirement: str, latest: int | None, expected: list[str]) -> None:
     listing = found(of(requirement, latest=latest), indexes=(index,))
     assert names(listing) == expected
-    assert listing.failures == ()
+    assert listing.failures == []
 
 
 def test_a_yanked_release_is_carried(index: str) -> None:
@@ -105,7 +106,7 @@ def test_indexes_that_lack_it(index: str, server: WebServer) -> None:
     listing = found(of("demo<1"), indexes=(other, index))
     assert len(listing.wheels) == 1
     assert "the server answers 500" in listing.failures[0]
-    assert found(of("demo<1", place=index)).failures == ()
+    assert found(of("demo<1", place=index)).failures == []
 
 
 def test_a_directory(tmp_path: Path) -> None:
@@ -116,8 +117,8 @@ def test_a_directory(tmp_path: Path) -> None:
     (one,) = found(source).wheels
     assert one.url == wheel.as_uri()
     assert (one.sha256, one.size) == (hashlib.sha256(wheel.read_bytes()).hexdigest(), wheel.stat().st_size)
-    assert found(of("demo>1", kind="directory", place=str(tmp_path))).wheels == ()
-    assert found(source, source).wheels == (one,)
+    assert found(of("demo>1", kind="directory", place=str(tmp_path))).wheels == []
+    assert found(source, source).wheels == [one]
     with pytest.raises(UsageError, match="cannot be read"):
         found(of(kind="directory", place=str(tmp_path / "none")))
 
@@ -141,7 +142,7 @@ def test_the_find_links_of_pip(tmp_path: Path, server: WebServer) -> None:
     wanted = of("demo<2", "other", "third")
     listing = found(wanted, links=links, indexes=(f"{server.url}/simple",))
     assert names(listing) == [f"{name}-1.0-py3-none-any" for name in ("demo", "other", "third")]
-    assert listing.failures == ()
+    assert listing.failures == []
     assert "no index has it" in found(of("demo", place=f"{server.url}/simple"), links=links).failures[0]
     assert "none" in found(wanted, links=("/none",)).failures[0]
 
@@ -151,7 +152,7 @@ def test_what_a_recipe_denies(tmp_path: Path) -> None:
         make_wheel(tmp_path, {"demo/x.py": b""}, version=version, tag="py3-none-any")
     source = of(kind="directory", place=str(tmp_path))
     assert names(found(source, deny=("Demo>1",))) == ["demo-1.0-py3-none-any"]
-    assert found(source, deny=("demo",)).wheels == ()
+    assert found(source, deny=("demo",)).wheels == []
 
 
 def test_a_lock_file(tmp_path: Path) -> None:
@@ -169,4 +170,5 @@ def test_a_lock_file(tmp_path: Path) -> None:
     ("requires", "expected"), [(">=3.11.4", True), (">=3.12", False), (None, True), ("<3.11", False)]
 )
 def test_requires_python(requires: str | None, expected: bool) -> None:
-    assert fits(parse_wheel_name(FILES[0]), requires, (3, 11), MACHINE) is expected
+    wheel = ListedWheel(parse_wheel_name(FILES[0]), "file:///x", requires_python=requires)
+    assert fits(wheel, (3, 11), MACHINE) is expected

@@ -2,68 +2,124 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relink.indexes.build.store import Store, StoredResult
+from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 
-RECORD = {"status": "written", "wheel": {"filename": "x.whl"}, "file": {"sha256": "cd", "filename": "y.whl"}}
+FILE = {"sha256": "cd", "filename": "y.whl"}
 RESTS = {"libraries": {"/x": "ab"}}
 
 
-def kept(
-    store: Store, key: str = "key", target: str = "one", rests: dict[str, Any] | None = None, **more: Any
-) -> StoredResult:
-    return store.keep(key, "input", target, "1.0", RECORD | more, rests, ("x", "1.0", 1))
+def kept(store: Store, target: str = "one", file: Any = FILE, rests: Any = None, **more: Any) -> None:
+    facts = {
+        "project": "x",
+        "version": "1.0",
+        "filename": "x.whl",
+        "target": target,
+        "input": "input",
+        "key": "key",
+    }
+    record = {"verdict": {"text": "t"}, "wheel": {}, "file": file}
+    store.keep({**facts, "relink": "1.0", "status": "written", **more}, 1, record, rests)
 
 
 def test_what_is_noted_is_there_again(tmp_path: Path) -> None:
     with Store(tmp_path / "site") as store:
-        first = kept(store, rests=RESTS)
-        second = kept(store, "other", "two", status="refused", file=None)
-        store.keep_hash("https://x.test/x.whl", "ab")
-        store.keep_wheels([("ab", "bad", "2026-01-01T00:00:00Z")])
-        store.note_changes(5.0, [("x one", {"after": "written"}), ("x two", {"after": "refused"})], [])
+        store.begin({"one": {"release": "rocm7"}})
+        store.allocate([("x", "1.0", "one", 1)])
+        kept(store, rests=RESTS)
+        kept(store, "two", None, status="refused")
+        store.fail({"project": "a", "version": "1", "filename": "a.whl", "target": "one", "error": "full"})
+        store.keep_wheels([("input", "bad", "2026-01-01T00:00:00Z", "https://x.test/x.whl")])
+        store.note_changes()
     with Store(tmp_path / "site") as store:
-        assert dict(store.results()) == {"key": first, "other": second}
-        assert (first.file, first.filename) == (("cd", "y.whl"), "x.whl")
-        assert (second.file, second.status) == (None, "refused")
-        assert store.record(first) == RECORD
-        assert store.rests() == {first.rests: RESTS}
-        assert store.wheels() == {"ab": ("bad", "2026-01-01T00:00:00Z")}
-        assert store.unhashed() == {"https://x.test/x.whl": "ab"}
-        assert store.changes(1) == [(5.0, {"after": "refused"})]
-        assert store.shown() == {"x one": "written", "x two": "refused"}
-        store.note_changes(6.0, [("x one", {"after": "refused"})], ["x two"])
-        assert store.shown() == {"x one": "refused"}
-        store.forget([("input", "one")])
-        assert (dict(store.results()), store.rests()) == ({"other": second}, {})
+        one, two = store.holding()
+        assert (one["file_sha256"], one["file_name"], one["key"], one["relink"]) == (
+            "cd",
+            "y.whl",
+            "key",
+            "1.0",
+        )
+        assert (two["file_name"], two["status"], two["rests"]) == (None, "refused", None)
+        assert store.rests() == {one["rests"]: RESTS}
+        assert store.of_wheel("x.whl") == {"one": one, "two": two}
+        assert store.projects() == ["a", "x"]
+        (listed, _) = store.listed("x", 0)
+        assert (listed["yanked"], listed["uploaded"]) == ("bad", "2026-01-01T00:00:00Z")
+        assert store.parsed(listed["record"])["file"] == FILE
+        assert store.parsed(store.listed("a", 0)[0]["record"]) == {"error": "full"}
+        assert store.unhashed() == {"https://x.test/x.whl": "input"}
+        assert [
+            (change["wheel"], change["target"], change["after"], change["text"])
+            for change in store.changes(9)
+        ] == [
+            ("x.whl", "two", "refused", "t"),
+            ("x.whl", "one", "written", "t"),
+            ("a.whl", "one", "failed", "full"),
+        ]
+        assert store.all_files() == [("one", "x.whl", "cd", "y.whl")]
+        store.note_changes()
+        assert len(store.changes(9)) == 3
+        store.begin({"one": {"release": "rocm7"}})
+        assert store.count("failed") == 0
+        store.supersede([one["id"]])
+        assert (list(store.holding()), len(store.listed("x", 0)), len(store.rests())) == ([two], 2, 1)
+        store.all_files(2e10)
+        store.supersede([])
+        assert store.rests() == {}
+        assert store.drop([("two", "x.whl")]) == 1
+        assert store.projects() == []
         assert store.path_of("abcd", "x.whl") == str(tmp_path / "site.relink/files/ab/abcd/x.whl")
 
 
 def test_one_result_for_a_wheel_and_target(tmp_path: Path) -> None:
+    """What had a file of another name is superseded, and what had none or one of this name is gone."""
+    refused: dict[str, Any] = {"file": None, "status": "refused"}
+    other: dict[str, Any] = {"file": FILE | {"filename": "z.whl"}}
     with Store(tmp_path / "site") as store:
-        kept(store)
-        kept(store, "new")
-        assert list(dict(store.results())) == ["new"]
+        for more, listed in (({}, 1), ({"key": "new"}, 1), (refused, 2), (other, 2)):
+            kept(store, **more)
+            holding = [row["id"] for row in store.holding()]
+            assert holding == [row["id"] for row in store.of_wheel("x.whl").values()]
+            assert (len(holding), len(store.listed("x", 0))) == (1, listed)
 
 
-def test_times_do_not_change_a_digest(tmp_path: Path) -> None:
+def test_a_digest_is_of_what_is_listed(tmp_path: Path) -> None:
     with Store(tmp_path / "site") as store:
         found = []
-        for more in ({"seconds": 1}, {"seconds": 2, "peak": 3}, {"status": "original"}):
+        for more in ({}, {"key": "other"}, {"file": FILE | {"size": 2}}):
             kept(store, **more)
-            found += list(store.digests())
-    assert found[0] == found[1] != found[2]
+            found.append(store.digest(0))
+        store.keep_wheels([("input", "bad", None, None)])
+        found.append(store.digest(0))
+        store.fail({"project": "a", "version": "1", "filename": "a.whl", "target": "one", "error": "full"})
+        found.append(store.digest(0))
+    assert found[0] == found[1]
+    assert len(set(found)) == 4
+
+
+def test_a_number_is_never_used_twice_for_a_wheel(tmp_path: Path) -> None:
+    release = ("x", "1.0", "one")
+    with Store(tmp_path / "site") as store:
+        assert store.number(*release, ["x.whl"]) == (1, True)
+        store.allocate([(*release, 1)])
+        assert store.number(*release, ["x.whl"]) == (1, False)
+        kept(store)
+        assert store.number(*release, ["other.whl"]) == (1, False)
+        store.drop([("one", "x.whl")])
+        assert store.number(*release, ["other.whl", "x.whl"]) == (2, True)
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Store(tmp_path / "site"), pytest.raises(UsageError, match="another `relink index` works on it"):
         Store(tmp_path / "site")
-    Store(tmp_path / "site").__exit__(None, None, None)
+    Store(tmp_path / "site").close()
 
 
 def test_a_state_that_is_none(tmp_path: Path) -> None:
@@ -72,6 +128,13 @@ def test_a_state_that_is_none(tmp_path: Path) -> None:
     (directory / "state.sqlite").write_bytes(b"something else" * 100)
     with pytest.raises(UsageError, match="cannot be used"):
         Store(tmp_path / "site")
+    with Store(tmp_path / "old") as store:
+        assert list(store.holding()) == []
+    with closing(sqlite3.connect(tmp_path / "old.relink" / "state.sqlite")) as database:
+        database.execute("pragma user_version = 7")
+        database.commit()
+    with pytest.raises(UsageError, match="another release of relink wrote it"):
+        Store(tmp_path / "old")
     (tmp_path / "other.relink").touch()
     with pytest.raises(UsageError, match="cannot be used"):
         Store(tmp_path / "other")

@@ -8,7 +8,8 @@ from pathlib import Path
 from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.tasks import planned_tasks, task_key
+from relink.indexes.build.store import Store
+from relink.indexes.build.tasks import plan_tasks, task_key
 from relink.wheel.naming import parse_wheel_name
 
 TARGET = IndexTarget("one", ("/x",))
@@ -26,10 +27,9 @@ def test_identity() -> None:
     assert task_key("ab", TARGET) == task_key("ab", replace(TARGET))
 
 
-def test_wheels_are_for_machines_and_pythons() -> None:
-    recipe = Recipe(
-        Path("x"), ((3, 12),), (WheelSource("directory", "x"),), (TARGET, replace(TARGET, name="arm"))
-    )
+def test_wheels_are_for_machines_and_pythons(tmp_path: Path) -> None:
+    targets = (TARGET, replace(TARGET, name="arm"))
+    recipe = Recipe(Path("x"), ((3, 12),), (WheelSource("directory", "x"),), targets)
     states = {
         "one": TargetState({}, "", "", "", "x86_64", "/", ()),
         "arm": TargetState({}, "", "", "", "aarch64", "/", ()),
@@ -42,5 +42,9 @@ def test_wheels_are_for_machines_and_pythons() -> None:
             "py3-none-manylinux_2_28_aarch64",
         )
     ]
-    planned = [(task.wheel.name.platform, task.target.name) for task in planned_tasks(wheels, recipe, states)]
-    assert planned == [("manylinux_2_28_x86_64", "one"), ("manylinux_2_28_aarch64", "arm")]
+    with Store(tmp_path / "site") as store:
+        plan = plan_tasks(store, wheels, recipe, states)
+    planned = {wheel.name.platform: [target.name for target, _ in own] for wheel, own in plan.todo.items()}
+    assert planned == {"manylinux_2_28_x86_64": ["one"], "manylinux_2_28_aarch64": ["arm"]}
+    assert (plan.tasks, plan.again) == (2, [])
+    assert plan.releases == [("demo", "1.0", "one", 1), ("demo", "1.0", "arm", 1)]

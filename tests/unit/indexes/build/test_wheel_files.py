@@ -24,11 +24,7 @@ def test_one_directory_for_one_content(tmp_path: Path) -> None:
         f"{wheel.name}.intoto.json",
         f"{wheel.name}.metadata",
     ]
-    assert (facts["sha256"], facts["size"], facts["beside"]) == (
-        sha256,
-        wheel.stat().st_size,
-        [".intoto.json", ".metadata"],
-    )
+    assert (facts["sha256"], facts["size"], facts["statement"]) == (sha256, wheel.stat().st_size, True)
     assert facts["metadata"] == hashlib.sha256((final / f"{wheel.name}.metadata").read_bytes()).hexdigest()
     assert final.stat().st_mode & 0o777 == 0o755
     assert (final / wheel.name).stat().st_nlink == 1  # a file of the user's may change later: it is copied
@@ -65,4 +61,4 @@ def test_a_file_of_the_cache_is_not_there_twice(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     facts = place_wheel(wheel, tmp_path / "files", tmp_path / "place", None)
     assert wheel.stat().st_nlink == 2
-    assert facts["beside"] == [".metadata"]
+    assert not facts["statement"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from relink.indexes.build.work import (
     WheelTask,
     fingerprints,
     numbered,
+    record_of,
+    record_of_error,
     relink_wheel,
 )
 from relink.report.model import Report
@@ -29,6 +32,7 @@ from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding
 from relink.vendors.registry import VENDORS
 from relink.wheel.naming import parse_wheel_name, relinked
+from tests.support.reports import isa_block, sample_report
 from tests.support.works import Works
 
 
@@ -134,3 +138,32 @@ def full(*_: Any) -> Any:
 
 def disagreeing(finding: Finding, _wheel: Any, planned: Any, *_: Any) -> Report:
     return Report((), replace(planned.plan, findings=(finding,)), None, planned.isa)
+
+
+INPUT = parse_wheel_name("demo-1.0-py3-none-any.whl")
+RECORDED = IndexTarget("one", ("/a b", "/c"), interpreter="/ld.so", gpus=("RX 6750 XT",), stub=("auto",))
+
+
+def test_a_command_to_type() -> None:
+    words = shlex.split(record_of(sample_report(), INPUT, RECORDED)["command"])
+    assert words[:2] == ["relink", "demo==1.0"]
+    assert words[2:] == [
+        *("--prefix", "/a b", "--prefix", "/c", "--interpreter", "/ld.so"),
+        *("--gpu", "RX 6750 XT", "--stub", "auto"),
+    ]
+
+
+def test_what_is_kept_is_short() -> None:
+    block = isa_block()
+    block["gpus"] = [{"target": "gfx9", "state": "slow"}]
+    record = record_of(replace(sample_report(gone=20), isa=block), INPUT, RECORDED)
+    assert record["gpus"] == {"gfx9": "slow"}
+    assert all(len(cause["subjects"]) <= 6 for cause in record["causes"])
+    assert {cause["level"] for cause in record["causes"]} <= {"error", "warning"}
+    shown = record_of_error(WheelError("x" * 9999))
+    assert len(shown["verdict"]["text"]) == len(shown["causes"][0]["message"]) == 1200
+
+
+def test_a_directory_of_a_task_is_not_kept() -> None:
+    text = record_of(sample_report(output=True), INPUT, RECORDED)["verdict"]["text"]
+    assert "Written to demo-1.0+rocm7.whl" in text

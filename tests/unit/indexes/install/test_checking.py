@@ -62,6 +62,22 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert run("check", venv)[0] == 1
 
 
+def test_nothing_that_is_installed_runs(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    source = f"""#include <stdio.h>
+    __attribute__((constructor)) static void begin(void) {{ fclose(fopen("{ran}", "w")); }}
+    int f(void) {{ return 1; }}"""
+    writes = f"open({str(ran)!r}, 'w')\n"
+    library = shared(tmp_path / "c.so", source)
+    files: dict[str, bytes | Path] = {"canary/c.so": library, "canary/__init__.py": writes.encode()}
+    put(venv, make_wheel(index, files, name="canary", tag=TAG))
+    (site_of(venv) / "canary.pth").write_text(f"import builtins; {writes}")
+    assert run("check", venv, "--gpu", "gfx1100")[0] == 0
+    assert not ran.exists()
+    subprocess.run([python_of(venv), "-c", "0"], check=True)
+    assert ran.exists(), "the environment has no code that would run"
+
+
 def test_what_fails_keeps_no_other_from_being_repaired(
     run: Run, venv: Path, gpu: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:

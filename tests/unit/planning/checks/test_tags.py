@@ -127,14 +127,21 @@ def test_a_named_python_that_would_not_install_it(run: Run, works: Works, tmp_pa
 
 
 def test_a_named_python_that_would_not_install_it_is_what_comes_next(
-    run: Run, works: Works, tmp_path: Path
+    run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever else is wrong was compared with a Python that is not the right one."""
     wheel = works.wheel(tmp_path, {"demo/a.so": works.library}, tag=f"cp38-cp38-manylinux_2_34_{MACHINE}")
     words = (wheel, "-o", tmp_path / "out", "--prefix", works.prefix, "--allow-missing", "libnone.so")
     named = (*words, "--python", python_that_is(tmp_path / "bin" / "python3.9", version=[3, 9]))
+    (tmp_path / "no").mkdir()
+    (tmp_path / "no" / "python3.8").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "no" / "python3.8").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "no"), prepend=":")
     last = run(*named)[1].splitlines()[-1]
     assert last == "Next: get the wheel for Python 3.9 (cp39-cp39), or name another Python by --python"
+    fitting = python_that_is(tmp_path / "yes" / "python3.8", version=[3, 8])
+    monkeypatch.setenv("PATH", str(tmp_path / "yes"), prepend=":")
+    assert f"\nNext: again with --python {fitting}\n" in run(*named)[1]
 
 
 def test_the_active_environment_is_a_named_python(
@@ -150,8 +157,12 @@ def test_the_active_environment_is_a_named_python(
 def test_relinks_own_python_is_nobodys_target(
     run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A warning: who names one that fits has none."""
+    """A warning, which names a Python on PATH that fits; one that only has a fitting name is passed over."""
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    (tmp_path / "no").mkdir()
+    (tmp_path / "no" / "python3.9").write_text("#!/bin/sh\necho 'command not found' >&2; exit 127\n")
+    (tmp_path / "no" / "python3.9").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "no"), prepend=":")
     wheel = works.wheel(tmp_path, {"demo/a.so": works.library}, tag=f"cp39-cp39-manylinux_2_34_{MACHINE}")
     words = (wheel, "--prefix", works.prefix, "-o", tmp_path / "out")
     code, out, _ = run(*words)
@@ -159,6 +170,8 @@ def test_relinks_own_python_is_nobodys_target(
     assert "warning RLK520" in out
     assert "Name the Python that will load the result by --python." in out
     fitting = python_that_is(tmp_path / "yes" / "python3.9", version=[3, 9])
+    monkeypatch.setenv("PATH", str(tmp_path / "yes"), prepend=":")
+    assert f"Pass --python {fitting}, if that is to load the result." in run(*words)[1]
     assert run(*words, "--python", fitting)[0] == 0
 
 

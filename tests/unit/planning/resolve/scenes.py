@@ -17,7 +17,7 @@ from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import open_prefix
 from relink.providers.profiles import NO_PROFILE, Profile
-from relink.vendors.rocm import vendor as rocm
+from relink.vendors.rocm.vendor import rocm
 from tests.support.cc import shared
 
 

@@ -337,7 +337,7 @@ def test_a_library_of_the_release_that_no_prefix_has(scene: Scene, others: tuple
     context = replace(scene.context(), distribution=Distribution("Debian", "debian"))
     draft = decide(context, scene.tables)
     remedy = refused(draft)
-    some = "libamdhip64.so.7 of the prefix exports 2 of 3 imports, and nothing there"
+    some = "libamdhip64.so.7 of the prefix has 2 of 3 symbols used, and nothing there"
     start = some if others else "nothing in the prefix exports"
     assert remedy.startswith(f"{start} miopenCreate, which may be of libMIOpen.so.1 (table rocm): use a ROCm")
     assert remedy.endswith("libMIOpen.so.1 is part of MIOpen.")
@@ -356,8 +356,8 @@ def test_a_preload_without_effect_is_told(scene: Scene) -> None:
     scene.preload = ("libidle.so.1", "libnowhere.so.1", "libother.so.1")
     texts = {item.subject: item.message for item in scene.decide().findings if item.code == "RLK109"}
     assert texts == {
-        "libidle.so.1": "--preload: added to no NEEDED: no library is known to dlopen it, and no file's open imports are all "
-        "exported with it",
+        "libidle.so.1": "--preload: added to no NEEDED: no library is known to open it (dlopen), and it does not have all "
+        "that a file lacks",
         "libnowhere.so.1": "--preload: added to no NEEDED: no prefix has it",
     }
 

@@ -11,7 +11,7 @@ from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import NIX_STORE, open_prefix
-from relink.vendors.rocm import vendor as rocm
+from relink.vendors.rocm.vendor import rocm
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.two_prefixes import HELP, HSA, TwoPrefixes, build_two_prefixes

@@ -256,7 +256,7 @@ def test_what_imports_names_of_nobody_is_left_if_the_package_does_without(scene:
     assert not [found for found in decisions.findings if found.level == "error"]
     (told,) = (found for found in decisions.findings if found.code == "RLK124")
     assert told.message.startswith(
-        "left as it is: it imports what nothing in its closure exports; the package loads"
+        "left as it is: no library that it loads has all that it imports; the package loads"
     )
 
 
@@ -307,7 +307,7 @@ def test_what_the_nearest_variant_lacks_is_told(scene: Scene) -> None:
         scene.member(f"demo/lib_{name}.so", needed, call("hipblasCreate", "hipblasLtCreate"))
     findings = {found.code: found for found in scene.decide().findings if found.level == "error"}
     assert findings["RLK104"].message == (
-        "none of 4 variants finds all it needs in the prefixes; lib_rocm7.so lacks libhipblas.so.3 (1 import); "
+        "none of the 4 bundled libraries finds all that it needs in the prefixes; lib_rocm7.so lacks libhipblas.so.3 (1 import); "
         "lib_rocm71.so lacks libhipblas.so.3 (1 import) and libhipblaslt.so.1 (1 import); "
         "lib_rocm6.so lacks libhipblas.so.2 (1 import)"
     )

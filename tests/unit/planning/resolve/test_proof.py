@@ -69,7 +69,7 @@ class TestSubstitution:
         scene.member(MEMBER, ["libsmi.so.1"], call("smi_init", "smi_stop"))
         decisions = scene.decide()
         item = found(decisions, "RLK101")
-        assert "libsmi.so.7 exports 2 of 2 imports" in item.message
+        assert "libsmi.so.7 has 2 of 2 symbols used" in item.message
         assert "--substitute libsmi.so.1=libsmi.so.7" in item.remedy
         assert not only(decisions).edit.replace
 
@@ -86,7 +86,7 @@ class TestSubstitution:
         scene.member(MEMBER, ["libsmi.so.1"], call("smi_init", "smi_gone"))
         by_profile = scene.decide()
         item = found(by_profile, "RLK101")
-        assert "exports 1 of 2 imports, not smi_gone" in item.message
+        assert "has 1 of 2 symbols used, not smi_gone" in item.message
         assert "--substitute" not in item.remedy
         scene.substitutes = (("libsmi.so.1", "libsmi.so.7"),)
         by_flag = scene.decide()
@@ -375,7 +375,7 @@ class TestDlopen:
         scene.member(MEMBER, ["libhip.so.7"], call("hip"))
         item = found(scene.decide(), "RLK120")
         assert item.subject == "libcomgr.so.3"
-        assert item.brief == "not found when libhip.so.7 dlopens it"
+        assert item.brief == "not found when libhip.so.7 opens it (dlopen)"
         assert item.step == "--preload libcomgr.so.3"
         assert item.level == "warning"
         assert "known by string" in item.message
@@ -550,7 +550,7 @@ class TestOwners:
         decisions = scene.decide()
         errors = {item.subject: item.message for item in decisions.findings if item.level == "error"}
         assert set(errors) == {"libhipblas.so.2", "librccl.so.1"}
-        assert "libhipblas.so.3 exports 7 of 9 imports, not hipblasGemm" in errors["libhipblas.so.2"]
+        assert "libhipblas.so.3 has 7 of 9 symbols used, not hipblasGemm" in errors["libhipblas.so.2"]
         assert only(decisions).edit.remove == ("libroctracer64.so.4",)
 
     def test_a_name_that_nobody_owns_may_be_of_a_library_without_all_its_names(self, scene: Scene) -> None:
@@ -593,7 +593,7 @@ class TestOwners:
         decisions = scene.decide()
         assert only(decisions).edit.remove == ()
         errors = {item.subject: item.message for item in decisions.findings if item.level == "error"}
-        assert "librocblas.so.4 exports 1 of 1 imports" in errors["librocblas.so.5"]
+        assert "librocblas.so.4 has 1 of 1 symbols used" in errors["librocblas.so.5"]
 
     def test_a_version_record_says_more_than_the_table(self, scene: Scene) -> None:
         scene.provide("lib/libother.so.1")
@@ -648,7 +648,7 @@ class TestSuppliers:
         item = found(scene.decide(), "RLK302")
         fix = RULES["RLK302"].fix
         assert item.remedy == (
-            f"libhip.so.7 of the prefix exports 1 of 2 imports, and nothing there gone: {fix[0].lower()}{fix[1:]}"
+            f"libhip.so.7 of the prefix has 1 of 2 symbols used, and nothing there gone: {fix[0].lower()}{fix[1:]}"
         )
         assert (item.step, item.choices) == (None, ())
 

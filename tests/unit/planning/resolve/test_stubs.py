@@ -447,7 +447,7 @@ def test_a_development_link_is_taken_and_the_runtime_it_brings_is_told(opening: 
     link.symlink_to("librocblas.so.5")
     (found,) = told(opening.decide(), "RLK130")
     assert (found.level, found.subject) == ("error", "libamdhip64")
-    assert "librocblas.so, which arrives by dlopen, needs libamdhip64.so.7" in found.message
+    assert "librocblas.so, which is opened later (dlopen), needs libamdhip64.so.7" in found.message
 
 
 def test_a_library_of_that_name_that_does_not_load(opening: Scene) -> None:

@@ -10,7 +10,7 @@ import pytest
 from relink.planning.model.model import NeededDecision
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.findings.missing_libraries import missing_remedy
+from relink.planning.resolve.served_parts import missing_remedy
 from relink.providers.distribution import Distribution
 from relink.providers.nix_store import NIX_STORE
 from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints
@@ -65,7 +65,7 @@ def test_known_to_be_equal_and_a_symbol_short_is_an_error_all_the_same(scene: Sc
     assert entry(decisions, "liba.so.1").action == "keep"
     found = one(decisions, "RLK101")
     assert (found.level, found.profile) == ("error", None)
-    assert "liba.so.2 exports 1 of 2 imports, not stop" in found.message
+    assert "liba.so.2 has 1 of 2 symbols used, not stop" in found.message
     assert found.remedy.startswith("Use a prefix that has liba.so.1: liba.so.2 lacks")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relink.loader.cache import CacheEntry, LoaderCache
-from relink.loader.target import Target
+from relink.loader.target import Target, find_target
 from relink.planning.options import Options
 from relink.planning.wheel_plan import open_providers
 from relink.system.errors import ProviderError, UsageError
@@ -217,6 +217,11 @@ def test_doctor_looks_at_every_one(run: Run, works: Works, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="module")
+def here() -> Target:
+    return find_target()
+
+
+@pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_prefix(tmp_path_factory.mktemp("tiny") / "rocm")
 
@@ -231,31 +236,31 @@ def environment(prefix: Path, root: Path, *settings: Settings) -> Path:
 
 
 @pytest.mark.parametrize("named", [".", "../../..", "_rocm_sdk_core"])
-def test_what_a_user_may_name(prefix: Path, target: Target, tmp_path: Path, named: str) -> None:
+def test_what_a_user_may_name(prefix: Path, here: Target, tmp_path: Path, named: str) -> None:
     site = environment(prefix, tmp_path)
-    assert find_site(str(site / named), target) == str(site)
+    assert find_site(str(site / named), here) == str(site)
 
 
-def test_of_two_pythons_the_targets(prefix: Path, target: Target, tmp_path: Path) -> None:
-    assert target.python_facts is not None
-    own = f"python3.{target.python_facts.version[1]}"
+def test_of_two_pythons_the_targets(prefix: Path, here: Target, tmp_path: Path) -> None:
+    assert here.python_facts is not None
+    own = f"python3.{here.python_facts.version[1]}"
     site = environment(prefix, tmp_path)
     other = site.parents[1] / own / "site-packages"
     unpack(build(prefix, tmp_path), other)
-    assert find_site(str(tmp_path / "venv"), target) == str(other)
+    assert find_site(str(tmp_path / "venv"), here) == str(other)
 
 
-def test_an_environment_without_rocm_is_none(target: Target, tmp_path: Path) -> None:
+def test_an_environment_without_rocm_is_none(here: Target, tmp_path: Path) -> None:
     site = tmp_path / "lib" / "python3.12" / "site-packages"
     (site / "rocm_sdk_device_gfx1100-7.2.0.dist-info").mkdir(parents=True)
     (site / "_rocm_sdk_core" / "lib").mkdir(parents=True)  # files that no distribution owns
-    assert find_site(str(tmp_path), target) is None
+    assert find_site(str(tmp_path), here) is None
 
 
-def test_directories_packages_and_release(prefix: Path, target: Target, tmp_path: Path) -> None:
+def test_directories_packages_and_release(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path, Settings(version="7.2.4", gpus=("gfx1100", "gfx942")))
-    found = SitePackages(str(site), packages_of(str(site), target))
-    provider = open_site(str(site), target)
+    found = SitePackages(str(site), packages_of(str(site), here))
+    provider = open_site(str(site), here)
     assert [item.removeprefix(f"{site}/") for item in provider.directories] == [
         "_rocm_sdk_core/lib",
         "_rocm_sdk_libraries/lib",
@@ -269,9 +274,9 @@ def test_directories_packages_and_release(prefix: Path, target: Target, tmp_path
     assert (release.release, release.evidence) == ("7.2.4", "rocm-sdk-core 7.2.4")
 
 
-def test_a_nonce_is_read_from_the_metadata(prefix: Path, target: Target, tmp_path: Path) -> None:
+def test_a_nonce_is_read_from_the_metadata(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path, Settings(nonce="_7_3_0a1", version="7.3.0a1"))
-    provider = open_site(str(site), target)
+    provider = open_site(str(site), here)
     assert [item.directory for item in provider.packages] == [
         "_rocm_sdk_core_7_3_0a1",
         "_rocm_sdk_libraries_7_3_0a1",
@@ -287,29 +292,29 @@ def test_a_nonce_is_read_from_the_metadata(prefix: Path, target: Target, tmp_pat
     ],
 )
 def test_of_two_families_the_one_for_the_gpu(
-    prefix: Path, target: Target, tmp_path: Path, gpus: tuple[str, ...], taken: str
+    prefix: Path, here: Target, tmp_path: Path, gpus: tuple[str, ...], taken: str
 ) -> None:
     families = (Settings(family="gfx94X-dcgpu"), Settings(family="gfx110X-all"))
     site = environment(prefix, tmp_path, *families)
-    found = SitePackages(str(site), packages_of(str(site), target))
-    provider = open_site(str(site), target, gpus)
+    found = SitePackages(str(site), packages_of(str(site), here))
+    provider = open_site(str(site), here, gpus)
     assert provider.packages[1].name == taken
     assert len(found.libraries) == 2
 
 
-def test_neutral_libraries_come_before_a_family(prefix: Path, target: Target, tmp_path: Path) -> None:
+def test_neutral_libraries_come_before_a_family(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path, Settings(family="gfx110X-all"), Settings())
-    provider = open_site(str(site), target, ("gfx1100",))
+    provider = open_site(str(site), here, ("gfx1100",))
     assert provider.packages[1].name == "rocm-sdk-libraries"
 
 
-def test_damaged_metadata_is_no_package(prefix: Path, target: Target, tmp_path: Path) -> None:
+def test_damaged_metadata_is_no_package(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path)
     (site / "rocm_sdk_libraries-7.2.4.dist-info" / "METADATA").write_bytes(b"\xff\xfe Name")
-    provider = open_site(str(site), target)
+    provider = open_site(str(site), here)
     assert [item.name for item in provider.packages] == ["rocm-sdk-core"]
     (site / "rocm_sdk_core-7.2.4.dist-info" / "METADATA").unlink()
-    assert find_site(str(site), target) is None
+    assert find_site(str(site), here) is None
 
 
 def more(root: Path, site: Path, release: str) -> None:
@@ -326,11 +331,11 @@ def more(root: Path, site: Path, release: str) -> None:
     unpack(wheels, site)
 
 
-def test_packages_that_are_not_of_the_sdk(prefix: Path, target: Target, tmp_path: Path) -> None:
+def test_packages_that_are_not_of_the_sdk(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path)
     more(tmp_path, site, "7.2.1")
-    found = SitePackages(str(site), packages_of(str(site), target))
-    provider = open_site(str(site), target)
+    found = SitePackages(str(site), packages_of(str(site), here))
+    provider = open_site(str(site), here)
     assert provider.find("libmigraphx_c.so.3") == f"{site}/migraphx_libs/libmigraphx_c.so.3"
     assert provider.find("librocprof-sys.so.1") == f"{site}/_rocm_profiler/lib/librocprof-sys.so.1"
     assert [item.directory for item in provider.packages] == [
@@ -342,8 +347,8 @@ def test_packages_that_are_not_of_the_sdk(prefix: Path, target: Target, tmp_path
     assert found.strangers == ()
 
 
-def test_a_label_of_another_series(prefix: Path, target: Target, tmp_path: Path) -> None:
+def test_a_label_of_another_series(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path)
     more(tmp_path, site, "10.0.0")
-    found = SitePackages(str(site), packages_of(str(site), target))
+    found = SitePackages(str(site), packages_of(str(site), here))
     assert [item.name for item in found.strangers] == ["migraphx_libs"]

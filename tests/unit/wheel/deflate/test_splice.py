@@ -32,12 +32,7 @@ def blocks_of(stream: bytes, content: bytes) -> list[Block]:
 
 def find_spans(stream: bytes, content: bytes, stretches: Sequence[range]) -> tuple[Span, ...]:
     """Each span inflates to the content there, behind the 32 KiB before it, and lies with these in a stretch."""
-    spans = splice.find_spans(
-        reader(stream), len(stream), memoryview(content), zlib.crc32(content), stretches
-    )
-    known = [span for span in spans if span.crc is not None]
-    assert known == sorted(spans, key=lambda span: span.start - span.stop)[:1]
-    assert [span.crc for span in known] == [zlib.crc32(content[span.start : span.stop]) for span in known]
+    spans = splice.find_spans(reader(stream), len(stream), memoryview(content), stretches)
     for span in spans:
         window = content[max(0, span.start - 32 * KIB) : span.start]
         inflater = zlib.decompressobj(-15, window)

@@ -9,12 +9,9 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from relink.system.spool import room_in
 from relink.wheel.deflate import stream
-from relink.wheel.deflate.inflate import crc_before
 from relink.wheel.deflate.stream import inflate_into
 from relink.wheel.zipformat import STORED, Member
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
@@ -98,19 +95,6 @@ def test_sizes_that_gzip_does_not_know() -> None:
     raw = deflate(CONTENT, 6)
     claimed = replace(member(raw, CONTENT), size=len(CONTENT) + (1 << 32))
     assert not inflate_into(reader(raw), claimed, room_in(memoryview(bytearray(len(CONTENT)))))
-
-
-@given(st.binary(max_size=300), st.binary(max_size=300))
-def test_the_crc_of_what_comes_before(first: bytes, last: bytes) -> None:
-    assert crc_before(zlib.crc32(first + last), zlib.crc32(last), len(last)) == zlib.crc32(first)
-
-
-@pytest.mark.parametrize("length", [1, 1 << 20, (1 << 20) + 7, 64 << 20])
-def test_the_crc_of_what_comes_before_much(length: int) -> None:
-    last = bytes(length)
-    assert crc_before(zlib.crc32(last, zlib.crc32(b"first")), zlib.crc32(last), length) == zlib.crc32(
-        b"first"
-    )
 
 
 class Content(bytearray):

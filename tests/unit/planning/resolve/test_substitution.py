@@ -11,7 +11,7 @@ from relink.elf.symbols import Import as SymbolImport
 from relink.elf.symbols import SymbolTable
 from relink.elf.version_edits import VersionEdit
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.version_moves import version_moves
+from relink.planning.resolve.substitution import version_moves
 from relink.providers.profiles import EqualSonames
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.support.vendors import FakeVendor
@@ -130,7 +130,7 @@ def test_a_system_that_lacks_one_symbol_is_refused(copies: Scene) -> None:
     decisions = copies.decide()
     assert not only(decisions).edit.replace
     assert (
-        "libsystem_z.so.1 exports 1 of 2 imports, not inflate@AMD_1.0_Z_1"
+        "libsystem_z.so.1 has 1 of 2 symbols used, not inflate@AMD_1.0_Z_1"
         in found(decisions, "RLK101").message
     )
 

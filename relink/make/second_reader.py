@@ -1,29 +1,22 @@
-"""The second readers, before an output is published: pyelftools for each edited file, `wheel` for the archive.
+"""The second reader of an output before it is published: the package `wheel` opens the archive.
 
-What they read has been read and checked by relink's own readers already; see :mod:`relink.make.elf_second_reader` for what is
-compared in an ELF file. What `wheel` makes of an archive's name, its central directory and RECORD is seen here; no content is
-read but RECORD's. `wheel.wheelfile` is imported when the first wheel is opened.
+relink's own reader has read and checked it already. What `wheel` makes of the archive's name, its central directory and RECORD is
+seen here; no content is read but RECORD's. `wheel.wheelfile` is imported when the first wheel is opened.
 """
 
 from __future__ import annotations
 
 import csv
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from relink.elf.image import Image
-from relink.elf.patchelf import Edited, result_of
-from relink.elf.symbols import SymbolTable
-from relink.elf.version_checks import planned_numbers
-from relink.make.elf_second_reader import differences, planned_needs
-from relink.planning.model.model import FilePlan
 from relink.system.findings.model import Finding, Level, finding
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
 
-__all__ = ["refusals", "reread_files", "reread_wheel"]
+__all__ = ["refusals", "reread_wheel"]
 
 _MOST = 5  # differences that are listed: one mistake can concern every member
 
@@ -67,34 +60,6 @@ def refusals(path: Path, members: Iterable[str]) -> list[str]:
 
 def _reason(error: Exception) -> str:
     return str(error).rstrip(".") or type(error).__name__
-
-
-def reread_files(
-    files: Iterable[FilePlan],
-    images: Mapping[str, Image],
-    tables: Mapping[str, SymbolTable],
-    edited: Mapping[str, Edited],
-) -> Iterator[Finding]:
-    """Yield a finding for each edited file in which pyelftools reads something else than was planned.
-
-    :param files: the plan's; unchanged ones are skipped.
-    :param images: by member, the facts before the edit, `tables` the symbols.
-    :param edited: by member, the files after it.
-    """
-    for file in files:
-        if not file.changed:
-            continue
-        after = edited[file.path]
-        issues = differences(
-            after.view,
-            result_of(images[file.path], file.edit),
-            after.image.segments,
-            planned_needs(tables[file.path].verneeds, file.edit),
-            after.gaps,
-            planned_numbers(tables[file.path], file.edit),
-        )
-        if issues:
-            yield finding("RLK610", file.path, "; ".join(issues))
 
 
 def reread_wheel(path: Path) -> Iterator[Finding]:
