@@ -433,7 +433,7 @@ def test_inspection_shows_names_as_they_are(terminal: bool) -> None:
 
 def test_inspection_of_what_needs_nothing() -> None:
     out = shown(*inspection.to_text(_inspection(needed=(), search_path=None, search_kind=None)))
-    assert "needs       \x1b[0m  nothing\n" in out
+    assert "needs         nothing\n" in out
     assert "RPATH" not in out
 
 
