@@ -84,7 +84,7 @@ def show(console: Console, *parts: Part) -> None:
     width = console.width if console.is_terminal else _WIDE
     for folds in [[*_folds(part, width)] for part in parts]:
         for fold in folds:
-            console.print(fold, soft_wrap=True)
+            console.print(fold if console.is_terminal else Text(fold.plain), soft_wrap=True)
 
 
 def _folds(part: Part, width: int) -> Iterator[Text]:
