@@ -281,9 +281,9 @@ CASES: dict[str, Case] = {
         f"profile show: a {kind}": Case(named("mine.toml", kind, "profile", "show"), 2, "cannot be read")
         for kind in KINDS
     },
-    "profile: 50,000 dots in a key": Case(text("mine.toml", dots, "profile", "check"), 2, "dots in one line"),
+    "profile: 50,000 dots in a key": Case(text("mine.toml", dots, "profile", "check"), 2, "nested too deep"),
     "profile: 50,000 dots in a header": Case(
-        text("mine.toml", lambda: f"[{'.'.join('a' * 50_000)}]\n", "profile", "check"), 2, "dots in one line"
+        text("mine.toml", lambda: f"[{'.'.join('a' * 50_000)}]\n", "profile", "check"), 2, "nested too deep"
     ),
     "profile: dots behind a string": Case(
         text("mine.toml", lambda: f'x = [""" """", {{{dots().strip()}}}] # "\n', "profile", "check"),
@@ -318,7 +318,7 @@ CASES: dict[str, Case] = {
     "profile: brackets": Case(
         text("mine.toml", lambda: f"x = {'[' * 900}{']' * 900}\n" * 100, "profile", "check"),
         2,
-        "brackets more than",
+        "nested too deep",
     ),
     "profile: strings without end": Case(
         text("mine.toml", lambda: '\\"""\n' * 50_000, "profile", "check"), 2, "not TOML"
