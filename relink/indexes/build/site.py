@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -50,36 +50,39 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     many = store.count("written", "original", "refused", "failed") > ONE_PAGE
 
     def write_pages(write: Write) -> None:
-        cells: list[Cell] = []
         projects: dict[str, list[str]] = {target.name: [] for target in targets}
         listed: list[str] = []
-        for project in store.projects():
-            own: list[Cell] = []
-            files: dict[str, list[SiteFile]] = {name: [] for name in projects}
-            for row in store.listed(project, superseded):
-                if row["target"] not in files:
-                    continue
-                record = store.parsed(row["record"])
-                if row["until"] is None:
-                    own.append(Cell(_name(row["filename"]), row["target"], row["status"], record))
-                if file := _site_file(row, record, recipe.originals):
-                    files[row["target"]].append(file)
-            for name in (name for name in files if files[name]):
-                projects[name].append(project)
-                for page, content in project_pages(project, files[name]).items():
-                    write(f"{name}/simple/{project}/{page}", content)
-            own.sort(key=lambda cell: (cell.name.version, cell.name.filename, cell.target))
-            if many and own:
-                listed.append(project)
-                about = [change for change in changes if change["project"] == project]
-                data = matrix_data(targets, indexes, own, about)
-                write(f"{PROJECTS}/{project}.json", json_bytes(data))
-                write(f"{PROJECTS}/{project}.html", matrix_page(data, project).encode())
-            cells += [cell for cell in own if not many or cell.name.version == own[-1].name.version]
+
+        def cells() -> Iterator[Cell]:
+            for project in store.projects():
+                own: list[Cell] = []
+                files: dict[str, list[SiteFile]] = {name: [] for name in projects}
+                for row in store.listed(project, superseded):
+                    if row["target"] not in files:
+                        continue
+                    record = store.parsed(row["record"])
+                    if row["until"] is None:
+                        own.append(Cell(_name(row["filename"]), row["target"], row["status"], record))
+                    if file := _site_file(row, record, recipe.originals):
+                        files[row["target"]].append(file)
+                for name in (name for name in files if files[name]):
+                    projects[name].append(project)
+                    for page, content in project_pages(project, files[name]).items():
+                        write(f"{name}/simple/{project}/{page}", content)
+                own.sort(key=lambda cell: (cell.name.version, cell.name.filename, cell.target))
+                if many and own:
+                    listed.append(project)
+                    about = [change for change in changes if change["project"] == project]
+                    data = matrix_data(targets, indexes, own, about)
+                    write(f"{PROJECTS}/{project}.json", json_bytes(data))
+                    write(f"{PROJECTS}/{project}.html", matrix_page(data, project).encode())
+                yield from (cell for cell in own if not many or cell.name.version == own[-1].name.version)
+
+        data = matrix_data(targets, indexes, cells(), changes)
         for name, known in projects.items():
             for page, content in list_pages(name, known).items():
                 write(f"{name}/simple/{page}", content)
-        data = matrix_data(targets, indexes, cells, changes) | ({PROJECTS: listed} if many else {})
+        data |= {PROJECTS: listed} if many else {}
         write("matrix.json", json_bytes(data))
         write("index.html", matrix_page(data).encode())
         write("changes.atom", atom_feed("Changes of the index", store.site_id(), changes[:_FEED]))
