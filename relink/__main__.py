@@ -8,8 +8,6 @@ import sys
 
 from relink.cli import main as run_command
 
-__all__ = ["main"]
-
 # Hardly any object of a run is in a reference cycle, so the garbage collector need not search often.
 _THRESHOLDS = 50_000, 20, 50
 # Seconds that a thread waits for the interpreter lock before it asks for it. Python's 5 ms are ten MiB of inflating or hashing.

@@ -20,8 +20,6 @@ from relink.system.errors import MachineError, RelinkError
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
 
-__all__ = ["app", "main"]
-
 _UsageError: Any = typer.BadParameter.__base__  # click's, which some releases of typer bring themselves
 _ABORTED = 130  # 128 + SIGINT: typer's exit code for a KeyboardInterrupt
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # from where help and versions are printed

@@ -13,8 +13,6 @@ from relink.system.errors import RelinkError, UsageError
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
 
-__all__ = ["OutputFormat", "Shown", "print_results"]
-
 
 class OutputFormat(StrEnum):
     """Words for :data:`relink.report.formats.FORMATS`, and text."""

@@ -7,8 +7,6 @@ import os
 import re
 from collections.abc import Iterable
 
-__all__ = ["is_requirement", "unknown_word"]
-
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
 _EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
 _BARE = re.compile(_NAME)

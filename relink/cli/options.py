@@ -14,15 +14,6 @@ import typer
 
 from relink.planning.option_fields import LINK, WORK, Option, option_table
 
-__all__ = [
-    "GivenWheel",
-    "NoImportTest",
-    "option_names",
-    "profile_names",
-    "rule_codes",
-    "takes_options",
-]
-
 GivenWheel = Annotated[
     Path | None,
     typer.Option(

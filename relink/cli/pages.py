@@ -12,8 +12,6 @@ from relink.system.errors import UsageError
 if TYPE_CHECKING:
     from relink.report.model import Report
 
-__all__ = ["file_for", "write_new", "write_page"]
-
 
 def file_for(
     option: str, wanted: Path | None, wheels: Sequence[Path], wheel: Path, suffix: str

@@ -27,8 +27,6 @@ from relink.system.system_errors import raise_if_machine_fault
 if TYPE_CHECKING:
     from relink.providers.profiles.document import Problem
 
-__all__ = ["NONE", "VARIABLE", "WORDS", "Settings", "apply_settings", "find_settings", "parameter_of"]
-
 WORDS = "relink.words"
 """The key under which the top context has the words of the command line."""
 

@@ -15,8 +15,6 @@ from typing import Final, NoReturn, TextIO
 
 from relink.system.errors import RelinkError
 
-__all__ = ["EndedError", "OutputError", "die_of", "drop", "ended_in_order", "open_streams", "output_failed"]
-
 _ENDING: Final = tuple(
     getattr(signal, name)
     for name in (

@@ -23,8 +23,6 @@ from relink.system.text import json_text
 if TYPE_CHECKING:
     from relink.report.model import Report
 
-__all__ = ["console", "print_json", "print_report", "progress", "say", "show", "write"]
-
 _STAGES = ("target", "read", "plan", "edit", "write", "verify", "publish")
 
 

@@ -19,8 +19,6 @@ from relink.report.lines import Line
 from relink.system.errors import UsageError
 from relink.system.text import escaped
 
-__all__ = ["watched"]
-
 
 @contextmanager
 def watched(log: Path | None, *, quiet: bool) -> Iterator[Callable[[Event], None]]:

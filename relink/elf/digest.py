@@ -18,8 +18,6 @@ from relink.elf.constants import (
 from relink.elf.dynamic import Buffer, loaded
 from relink.elf.image import read_image
 
-__all__ = ["linking_digest"]
-
 _HEADERS: Final = 64 + 56 * 64  # bytes: the ELF header and the program headers of any real file
 _NOTES: Final = (
     1 << 20

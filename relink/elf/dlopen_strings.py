@@ -9,8 +9,6 @@ from relink.elf.image import Buffer, Image
 from relink.elf.sections import read_sections
 from relink.system.errors import ElfError
 
-__all__ = ["DLOPEN", "library_names"]
-
 DLOPEN = frozenset({"dlopen", "dlmopen"})
 """The functions that a library is opened with; what imports none of them opens nothing."""
 

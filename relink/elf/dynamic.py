@@ -31,8 +31,6 @@ from relink.elf.constants import (
 )
 from relink.system.errors import ElfError
 
-__all__ = ["Buffer", "Memory", "Strings", "loaded"]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of one ELF file: a member inflated into memory, or a mapped file."""
 

@@ -9,8 +9,6 @@ from relink.elf.image import Image
 from relink.elf.version_edits import VersionEdit
 from relink.system.errors import EditError
 
-__all__ = ["ElfEdit", "argument_lists", "refuse_names", "result_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class ElfEdit:

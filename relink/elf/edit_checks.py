@@ -24,13 +24,6 @@ from relink.elf.symbol_columns import columns_of
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.version_checks import check_version_edits
 
-__all__ = [
-    "MOVABLE",
-    "check_edit",
-    "equal_bytes",
-    "same_symbols",
-]
-
 _PF_W = 2
 _STT_SECTION = 3
 _SHF_ALLOC = 2

@@ -22,8 +22,6 @@ from pathlib import Path
 from relink.elf.constants import ET_DYN, ET_EXEC, PT_LOAD, PT_PHDR
 from relink.elf.image import Buffer, Image, Segment
 
-__all__ = ["edited_as_library", "new_issues", "place_headers"]
-
 _PF_R, _PF_W = 4, 2
 _PAGE = 0x1000
 _LOWEST = 0x10000  # vm.mmap_min_addr, as distributions set it

@@ -32,21 +32,6 @@ from relink.elf.sections import Section, read_sections
 from relink.system.errors import ElfError
 from relink.system.spool import release_pages
 
-__all__ = [
-    "MOST_SECTIONS",
-    "SYMBOL",
-    "Gap",
-    "find_gaps",
-    "find_symbols",
-    "pages_in",
-    "ranges_between",
-    "release_gaps",
-    "renumber",
-    "sparse",
-    "with_gaps",
-    "without_gaps",
-]
-
 SYMBOL: Final = 24  # bytes of an Elf64_Sym
 MOST_SECTIONS: Final = 256
 """With more, a number takes two bytes, which is rare and not supported."""

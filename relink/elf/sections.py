@@ -14,8 +14,6 @@ from relink.elf.constants import SHT_NOBITS
 from relink.elf.dynamic import Buffer
 from relink.elf.image import DAMAGE, HEADER_SIZE, Header, damaged, read_header
 
-__all__ = ["Section", "read_sections"]
-
 _SHN_XINDEX = 0xFFFF
 _MAX_SECTIONS = 1 << 16  # more is damage, or meant to take long: real files have some 100
 _MAX_NAME = 4096  # bytes of one name

@@ -12,9 +12,6 @@ from relink.system.safe_open import open_regular
 from relink.system.spool import release_pages
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["BufferSource", "ByteSource", "FileSource", "NotedSource"]
-
-
 _RELEASED: Final = 256
 """Reads after which the pages that they have touched are released. The kernel maps some more around each (64 KiB in all)."""
 

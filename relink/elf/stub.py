@@ -14,8 +14,6 @@ from typing import Final
 
 from relink.elf.versions import elf_hash
 
-__all__ = ["EXIT_STATUS", "StubFunction", "build_stub"]
-
 EXIT_STATUS: Final = 127
 """Of a process that a stub ends; the one of ld.so where a symbol is missing at a call (elf/dl-minimal.c, _exit (127))."""
 _PAGE: Final = 0x1000

@@ -27,15 +27,6 @@ from relink.elf.constants import (
 )
 from relink.elf.dynamic import Memory
 
-__all__ = [
-    "HASHED",
-    "RELOCATED",
-    "Columns",
-    "columns_of",
-    "symbol_columns",
-    "symbol_count",
-]
-
 HASHED, RELOCATED = 1, 2  # flags of a symbol: the hash table has it, a relocation names it
 
 # Symbols in one bucket of a GNU hash table; a chain of a damaged file may have no end.

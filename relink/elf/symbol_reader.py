@@ -34,8 +34,6 @@ from relink.elf.symbol_columns import HASHED, RELOCATED, Columns, symbol_columns
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
 
-__all__ = ["read_symbols", "read_version_needs"]
-
 _BINDINGS: Final[dict[int, Binding]] = {0: "local", 1: "global", 2: "weak", 10: "unique"}
 _TYPES: Final[dict[int, SymbolType]] = {
     **dict[int, SymbolType](enumerate(("notype", "object", "func", "section", "file", "common", "tls"))),

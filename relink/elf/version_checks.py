@@ -14,8 +14,6 @@ from relink.elf.version_edits import GLOBAL, edited_needs, freed_symbols, read_r
 from relink.elf.versions import VER_FLG_WEAK, VersionNeed
 from relink.system.errors import ElfError
 
-__all__ = ["check_version_edits"]
-
 
 def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iterator[str]:
     """Compare the version records of an edited file with the plan; yields a sentence for each defect.

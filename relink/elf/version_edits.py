@@ -21,16 +21,6 @@ from relink.elf.symbols import Import, SymbolTable
 from relink.elf.versions import VER_FLG_WEAK, VersionNeed, elf_hash, version_needs
 from relink.system.errors import ElfError
 
-__all__ = [
-    "GLOBAL",
-    "VersionEdit",
-    "edited_needs",
-    "edited_table",
-    "freed_symbols",
-    "read_records",
-    "write_versions",
-]
-
 GLOBAL: Final = 1
 """VER_NDX_GLOBAL: a symbol without a version."""
 _INDEX: Final = 0x7FFF  # of a version number without its hidden bit

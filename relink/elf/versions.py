@@ -14,8 +14,6 @@ from typing import Final
 from relink.elf.constants import DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM
 from relink.elf.dynamic import Memory, Strings
 
-__all__ = ["VersionDef", "VersionNeed", "VersionRequirement", "elf_hash", "version_defs", "version_needs"]
-
 VERSYM_HIDDEN: Final = 0x8000
 VER_FLG_WEAK: Final = 2
 _MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits

@@ -18,15 +18,6 @@ from relink.elf.image import Segment, file_offset
 from relink.elf.sections import Section
 from relink.elf.source import ByteSource
 
-__all__ = [
-    "HostElf",
-    "dynamic",
-    "parse_host_elf",
-    "pointers",
-    "strings_at",
-    "version_definitions",
-]
-
 _MAX_SECTIONS = 200_000
 _MAX_SEGMENTS = 256  # each pointer is looked for in all of them; real files have some ten
 _RELOCATION_CHUNK = 24 * 65536  # bytes; an Elf64_Rela has 24

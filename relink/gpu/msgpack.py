@@ -9,8 +9,6 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Effort", "MsgpackError", "unpack"]
-
 _DEPTH = 32  # levels: the reader is recursive
 _OBJECTS = 1_000_000  # of one table; a table of contents has some for each kernel
 _NUMBERS = {

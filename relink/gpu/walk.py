@@ -12,8 +12,6 @@ from pathlib import Path
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 
-__all__ = ["walk"]
-
 _MAX_FILES = 1_000_000  # and directories
 _MAX_DEPTH = 100
 _MAX_SECONDS = 300  # ROCm has 6,000 files, which take one; reading them is counted, too

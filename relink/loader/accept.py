@@ -12,8 +12,6 @@ from relink.elf.constants import DF_1_PIE, ET_DYN, ET_EXEC, PT_DYNAMIC, PT_LOAD
 from relink.elf.image import Header, machine_name
 from relink.loader.seen_files import OpenedFile
 
-__all__ = ["Rejected", "reject", "reject_header"]
-
 _PAGE = 4096  # the smallest page of all machines that ROCm runs on
 _ABI_MAX = 4  # LIBC_ABI_MAX of glibc's libc-abis; only GNU's OSABI may carry a version
 

@@ -20,17 +20,6 @@ from relink.loader.object_graph import file_of
 from relink.loader.scopes import Process, Reason, Scope
 from relink.loader.tables import Tables
 
-__all__ = [
-    "Bindings",
-    "Difference",
-    "Explained",
-    "Symbol",
-    "SymbolMap",
-    "Unbound",
-    "bind",
-    "differences",
-]
-
 Symbol: TypeAlias = tuple[int, str, str | None]
 """An import: (index of the object in the closure's `objects`, name, version)."""
 

@@ -12,8 +12,6 @@ from types import MappingProxyType
 
 from relink.system.errors import TargetError
 
-__all__ = ["CacheEntry", "LoaderCache", "lookup", "parse_cache"]
-
 _OLD_MAGIC = b"ld.so-1.7.0\0"
 _NEW_MAGIC = b"glibc-ld.so.cache1.1"
 _EXTENSION_MAGIC = 0xEAA42174

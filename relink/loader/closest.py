@@ -10,8 +10,6 @@ from relink.loader.closure import Closure
 from relink.loader.object_graph import needed_by, objects_by_name
 from relink.loader.tables import Tables
 
-__all__ = ["Closest"]
-
 _MAX_CLOSEST = 3  # suggestions for one symbol
 _NEIGHBOURS = 24  # names on either side in the alphabet that are compared
 _MAX_COMPARED = 256  # characters of a name

@@ -12,8 +12,6 @@ from typing import TypeAlias
 from relink.elf.image import Image
 from relink.loader.search import FoundBy, Tried
 
-__all__ = ["Closure", "DlopenNames", "Edge", "LoadedObject"]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedObject:

@@ -20,16 +20,6 @@ from relink.system.errors import TargetError
 from relink.system.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "LoaderMap",
-    "LoaderRefusal",
-    "dry_run",
-    "dry_runs",
-    "read_answer",
-    "refusal",
-    "start_loader",
-]
-
 DRY_RUN_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
 _MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")

@@ -16,8 +16,6 @@ from relink.loader.object_graph import breadth_first, needed_by
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 
-__all__ = ["SharedSymbols", "TwoVersions", "duplicates", "two_versions"]
-
 _EXAMPLES = 3
 _MOST_COMPARED = 8  # files of one library
 _SONAME = re.compile(r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|[0-9a-f]{8}))?\.so(?:\.(?P<version>[\w.]+))?")

@@ -28,8 +28,6 @@ from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.system.errors import TargetError
 
-__all__ = ["START_COST", "JointRun", "Scenario", "joint_runs"]
-
 Scenario: TypeAlias = tuple[str, Sequence[str]]
 """One dry run: a program and what is preloaded (LD_PRELOAD), as paths of the target."""
 

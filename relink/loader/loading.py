@@ -22,8 +22,6 @@ from relink.loader.search import Environment, FoundBy, Requester, expand, search
 from relink.loader.seen_files import OpenedFile
 from relink.system.errors import TargetError
 
-__all__ = ["EXECUTABLE_STACK", "RootRefusedError", "asks_executable_stack", "load", "trace"]
-
 
 class RootRefusedError(TargetError):
     """The loader refuses a file that it is to load by name: the program, a preload, or what is dlopened.

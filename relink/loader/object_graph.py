@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from relink.loader.closure import Closure, LoadedObject
 
-__all__ = ["breadth_first", "file_of", "needed_by", "needed_first", "objects_by_name"]
-
 _Node = TypeVar("_Node", bound=Hashable)
 
 

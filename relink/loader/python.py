@@ -12,8 +12,6 @@ from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError
 from relink.system.programs import NoAnswerError, ask_program
 
-__all__ = ["NIXOS_STUB", "PythonFacts", "active_python", "ask_python"]
-
 NIXOS_STUB = (
     "the stub that NixOS has where others have the loader: no program that was built for them starts; take a Python of nixpkgs, "
     "or set programs.nix-ld.enable = true"

@@ -16,16 +16,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, TypeAlias
 
-__all__ = [
-    "MACHINES",
-    "AddressRange",
-    "Machine",
-    "MappedFile",
-    "Refusal",
-    "RelocationTable",
-    "refused_writes",
-]
-
 AddressRange: TypeAlias = tuple[int, int]
 """Virtual addresses: the first, and the one behind the last."""
 

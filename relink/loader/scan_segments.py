@@ -21,15 +21,6 @@ from relink.elf.image import Segment
 from relink.loader.scan_relocations import MACHINES, AddressRange, MappedFile, Refusal
 from relink.system.errors import ElfError
 
-__all__ = [
-    "FileHeader",
-    "ProgramHeader",
-    "read_file_header",
-    "read_segments",
-    "wrong_places",
-    "wrong_segments",
-]
-
 _MAX_HEADERS, _MAX_LOADS = 4096, 256
 _HIGHEST = 1 << 47  # the end of a process's addresses
 _HIGHEST_FIXED = 1 << 36  # no kernel maps a loader below: the lowest base is a third of 39 bits of addresses

@@ -18,8 +18,6 @@ from relink.loader.object_graph import breadth_first, needed_by, needed_first, o
 from relink.loader.symbol_index import Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
-__all__ = ["Process", "Reason", "Scope"]
-
 Reason: TypeAlias = Literal["undefined", "aborts"]
 
 

@@ -17,18 +17,6 @@ from relink.loader.cache import lookup
 from relink.loader.seen_files import Files, OpenedFile
 from relink.loader.target import Target
 
-__all__ = [
-    "Environment",
-    "FoundBy",
-    "Requester",
-    "Result",
-    "Tried",
-    "expand",
-    "search",
-    "split_entries",
-    "split_path",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Environment:

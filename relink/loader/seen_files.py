@@ -20,8 +20,6 @@ from relink.system.errors import ElfError
 from relink.system.safe_open import NOT_REGULAR, map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["Files", "OpenedFile", "resolve_inside"]
-
 _MAX_LINKS = 40  # Linux, fs/namei.c: MAXSYMLINKS
 
 

@@ -13,8 +13,6 @@ from typing import TypeAlias
 
 from relink.elf.symbols import Export, SymbolTable, match
 
-__all__ = ["Candidates", "Lookups", "SymbolIndex", "SymbolReference", "shared_names"]
-
 # Every object may bring its own of these (crti.o, the linkers' scripts).
 _COMMON = frozenset(
     {"_init", "_fini", "__bss_start", "_edata", "_end", "__end", "_bss_end__", "__bss_end__", "__data_start"}

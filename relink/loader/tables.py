@@ -16,8 +16,6 @@ from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["Tables", "read_table"]
-
 
 def read_table(files: Files, path: str) -> SymbolTable:
     """Read the symbols of a file on disk; that of a file that cannot be read is empty."""

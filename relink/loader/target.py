@@ -22,8 +22,6 @@ from relink.system.errors import ElfError, RelinkError, TargetError
 from relink.system.safe_open import map_file, read_bytes, read_start
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["GLIBC_SONAMES", "Target", "find_target"]
-
 GLIBC_SONAMES = frozenset(
     {
         *(

@@ -11,8 +11,6 @@ from relink.loader.closure import Closure
 from relink.loader.object_graph import objects_by_name
 from relink.loader.tables import Tables
 
-__all__ = ["MissingVersion", "UnservedRecord", "check_versions", "unserved_records"]
-
 
 @dataclass(frozen=True, slots=True)
 class MissingVersion:

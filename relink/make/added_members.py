@@ -18,17 +18,6 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
 from relink.wheel.naming import WheelName, renamed_directory
 
-__all__ = [
-    "MEMBERS",
-    "PLAN_MEMBER",
-    "SBOM_MEMBER",
-    "STORE_MEMBER",
-    "added_members",
-    "bill_of_materials",
-    "json_bytes",
-    "read_plan",
-]
-
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
 STORE_MEMBER = "relink-store-paths"

@@ -40,20 +40,6 @@ from relink.system.errors import TargetError
 from relink.system.sandbox import Sandbox
 from relink.system.system_errors import trouble_in
 
-__all__ = [
-    "ScratchDirectory",
-    "address_space_text",
-    "answers",
-    "extract",
-    "laid_out",
-    "link_beside",
-    "mapped_by",
-    "scenario_of",
-    "simulated_run",
-    "temporary_place",
-    "why_not_laid_out",
-]
-
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
 _NOT_MAPPED = (
     "failed to map segment",

@@ -36,8 +36,6 @@ from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
 from relink.wheel.record import default_jobs, verify_member
 
-__all__ = ["edit_members", "new_content"]
-
 REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
 _COMPARED = 8 << 20  # bytes compared at a time
 

@@ -24,8 +24,6 @@ from relink.system.findings.model import Finding, finding
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-__all__ = ["Linking", "offset_of", "parsed", "read_linking", "reread_files", "string_at"]
-
 _LONGEST_READ: Final = (
     1 << 12
 )  # bytes: the largest structure is an ELF header, the largest piece of a string 64

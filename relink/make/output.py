@@ -32,8 +32,6 @@ from relink.wheel.packing import Packing
 from relink.wheel.record import verify_members
 from relink.wheel.writer import output_path, write_wheel
 
-__all__ = ["Staging"]
-
 _ELSEWHERE: Final = "name another directory by --output"
 _STEPS: Final = {
     errno.ENOSPC: f"make room there, or {_ELSEWHERE}",

@@ -16,8 +16,6 @@ from relink.system.findings.model import Finding, Level, finding
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
 
-__all__ = ["refusals", "reread_wheel"]
-
 _MOST = 5  # differences that are listed: one mistake can concern every member
 
 

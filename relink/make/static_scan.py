@@ -22,8 +22,6 @@ from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import NOT_REGULAR, map_file
 
-__all__ = ["screen", "screen_member"]
-
 _CALLS_NO_RESOLVER = (2, 15)  # glibc of 2012: elf/rtld.c, "Don't call ifunc functions in trace mode"
 
 

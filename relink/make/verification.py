@@ -44,8 +44,6 @@ from relink.system.sandbox import Sandbox
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 
-__all__ = ["Verification", "verify"]
-
 _UNDEFINED = re.compile(
     r"undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?\s*\((?P<path>.+)\)"
 )

@@ -11,8 +11,6 @@ from relink.report.text import command_line, findings_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
 
-__all__ = ["Checked", "EnvironmentCheck", "check_text", "environment_verdict"]
-
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
 
 

@@ -11,17 +11,6 @@ from relink.report.lines import Line
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize
 
-__all__ = [
-    "ByteRange",
-    "ElfChange",
-    "MemberChange",
-    "WheelDiff",
-    "WheelSide",
-    "diff_findings",
-    "to_json",
-    "to_text",
-]
-
 DiffVerdict: TypeAlias = Literal[
     "identical", "same content", "not judged", "only what the plan says", "unexplained"
 ]

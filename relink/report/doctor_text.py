@@ -10,8 +10,6 @@ from relink.report.lines import Line
 from relink.report.text import findings_text
 from relink.system.text import join_with_and
 
-__all__ = ["doctor_text"]
-
 
 def doctor_text(diagnosis: Diagnosis) -> list[Line]:
     """Return what `relink doctor` prints: the machine, each prefix, then what is wrong."""

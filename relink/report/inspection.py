@@ -12,8 +12,6 @@ from relink.planning.model.model import WheelFacts, plain
 from relink.report.lines import Line, aligned
 from relink.system.findings.model import Finding
 
-__all__ = ["ElfFacts", "Inspection", "elf_facts", "to_json", "to_text"]
-
 
 @dataclass(frozen=True, slots=True)
 class ElfFacts:

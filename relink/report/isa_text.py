@@ -19,8 +19,6 @@ from relink.gpu import (
 from relink.report.lines import Line
 from relink.system.text import join_with_and, pluralize
 
-__all__ = ["survey_text"]
-
 
 def survey_text(survey: Survey, gpus: Sequence[Wanted]) -> list[Line]:
     """Return the survey: one line a file, with all that is known of it."""

@@ -25,8 +25,6 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import pluralize
 
-__all__ = ["SCHEMA", "OutputFacts", "Report", "from_json", "read_saved", "to_json"]
-
 SCHEMA = "relink.report/1"
 # The keys of a report's JSON that are its plan's; a plan without any finding may leave them out, a report may not.
 _OF_PLAN = (

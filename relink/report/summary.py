@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
     from relink.report.model import Report
     from relink.vendors.protocol import Vendor
 
-__all__ = ["Verdict", "product_of", "verdict", "verified"]
-
 # A saved report may be a stranger's: nothing else of it is offered as a command that installs.
 _INSTALLS = re.compile(
     rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: -t [a-z][\w-]*)?(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII

@@ -17,22 +17,6 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
     from relink.planning.model.model import FilePlan, NeededDecision
     from relink.report.model import Report
 
-__all__ = [
-    "change_text",
-    "command_line",
-    "findings_text",
-    "header_text",
-    "in_prefix",
-    "plan_text",
-    "repaired_text",
-    "rule_text",
-    "rules_table",
-    "several_text",
-    "shortened",
-    "verdict_text",
-    "verification_text",
-]
-
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 _VERDICT_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
 _ORDER = {"error": 0, "warning": 1, "info": 2}

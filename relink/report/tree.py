@@ -14,8 +14,6 @@ from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.report.lines import Line, Tree, branch
 
-__all__ = ["DependencyTree", "dependency_trees"]
-
 
 @dataclass(frozen=True, slots=True)
 class DependencyTree:

@@ -53,18 +53,6 @@ from relink.system.shipped_files import shipped_directory
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
-__all__ = [
-    "VerifiedWheel",
-    "explain",
-    "inspect",
-    "nix_package",
-    "run_demo",
-    "saved_report",
-    "unmatched",
-    "verify_wheel",
-]
-
-
 _OF_A_PROCESS = {"RLK130", "RLK132"}
 """What the dry run of single files does not show, since it opens nothing: two runtimes, and what the package opens."""
 

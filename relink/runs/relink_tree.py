@@ -34,8 +34,6 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.registry import vendor_of
 from relink.wheel.limits import NO_LIMITS
 
-__all__ = ["relink_tree"]
-
 _OF_WHEELS = ("local_version", "requires", "compress", "verify_record", "sysroot")
 
 

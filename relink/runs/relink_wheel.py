@@ -57,8 +57,6 @@ from relink.system.spool import release_pages
 from relink.vendors.registry import open_site
 from relink.wheel.writer import output_path
 
-__all__ = ["apply", "carry_out", "check_edits", "make_plan", "make_report", "run"]
-
 
 def run(
     contents: Contents,

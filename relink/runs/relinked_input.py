@@ -23,8 +23,6 @@ from relink.vendors.registry import vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["check_current", "is_relinked"]
-
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SHOWN: Final = 300  # characters of a reason, which may quote the plan in the wheel
 _NAME_MAX: Final = 255  # bytes of a file's name on Linux

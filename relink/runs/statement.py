@@ -35,8 +35,6 @@ from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import default_jobs
 
-__all__ = ["make_statement", "write_statement"]
-
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "pkg:pypi/rocm-relink#relink/1"

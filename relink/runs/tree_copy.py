@@ -36,8 +36,6 @@ from relink.wheel.naming import WheelName
 from relink.wheel.record import RecordEntry, hashed, with_new_hashes
 from relink.wheel.zipformat import Member
 
-__all__ = ["TreeArchive", "TreeCopy"]
-
 _AT_ONCE = 1 << 20
 _AMDGPU = EM_AMDGPU.to_bytes(2, "little")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)

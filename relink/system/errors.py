@@ -8,19 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = [
-    "EditError",
-    "ElfError",
-    "MachineError",
-    "PatchelfError",
-    "ProviderError",
-    "RelinkError",
-    "SandboxError",
-    "TargetError",
-    "UsageError",
-    "WheelError",
-]
-
 
 class RelinkError(Exception):
     """Root of all errors: a sentence that names the thing, the reason and the next step.

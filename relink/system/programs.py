@@ -9,8 +9,6 @@ from relink.system.errors import RelinkError
 from relink.system.sandbox.environment import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["NoAnswerError", "ask_program"]
-
 
 class NoAnswerError(RelinkError):
     """A program gave no answer; the message says why, and does not name the program."""

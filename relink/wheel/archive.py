@@ -29,8 +29,6 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
 from relink.wheel.zipformat import Member
 
-__all__ = ["WheelArchive"]
-
 _READ_LIMIT = 64 << 20  # bytes of a member that is read as a whole: metadata, never a library
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-__all__ = ["BytesLike", "RangeReader"]
-
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 """Bytes of a member or of a compressed stream."""
 

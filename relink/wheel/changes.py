@@ -12,8 +12,6 @@ from relink.wheel.byte_types import BytesLike
 from relink.wheel.deflate.splice import Span
 from relink.wheel.naming import WheelName
 
-__all__ = ["Changes", "Content", "NewContent", "WriteOptions", "pieces"]
-
 Content: TypeAlias = BytesLike | Iterable[BytesLike]
 """What a member's new content may be: bytes, or pieces, each of which is valid until the one after the next is asked for."""
 

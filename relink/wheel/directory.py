@@ -22,16 +22,6 @@ from relink.wheel.limits import WheelLimits
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
-__all__ = [
-    "DirectoryScan",
-    "EndRecord",
-    "at_local_header",
-    "check_extents",
-    "read_directory",
-    "read_end_records",
-    "unreadable",
-]
-
 _NAME_SHOWN = 200  # characters
 _MOST_DEFECTS = 100  # that are reported: a hostile wheel has room for millions
 

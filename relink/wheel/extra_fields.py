@@ -8,15 +8,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = [
-    "EXTRA_UNICODE_PATH",
-    "EXTRA_ZIP64",
-    "extra_fields",
-    "has_contradicting_zip64",
-    "has_second_name",
-    "zip64_values",
-]
-
 EXTRA_ZIP64: Final = 0x0001  # 4.5.3
 EXTRA_UNICODE_PATH: Final = 0x7075  # 4.6.9
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 
 from relink.system.errors import UsageError
 
-__all__ = ["NO_LIMITS", "WheelLimits", "parse_limits"]
-
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from relink.system.text import join_truncated
 
-__all__ = ["no_tree", "not_a_wheel"]
-
 # "Source distribution format" of the PyPA specifications has .tar.gz; .zip and others are older.
 _SOURCE = re.compile(r"(?P<stem>.+-\d.*)\.(?:tar\.(?:gz|bz2|xz|Z)|tgz|tbz|zip)")
 _OTHERS = {

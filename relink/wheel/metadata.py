@@ -17,15 +17,6 @@ from packaging.version import Version
 from relink.system.errors import WheelError
 from relink.wheel.naming import WheelName
 
-__all__ = [
-    "Metadata",
-    "check_metadata",
-    "read_metadata",
-    "read_tags",
-    "rewrite_metadata",
-    "rewrite_wheel_info",
-]
-
 # email.feedparser: a header line is a name of printable characters and a colon, or the continuation of one.
 _HEADER = re.compile(
     rb"(?P<name>[\x21-\x39\x3b-\x7e]+):(?P<space>[ \t]*)(?P<value>[^\r\n]*)(?P<end>\r\n|\r|\n|\Z)"

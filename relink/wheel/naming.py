@@ -17,8 +17,6 @@ from packaging.version import Version
 
 from relink.system.errors import UsageError, WheelError
 
-__all__ = ["WheelName", "parse_wheel_name", "relinked", "renamed_directory"]
-
 # Names are also in plans, pages and lock files, where no file system bounds them; three sets of tags stand for their product.
 _MOST_CHARACTERS = 1024
 _MOST_TAGS = 100  # known wheels stand for thirty at most

@@ -27,8 +27,6 @@ from relink.wheel.changes import Content, NewContent, WriteOptions, pieces
 from relink.wheel.deflate.splice import Deflater, Joiner, Piece
 from relink.wheel.record import default_jobs
 
-__all__ = ["Hasher", "Packed", "Packing", "largest_packed_size", "pack"]
-
 
 class Hasher:
     """SHA-256 of pieces in the order in which they are added; a context manager, which leaves no thread running.

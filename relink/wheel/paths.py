@@ -7,8 +7,6 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable
 
-__all__ = ["collisions", "name_defect"]
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_PATH = 4095  # bytes: Linux, PATH_MAX without the NUL; what is longer cannot be opened
 _MAX_COMPONENT = 255  # bytes: Linux, NAME_MAX

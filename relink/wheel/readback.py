@@ -23,8 +23,6 @@ from relink.wheel.packing import Hasher, Packed
 from relink.wheel.record import RecordEntry, hashed
 from relink.wheel.zipformat import Member
 
-__all__ = ["ReadBack"]
-
 _HASHED_AHEAD: Final = 8 << 20  # bytes of a member from which on a thread of its own for hashing saves time
 _WAITING: Final = 4  # chunks of 1 MiB that are inflated and not hashed
 

@@ -24,26 +24,6 @@ from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.zipformat import Member
 
-__all__ = [
-    "RecordEntry",
-    "RecordIssue",
-    "RecordKind",
-    "check_digest",
-    "check_record",
-    "default_jobs",
-    "hashed",
-    "is_metadata",
-    "parse_record",
-    "read_record",
-    "render_record",
-    "signatures",
-    "start_verification",
-    "verified",
-    "verify_member",
-    "verify_members",
-    "with_new_hashes",
-]
-
 _STRONG: Final = frozenset(
     {"sha256", "sha384", "sha512", "sha3_256", "sha3_384", "sha3_512", "blake2b", "blake2s"}
 )

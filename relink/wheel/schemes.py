@@ -18,8 +18,6 @@ from packaging.version import Version
 from relink.wheel.naming import WheelName
 from relink.wheel.zipformat import Member
 
-__all__ = ["SCHEMES", "past_the_schemes", "scheme_defects", "special_directories"]
-
 _REQUIRED = ("METADATA", "WHEEL", "RECORD")
 
 SCHEMES: Final = ("purelib", "platlib", "headers", "scripts", "data")

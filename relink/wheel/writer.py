@@ -40,8 +40,6 @@ from relink.wheel.record import (
 from relink.wheel.zipformat import DosTime, Member
 from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
-__all__ = ["WrittenWheel", "output_path", "write_wheel"]
-
 # What the DOS time of a ZIP header can express (APPNOTE 4.4.6), in seconds since 1970.
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))

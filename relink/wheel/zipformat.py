@@ -6,27 +6,6 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "CENTRAL",
-    "CENTRAL_SIGNATURE",
-    "DEFLATED",
-    "DESCRIPTOR_SIGNATURE",
-    "END",
-    "END64",
-    "END64_LOCATOR",
-    "END64_LOCATOR_SIGNATURE",
-    "END64_SIGNATURE",
-    "END_SIGNATURE",
-    "FLAG_DESCRIPTOR",
-    "FLAG_UTF8",
-    "LOCAL",
-    "LOCAL_SIGNATURE",
-    "STORED",
-    "Member",
-    "dos_time",
-    "from_dos_time",
-]
-
 STORED: Final = 0
 DEFLATED: Final = 8
 

@@ -18,8 +18,6 @@ from relink.wheel.extra_fields import EXTRA_ZIP64
 from relink.wheel.packing import Packed, largest_packed_size, pack
 from relink.wheel.zipformat import DosTime, Member
 
-__all__ = ["MemberHeader", "ZipWriter"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemberHeader:

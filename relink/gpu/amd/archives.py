@@ -28,8 +28,6 @@ from relink.gpu.msgpack import Effort
 if TYPE_CHECKING:  # slow to load
     from relink.wheel.archive import WheelArchive
 
-__all__ = ["resolve_kpack", "with_archives"]
-
 _HEAD = 16  # bytes: magic, version, offset of the table
 _MOST = (64 << 20) + 1  # bytes of a table that are kept: one more than the reader of archives takes
 

@@ -19,8 +19,6 @@ from relink.gpu.amd.code_object import CodeObject, parse_code_object
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, TargetId, parse_bundle_id
 
-__all__ = ["ALIGN", "RAW_MAGIC", "Budget", "Bundle", "BundleEntry", "id_problems", "parse_bundle", "walk"]
-
 RAW_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 ALIGN = 4096
 MAX_ENTRIES = 4096  # of one bundle: one for each target; the largest real ones have some forty

@@ -10,8 +10,6 @@ from relink.elf.image import HEADER_SIZE
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import TargetId
 
-__all__ = ["CodeObject", "parse_code_object"]
-
 _OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}  # ELFOSABI_AMDGPU_* of LLVM's ELF.h
 _STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on
 

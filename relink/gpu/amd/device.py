@@ -19,17 +19,6 @@ from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import TargetId
 from relink.system.safe_open import read_start
 
-__all__ = [
-    "Devices",
-    "Doctor",
-    "Gpu",
-    "NodeAccess",
-    "apply_override",
-    "decode_version",
-    "doctor",
-    "find_gpus",
-]
-
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
 _SRAM_EDC = 1 << 26  # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h
 _HAZARDS = (

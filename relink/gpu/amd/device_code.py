@@ -20,8 +20,6 @@ from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.gpu.msgpack import Effort
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["DeviceCode", "read_device_code", "read_file", "same_device_code"]
-
 _WRAPPER = struct.Struct("<IIQQ")  # magic, version, pointer, reserved (HIPK: number of the wrapper)
 _HIPF, _HIPK = 0x48495046, 0x4B504948  # HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference
 _MAX_WRAPPERS = 100_000

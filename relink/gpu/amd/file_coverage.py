@@ -27,13 +27,6 @@ from relink.gpu.amd.target_id import (
 from relink.gpu.coverage import STATES, CoverageLevel, TargetId
 from relink.system.errors import UsageError
 
-__all__ = [
-    "FileCoverage",
-    "LibraryCoverage",
-    "coverage_of",
-    "library_coverage_of",
-]
-
 # A hostile file could give each bundle a set of its own, and each is asked for every processor. Vendors' files have a few.
 _MAX_SETS = 64
 _MAX_COMPARED = 4000  # code targets of distinct sets

@@ -15,8 +15,6 @@ from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage
 from relink.gpu.amd.target_id import SPIRV, TargetId, foremost, sort_key
 from relink.gpu.coverage import Coverage, CoverageLevel
 
-__all__ = ["Intersection", "Removal", "intersect", "isa_block", "matrix"]
-
 
 @dataclass(frozen=True, slots=True)
 class Removal:

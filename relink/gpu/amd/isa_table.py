@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 from relink.system.errors import RelinkError
 from relink.system.shipped_files import shipped_directory
 
-__all__ = ["Generic", "IsaTable", "LibraryRole", "Processor", "Runtime", "Workaround", "load", "table"]
-
 
 @dataclass(frozen=True, slots=True)
 class Processor:

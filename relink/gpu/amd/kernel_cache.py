@@ -14,8 +14,6 @@ from urllib.parse import quote
 
 from relink.system.safe_open import StrPath, read_start
 
-__all__ = ["MAX_ARCHITECTURES", "count_architectures"]
-
 MAX_ARCHITECTURES = 1000
 """Distinct architectures that are counted. There are some dozens."""
 _MAGIC = b"SQLite format 3\0"  # sqlite.org/fileformat2.html, "The Database Header"

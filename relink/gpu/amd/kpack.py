@@ -26,22 +26,6 @@ from relink.gpu.msgpack import Effort
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "ARCHIVE_MAGIC",
-    "MAX_PROBLEMS",
-    "STEPS",
-    "Doubt",
-    "Found",
-    "KpackArchive",
-    "KpackReference",
-    "directory_names",
-    "find_archives",
-    "parse_archive",
-    "parse_reference",
-    "read_archive",
-    "resolve",
-]
-
 ARCHIVE_MAGIC = b"KPAK"
 PLACEHOLDER = "@GFXARCH@"
 _MAX_TOC = 64 << 20

@@ -11,8 +11,6 @@ from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import TargetId, sort_key
 from relink.gpu.coverage import Coverage
 
-__all__ = ["Remedy", "remedies"]
-
 
 @dataclass(frozen=True, slots=True)
 class Remedy:

@@ -15,8 +15,6 @@ from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.runtime import Capability
 from relink.gpu.amd.target_id import SPIRV, TargetId, match
 
-__all__ = ["DeviceCodeNeeds", "Requirement", "check", "needs_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class DeviceCodeNeeds:

@@ -20,8 +20,6 @@ from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_def
 from relink.system.safe_open import read_start
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["Capability", "capability_of", "find_runtime"]
-
 _READ_SIZE = 4 << 20
 _OVERLAP = 256  # bytes; more than the longest text, so that none is lost between two pieces
 _MAX_SEARCHED = 512 << 20

@@ -13,8 +13,6 @@ from relink.gpu.amd.bundle import RAW_MAGIC, Budget, Bundle, BundleEntry, parse_
 from relink.gpu.amd.code_object import CodeObject, parse_code_object
 from relink.gpu.host_elf import HostElf
 
-__all__ = ["code_object_entry", "scan"]
-
 SEARCH_STEP = 8 << 20
 _OVERLAP = 64  # bytes; more than the longest magic, so that none is lost between two steps
 _MAGICS = (RAW_MAGIC, compressed.MAGIC, b"\x7fELF\x02\x01\x01")

@@ -20,8 +20,6 @@ from relink.gpu.amd.target_id import CodeTarget, TargetId, match, parse_target_i
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["SideFiles", "SideTarget", "find_side_files", "miopen_processor", "side_files_of"]
-
 _MAX_FILES = 200_000
 _TENSILE = re.compile(
     r"[_-](gfx[0-9a-f]+(?:-[0-9]+)*(?:-generic)?)((?:-(?:sramecc|xnack)[+-])*)\.(co|hsaco|dat|dat\.gz|dat\.zlib|yaml)\Z"

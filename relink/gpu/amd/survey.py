@@ -28,8 +28,6 @@ from relink.gpu.walk import walk
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["Group", "Item", "Kernels", "Survey", "hip_runtime_of", "newest_first", "survey"]
-
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
 _MAX_SINGLE_FILES = 4  # with more of them in one directory, kernel files are shown as one item
 _MAX_TARGETS = 4000  # of kernel files in one directory; each is asked for every processor

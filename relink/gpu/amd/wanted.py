@@ -11,8 +11,6 @@ from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import TargetId, processor_for
 from relink.system.errors import UsageError
 
-__all__ = ["Wanted", "seen_gpus", "wanted_gpus"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

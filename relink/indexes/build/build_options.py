@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from relink.planning.option_fields import Option, mebibytes
 
-__all__ = ["BuildOptions"]
-
 _COMMAND = ("index build",)
 
 

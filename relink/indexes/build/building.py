@@ -32,8 +32,6 @@ from relink.indexes.build.web import Web
 from relink.indexes.build.work import TargetTask, WheelTask, relink_wheel
 from relink.indexes.install.cache import cached_sha256s
 
-__all__ = ["build"]
-
 _BASE_MEMORY = 500 << 20  # bytes of a process that relinks a wheel of small libraries
 _MOST_MEMORY = 2 << 30  # bytes: larger libraries are worked on in a file (docs/large-wheels.md)
 _PER_BYTE = 12  # bytes of memory for each of a wheel: a library of it, four times as large, its edited copy, what patchelf holds

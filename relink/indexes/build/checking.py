@@ -31,8 +31,6 @@ from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
 
-__all__ = ["CheckedSite", "check_site", "repair_site"]
-
 _READERS = 2
 _BASE = "https://site.invalid/"
 _ODD = (

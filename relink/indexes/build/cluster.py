@@ -22,8 +22,6 @@ from relink.indexes.build.engine import Job, LostWorkerError, call
 from relink.indexes.build.recipe import IndexTarget
 from relink.system.errors import RelinkError, UsageError
 
-__all__ = ["ClusterEngine", "ClusterError"]
-
 _CONNECT = "30s"
 _TRIES = 2  # of a task that Dask gives up, since its workers died (allowed-failures)
 _LOOK = 5.0  # seconds between two looks at the workers, while no task ends

@@ -24,8 +24,6 @@ from typing import Any, Protocol, Self
 from relink.system.errors import RelinkError
 from relink.system.safe_open import read_text
 
-__all__ = ["Engine", "Job", "LocalEngine", "LostWorkerError", "call", "drive"]
-
 _TRIES = 3  # of a task whose worker dies
 _LOOK = 1.0  # seconds without a result after which an engine is asked about what runs
 _RESULT = 60  # seconds for a result that is there to come from another machine

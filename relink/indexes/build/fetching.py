@@ -21,8 +21,6 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["fetch_wheel"]
-
 _TRIES = 4  # connections that may break; each goes on where the one before ended
 
 

@@ -33,8 +33,6 @@ from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.registry import VENDORS, products, release_of
 
-__all__ = ["Digests", "TargetState", "dependencies_of", "hold", "state_of"]
-
 _DATA_FILES = 500_000  # of a prefix, beside its libraries
 _READERS = 2  # files that are hashed at the same time
 _SEARCHING = ("RLK1", "RLK3")  # libraries, and versions and symbols

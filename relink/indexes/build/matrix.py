@@ -13,8 +13,6 @@ from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.wheel_files import STATEMENT_FILE
 from relink.wheel.naming import WheelName
 
-__all__ = ["CELL_STATES", "MATRIX_LIMIT", "MATRIX_SCHEMA", "PROJECTS", "Cell", "matrix_data", "state_of"]
-
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
 """Bytes of the data of one page, which has at most some ten thousand wheels."""

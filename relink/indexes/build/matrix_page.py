@@ -12,8 +12,6 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-__all__ = ["matrix_page"]
-
 
 def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
     """Return the page.

@@ -15,8 +15,6 @@ from urllib.parse import quote
 
 from relink.wheel.naming import WheelName
 
-__all__ = ["FILES", "SiteFile", "json_bytes", "list_pages", "project_pages"]
-
 FILES = "files"
 _UP = "../../../"  # from the page of a project to the top of the site
 

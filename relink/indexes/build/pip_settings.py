@@ -15,8 +15,6 @@ from relink.indexes.install.installers import InstallerError, find_pip
 from relink.system.errors import UsageError
 from relink.system.programs import NoAnswerError, ask_program
 
-__all__ = ["PipSettings", "pip_settings"]
-
 _SECTIONS = ("global", "download", ":env:")  # the last one wins
 _LINE = re.compile(r"""(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>(['"]).*\4)""")
 _DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)

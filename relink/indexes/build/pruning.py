@@ -22,8 +22,6 @@ from relink.system.atomic import working_directory
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["Pruned", "named_wheels", "prune", "remove"]
-
 _YOUNG = 3600  # seconds: a file that is younger may belong to a run that was killed and will go on
 
 

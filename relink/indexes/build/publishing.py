@@ -19,8 +19,6 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["BASIS", "Write", "check_place", "publish", "shows"]
-
 BASIS = "site.sha256"
 """The file of a site that says what it was made of."""
 Write = Callable[[str, bytes], None]

@@ -30,8 +30,6 @@ from relink.system.errors import UsageError
 from relink.system.shipped_files import load_schema
 from relink.wheel.naming import WheelName
 
-__all__ = ["IndexTarget", "Recipe", "WheelSource", "covers", "read_recipe", "read_release"]
-
 _KINDS = ("index", "directory", "lock")
 _TARGET_NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
 _UNITS = {"M": 20, "G": 30, "T": 40}

@@ -15,8 +15,6 @@ from relink.indexes.build.recipe import Recipe
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
 
-__all__ = ["SUMMARY_SCHEMA", "Event", "Summary"]
-
 SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
 
 

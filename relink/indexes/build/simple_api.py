@@ -25,8 +25,6 @@ from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["PAGE_LIMIT", "ListedWheel", "read_lock", "read_page"]
-
 PAGE_LIMIT = 32 << 20
 """Bytes of one project's page. The largest known has some 10 MB."""
 _FILES = 200_000

@@ -27,8 +27,6 @@ from relink.indexes.build.store import Store, now
 from relink.system.text import escaped
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["ONE_PAGE", "atom_feed", "publish_site"]
-
 _CHANGES = 500  # that the page and the feed show
 _FEED = 100
 ONE_PAGE = 15_000

@@ -34,8 +34,6 @@ from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = ["Listing", "find_wheels", "fits"]
-
 _PAGES = 8  # pages that are read at the same time
 _TAGS = 10_000  # sets of tags whose answer is remembered
 

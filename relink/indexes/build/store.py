@@ -22,8 +22,6 @@ from typing import Any, TypeAlias
 from relink.system.errors import RelinkError, UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["Store", "now"]
-
 # A result whose `until` is null is the one that holds; another one was superseded then, and its file is listed for a while.
 _TABLES = """
 create table if not exists results (

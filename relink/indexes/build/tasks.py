@@ -21,8 +21,6 @@ from relink.indexes.build.sources import fits
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 
-__all__ = ["TaskPlan", "plan_tasks", "stale_results", "task_key"]
-
 
 @dataclass(slots=True)
 class TaskPlan:

@@ -28,8 +28,6 @@ from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["FILE_PACE", "PAGE_PACE", "FetchError", "Page", "TooLargeError", "Web", "without_secrets"]
-
 _TIMEOUT = 60  # seconds until there is a connection
 PAGE_PACE = 120.0
 """Seconds in which all of a page has to come."""

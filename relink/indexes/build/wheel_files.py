@@ -19,8 +19,6 @@ from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 
-__all__ = ["METADATA", "METADATA_LIMIT", "SBOM_FILE", "STATEMENT_FILE", "place_wheel", "read_beside"]
-
 METADATA, STATEMENT_FILE, SBOM_FILE = ".metadata", ".intoto.json", ".cdx.json"
 METADATA_LIMIT = 16 << 20
 """Bytes of METADATA; the largest of real wheels has some hundred KiB."""

@@ -39,20 +39,6 @@ from relink.system.findings.model import causes
 from relink.system.progress import Clock
 from relink.wheel.naming import WheelName
 
-__all__ = [
-    "ForeignPrefixError",
-    "TargetTask",
-    "TaskOutcome",
-    "WheelOutcome",
-    "WheelTask",
-    "fingerprints",
-    "numbered",
-    "record_of",
-    "record_of_error",
-    "relink_wheel",
-]
-
-
 _SUBJECTS = 6  # of one cause that are kept
 _TEXT = 1200  # characters of one sentence that is kept
 

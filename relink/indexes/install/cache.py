@@ -24,18 +24,6 @@ from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = [
-    "SIZE",
-    "CachedWheel",
-    "cache_directory",
-    "cached_sha256s",
-    "find_by_sha256",
-    "hold",
-    "in_cache",
-    "keep",
-    "working_place",
-]
-
 SIZE = 20 << 30  # bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB
 LARGEST = 64 << 30  # bytes of a wheel that is hashed
 _HELD = ".held"

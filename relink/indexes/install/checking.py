@@ -50,8 +50,6 @@ from relink.wheel.naming import WheelName
 from relink.wheel.record import parse_record
 from relink.wheel.zipformat import Member
 
-__all__ = ["check_environment", "to_json"]
-
 _NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
 _OF_CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cublasLt|cufft|cudnn|curand|cusolver|cusparse|nvrtc)\.so")
 _MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}

@@ -37,8 +37,6 @@ from relink.system.text import join_truncated
 from relink.vendors.registry import VENDORS
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["install_wheel"]
-
 _OTHER_STACK = re.compile(r"nvidia-")
 """The names of the packages by which NVIDIA brings CUDA's libraries; torch for CUDA depends on them."""
 

@@ -16,8 +16,6 @@ from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
 
-__all__ = ["TargetEnvironment", "find_environment"]
-
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
 # Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above

@@ -18,8 +18,6 @@ from relink.loader.target import Target
 from relink.planning.checks.tags import supported_tags
 from relink.system.errors import UsageError
 
-__all__ = ["Platform", "fetch", "parse_requirement", "platform_of"]
-
 _EXACT = re.compile(r"={2,3}[^*,]+")
 
 

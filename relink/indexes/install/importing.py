@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from relink.system.programs import NoAnswerError, ask_program
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Trial", "import_modules", "load_members", "modules_of"]
-
 _TIMEOUT = 600  # seconds: torch takes ten from a slow disk
 _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 _SCHEMES = ("purelib", "platlib")

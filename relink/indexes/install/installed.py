@@ -21,8 +21,6 @@ from relink.system.safe_open import read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
-__all__ = ["Installed", "find_installed", "refuse_foreign"]
-
 _LIMIT = 64 << 20  # bytes of METADATA, as for that of a wheel
 
 

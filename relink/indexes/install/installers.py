@@ -17,8 +17,6 @@ from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = ["InstallerError", "find_pip", "find_uv", "has_pip", "run_installer"]
-
 _SHOWN = 8  # lines of what a program says before it fails
 
 

@@ -42,19 +42,6 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-__all__ = [
-    "InstallResult",
-    "hold_for_undo",
-    "install_exactly",
-    "installer_of",
-    "refuse_full_disk",
-    "relinked_into",
-    "required_by",
-    "requirements_of",
-    "tested",
-    "to_json",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class InstallResult:

@@ -31,8 +31,6 @@ from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
 
-__all__ = ["repair", "undo"]
-
 
 def repair(
     name: str,

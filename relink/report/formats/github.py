@@ -12,8 +12,6 @@ from relink.report.formats.results import Results
 from relink.system.findings.model import RULES, Cause, causes
 from relink.system.text import escaped, join_truncated
 
-__all__ = ["github"]
-
 _COMMANDS = {"error": "error", "warning": "warning"}
 # The percent sign first: it begins the other escapes.
 _DATA = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))

@@ -8,8 +8,6 @@ from typing import Any
 
 from relink.system.findings.model import Finding
 
-__all__ = ["Results", "WheelResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class WheelResult:

@@ -19,8 +19,6 @@ from relink.report.formats.results import Results, WheelResult
 from relink.system.findings.model import RULES, Finding, Rule
 from relink.system.text import escaped, json_text
 
-__all__ = ["SCHEMA_URI", "sarif"]
-
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}  # 3.27.10
 _INDEX = {code: number for number, code in enumerate(RULES)}

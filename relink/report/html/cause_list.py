@@ -11,8 +11,6 @@ from relink.report.html.words import FEW, LEVELS, few_items, name_of
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import pluralize
 
-__all__ = ["counted", "findings_section", "told"]
-
 _MOST_SUBJECTS = 3  # named before they are folded
 _MOST_FACTS = 20  # single findings of one entry; the JSON report has them all
 

@@ -13,8 +13,6 @@ from relink.report.html.markup import Html, tag
 from relink.report.html.words import node_words
 from relink.system.text import join_truncated
 
-__all__ = ["drawing", "shortened"]
-
 _ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
 # Pixels of all, of the arcs beside the boxes, of a line and of the box in it; characters of 7.3 px in a box.
 _WIDTH, _ARCS, _STEP, _HEIGHT, _LONGEST = 340.0, 96.0, 30.0, 24.0, 29

@@ -13,8 +13,6 @@ from relink.report.html.markup import EMPTY, Html, joined, tag
 from relink.report.html.words import change_mark, few, few_items, name_of, path_of, region, rule_phrase
 from relink.system.text import pluralize
 
-__all__ = ["files_section"]
-
 _STRATEGIES = {
     "nothing": "loads as it is",
     "runpath": "a RUNPATH of the directories used",

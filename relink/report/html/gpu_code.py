@@ -13,8 +13,6 @@ from relink.report.html.words import name_of, path_of, region
 from relink.system.bounded_json import typed
 from relink.system.text import pluralize
 
-__all__ = ["Isa", "gpu_section", "isa_of"]
-
 _SIGNS = {"full": "●", "slow": "slow", "jit": "jit", "only": "cond", "unknown": "?", "none": "-"}
 _LEGEND = (
     ("full", "●", "code for it in every bundle"),

@@ -14,8 +14,6 @@ from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
 from relink.report.model import Report
 
-__all__ = ["Arrow", "Graph", "Node", "graph_of"]
-
 _MOST_NODES, _MOST_EDGES = 400, 4000
 Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
 

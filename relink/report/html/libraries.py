@@ -8,8 +8,6 @@ from relink.report.html.markup import Html, joined, tag
 from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase
 from relink.system.text import pluralize
 
-__all__ = ["anchors_of", "graph_section"]
-
 _MANY = 5  # names in a cell of the table
 _LONGEST = 60  # characters of one of them
 _SHOWN = 8  # rows of the table of changes; more are in a closed part

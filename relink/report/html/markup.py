@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from relink.system.text import escaped
 
-__all__ = ["EMPTY", "Html", "breakable", "joined", "shown", "tag"]
-
 _VOID = frozenset({"input", "meta"})
 _BREAK = re.compile(r"([/;=@_]+)(?=[^\s/;=@_])")
 _OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]{0,30}(?![\w-])")  # a browser breaks lines behind each hyphen

@@ -23,8 +23,6 @@ from relink.report.text import in_prefix
 from relink.system.findings.model import Finding
 from relink.system.text import pluralize
 
-__all__ = ["html_page", "prefixed"]
-
 
 def html_page(report: Report, *, plan: bool = False) -> str:
     """Return the page.

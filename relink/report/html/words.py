@@ -11,20 +11,6 @@ from relink.report.html.markup import Html, breakable, joined, tag
 from relink.system.findings.model import Level
 from relink.system.text import pluralize
 
-__all__ = [
-    "FEW",
-    "LEVELS",
-    "MARKS",
-    "change_mark",
-    "few",
-    "few_items",
-    "name_of",
-    "node_words",
-    "path_of",
-    "region",
-    "rule_phrase",
-]
-
 FEW = 5
 """How many of a list are shown before the rest is asked for."""
 

@@ -13,8 +13,6 @@ from relink.report.nix.package import Package
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
 
-__all__ = ["nix_attribute", "nix_comment", "nix_string", "package_nix", "write_package"]
-
 _LICENSES = {
     "Apache-2.0": "lib.licenses.asl20",
     "BSD-2-Clause": "lib.licenses.bsd2",

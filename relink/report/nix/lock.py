@@ -19,8 +19,6 @@ from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import read_text
 from relink.system.text import join_truncated
 
-__all__ = ["SCHEMA", "lock_findings", "lock_json"]
-
 SCHEMA = "relink.nix.lock/1"
 
 

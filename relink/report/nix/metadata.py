@@ -20,8 +20,6 @@ from relink.system.findings.model import Finding, finding
 from relink.vendors.registry import VENDORS
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["About", "Index", "Source", "about", "dependencies", "imports", "read", "source"]
-
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
 _LICENSES = {  # as METADATA has them → SPDX

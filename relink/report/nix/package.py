@@ -19,8 +19,6 @@ from relink.system.findings.model import Finding, finding
 from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Package", "hip_major", "package_of"]
-
 _HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
 _COMPILER = "stdenv.cc.cc"  # autoRelinkHook brings it
 

@@ -8,8 +8,6 @@ from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-__all__ = ["register_roots", "store_paths"]
-
 
 def store_paths(plan: Plan) -> tuple[str, ...]:
     """Return the store paths that the files of a plan will name, in the plan's order; nothing where no provider is in a store."""

@@ -15,8 +15,6 @@ from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
 
-__all__ = ["differences"]
-
 _LONGEST: Final = 200  # characters of a fact that is shown; all of it is compared
 
 

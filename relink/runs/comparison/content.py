@@ -14,8 +14,6 @@ from relink.system.errors import RelinkError
 from relink.system.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Ranges", "is_packed_alike", "open_both", "ranges_of", "text_differences"]
-
 _PIECE: Final = 1 << 20  # bytes compared at a time
 _BLOCK: Final = 4096  # bytes; of these a piece that differs is made, so that most of it is only compared
 _NEAR: Final = 16

@@ -14,8 +14,6 @@ from relink.elf.sections import Section
 from relink.report.diff_text import ByteRange, ElfChange
 from relink.runs.comparison.content import Ranges
 
-__all__ = ["elf_changes", "named_ranges"]
-
 
 def elf_changes(before: Image, after: Image) -> ElfChange:
     """Return one line for each fact of the dynamic section (and the interpreter) that went or came."""

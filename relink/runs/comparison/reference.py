@@ -22,8 +22,6 @@ from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 
-__all__ = ["Reference", "made_again"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reference:

@@ -23,8 +23,6 @@ from relink.system.text import pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
-__all__ = ["diff"]
-
 _RANGES: Final = 10_000  # kept apart in one member; later ones join the last
 _RANGES_IN_ALL: Final = 200_000  # of one wheel: a hostile pair must not fill the memory with ranges
 _RANGES_SHOWN: Final = 5  # of one file that is not what relink writes

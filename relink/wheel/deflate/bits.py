@@ -7,17 +7,6 @@ from typing import Final, TypeAlias
 
 from relink.wheel.byte_types import RangeReader
 
-__all__ = [
-    "EMPTY_STORED",
-    "LAST_BLOCK",
-    "LAST_BLOCK_BYTES",
-    "PADDING",
-    "STORED_BLOCK",
-    "Bits",
-    "copy_bits",
-    "joined_bits",
-]
-
 Bits: TypeAlias = tuple[int, int]
 """A number whose lowest bit comes first, and how many bits there are."""
 

@@ -31,8 +31,6 @@ from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
 from relink.wheel.deflate.headers import SEARCH_READ, guess_start, likely_headers
 from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated, read_up_to
 
-__all__ = ["Blocks"]
-
 AHEAD: Final = 1 << 20  # compressed bytes that one read of the archive asks for
 _OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
 LARGEST_BLOCK: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier

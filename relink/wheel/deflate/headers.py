@@ -15,8 +15,6 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import copy_bits
 from relink.wheel.deflate.inflate import WINDOW, InflateError
 
-__all__ = ["SEARCH_READ", "find_headers", "find_stored", "guess_start", "likely_headers"]
-
 SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
 _OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
 _HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block

@@ -15,15 +15,6 @@ from zlib_ng import zlib_ng
 from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import LAST_BLOCK, Bits, copy_bits, joined_bits
 
-__all__ = [
-    "WINDOW",
-    "Block",
-    "InflateError",
-    "dense",
-    "inflated",
-    "read_up_to",
-]
-
 Block: TypeAlias = tuple[int, int]
 """(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
 

@@ -19,8 +19,6 @@ from relink.wheel.deflate.bits import EMPTY_STORED, STORED_BLOCK, copy_bits
 from relink.wheel.deflate.blocks import Blocks
 from relink.wheel.deflate.inflate import WINDOW
 
-__all__ = ["Deflater", "Joiner", "Piece", "Span", "find_spans"]
-
 LEAST: Final = 1 << 20
 """Bytes: a smaller range is deflated anew, which takes milliseconds."""
 

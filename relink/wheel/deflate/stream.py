@@ -18,8 +18,6 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.inflate import InflateError, dense
 from relink.wheel.zipformat import STORED, Member
 
-__all__ = ["CHUNK", "MemberStream", "content", "inflate_into", "raw_content"]
-
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 COMPRESSED_CHUNK: Final = 1 << 14

@@ -14,6 +14,7 @@ def test_a_message_and_its_issues() -> None:
 
 
 def test_whoever_catches_the_root_catches_each() -> None:
-    classes = [getattr(errors, name) for name in errors.__all__]
+    classes = [item for item in vars(errors).values() if isinstance(item, type)]
+    assert len(classes) >= 10
     assert all(issubclass(one, RelinkError) for one in classes)
     assert issubclass(EditError, PatchelfError), "whoever cannot go on without patchelf catches both"
