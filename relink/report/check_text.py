@@ -76,16 +76,13 @@ def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
 
 
 def check_text(check: EnvironmentCheck, repair: Sequence[str], *, verbose: bool) -> list[Line]:
-    """Return the lines about an environment.
+    """Return the lines about an environment: the answer first, and last where there is something between.
 
     :param repair: the words of the command that mends it, behind ``relink``.
     """
-    return [*_answer(check), *_distributions(check, verbose=verbose), *_answer(check), *_next(check, repair)]
-
-
-def _answer(check: EnvironmentCheck) -> Iterator[Line]:
     level, text = environment_verdict(check)
-    yield Line(text, style=_STYLE[level])
+    answer, lines = Line(text, style=_STYLE[level]), list(_distributions(check, verbose=verbose))
+    return [answer, *lines, *([answer] if lines else []), *_next(check, repair)]
 
 
 def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
