@@ -272,7 +272,9 @@ def _become(request: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
     tempfile.tempdir = None
     sys.argv = ["relink", *(os.fsdecode(bytes.fromhex(word)) for word in request["words"])]
     sys.executable = request["python"]
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which tests in the background of a shell ignore
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which tests in the background of a shell ignore
     for number in request["ignored"]:
         signal.signal(number, signal.SIG_IGN)
     if request["strict"]:
