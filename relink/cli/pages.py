@@ -33,20 +33,6 @@ def file_for(
     return wanted
 
 
-def write_new(path: Path, content: str) -> None:
-    """Write a file that is not there yet.
-
-    :raises UsageError: it is there, or cannot be written.
-    """
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(content)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be written ({error.strerror}); an existing file is left alone"
-        ) from error
-
-
 def write_page(report: Report, path: Path, *, plan: bool = False) -> None:
     """Write the page of a report under its name whole, or not at all.
 

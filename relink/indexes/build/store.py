@@ -150,7 +150,7 @@ class Store(contextlib.ExitStack):
 
     def wheels_of(self, project: str) -> list[sqlite3.Row]:
         """Return target and name of each wheel of a project, those that were superseded, too, with the status where it holds."""
-        query = "select target, filename, iif(until is null, status, null) as status from results where project = ?"
+        query = "select target, filename, case when until is null then status end as status from results where project = ?"
         return list(self._each(query, (project,)))
 
     def listed(self, project: str, superseded: float) -> list[sqlite3.Row]:
@@ -308,7 +308,7 @@ class Store(contextlib.ExitStack):
         with self._written() as run:
             for wheel in wheels:
                 run(
-                    "insert into wheels values (?, ?, ?, ?) on conflict do update set yanked = excluded.yanked, "
+                    "insert into wheels values (?, ?, ?, ?) on conflict(sha256) do update set yanked = excluded.yanked, "
                     "uploaded = excluded.uploaded where (yanked, uploaded) is not (excluded.yanked, excluded.uploaded)",
                     wheel,
                 )
@@ -366,7 +366,11 @@ def _failed(directory: Path, error: OSError | sqlite3.Error | ValueError) -> Rel
     if isinstance(error, OSError):
         raise_if_machine_fault(error, str(directory))
     reason = error.strerror if isinstance(error, OSError) else str(error)
-    return UsageError(
-        f"{directory}: the state of the index cannot be used ({reason}); where it is damaged, "
-        f"`relink index check {directory.with_suffix('')} --repair` takes out what is"
+    # A record that is damaged can be taken out; a database that is none, or is another release's, cannot.
+    site = directory.with_suffix("")
+    hint = (
+        f"; `relink index check {site} --repair` takes out what is damaged"
+        if isinstance(error, ValueError)
+        else ""
     )
+    return UsageError(f"{directory}: the state of the index cannot be used ({reason}){hint}")

@@ -164,7 +164,11 @@ class Web:
             for option, value in options.items():
                 handle.setopt(option, value)
             handle.perform()
-            facts["status"] = str(handle.getinfo(pycurl.RESPONSE_CODE))
+            status = handle.getinfo(pycurl.RESPONSE_CODE)
+            # 206 is a part of a file that was asked for, 304 a page that has not changed since it was kept.
+            if status not in ((200, 304) if start is None and len(headers) > 1 else (200, 206)):
+                raise FetchError(f"{shown}: the server answers {status}")
+            facts["status"] = str(status)
             facts["url"] = handle.getinfo(pycurl.EFFECTIVE_URL)
             facts["kind"] = (handle.getinfo(pycurl.CONTENT_TYPE) or "").partition(";")[0].strip().lower()
         except pycurl.error as error:

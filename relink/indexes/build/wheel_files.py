@@ -50,7 +50,7 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
             final.rename(place / "damaged")
         try:
             publish_directory(made, final)
-        except FileExistsError:  # another worker has just done the same
+        except OSError:  # another worker has just done the same
             if not _is_there(made, final):
                 raise
     return {

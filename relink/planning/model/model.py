@@ -110,7 +110,7 @@ class ProviderFacts:
     """One provider, with the ROCm release it was found to be and what says so.
 
     :ivar found_by: where it was found, if the user did not name it.
-    :ivar digest: of the libraries that the result has of it (:func:`relink.planning.model.basis.with_digests`); in the plan of
+    :ivar digest: of the libraries that the result has of it (:func:`with_digests`); in the plan of
         an output.
     """
 

@@ -24,10 +24,17 @@ DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
 _MAX_ISSUES = 100  # the list is cut after so many problems
 
-# tomllib takes time and memory quadratic in the parts of a dotted key; text in strings has no such chains of words.
-_MOST_PARTS = 64
-_DEEP = re.compile(
-    rf"(?:(?:[\w-]{{1,80}}+|\"[^\"\n]{{0,80}}+\"|'[^'\n]{{0,80}}+')[ \t]*+\.[ \t]*+){{{_MOST_PARTS}}}"
+# tomllib takes time and memory quadratic in the number of parts of a dotted key, and recurses for each bracket.
+_PARTS = 64  # dots of one line outside of strings: in keys, and in numbers, of which profiles have none
+_BRACKETS = 32
+# A string that is not closed ends with the text: tomllib says so, and to look for its end again and again would take the square.
+_SIGN = re.compile(
+    r'"""(?:\\[\s\S]|(?!""")[^\\])*+(?:"{3,5}|\\?\Z)'
+    r"|'''(?:(?!''')[\s\S])*+(?:'{3,5}|\Z)"
+    r'|"(?:\\.|[^"\\\n])*+"?'
+    r"|'[^'\n]*+'?"
+    r"|\#[^\n]*+"
+    r"|[.\[\]{}\n]"
 )
 _HEADER = re.compile(r"\s*\[(\[?)([\w.\s-]+)\]")
 _KEY_LINE = re.compile(r"([\w.\s-]+)=")
@@ -67,17 +74,10 @@ def parse_document(text: str, path: Path, what: str) -> dict[str, Any]:
 
     :raises UsageError: it is not TOML, or is nested too deep; names FILE:LINE.
     """
-    if deep := _DEEP.search(text):
-        start = text.count("\n", 0, deep.start()) + 1
-        raise UsageError(
-            f"{path}:{start}: the {what} is nested too deep: more than {_MOST_PARTS} parts of one key"
-        )
+    if deep := too_deep(text):
+        raise UsageError(f"{path}:{deep[0]}: the {what} is nested too deep ({deep[1]})")
     try:
         return tomllib.loads(text)
-    except RecursionError as error:
-        raise UsageError(
-            f"{path}: the {what} is nested too deep: too many brackets in one another"
-        ) from error
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         at = _AT.search(message)
@@ -85,6 +85,31 @@ def parse_document(text: str, path: Path, what: str) -> dict[str, Any]:
         raise UsageError(f"{path}:{line}: not TOML: {_AT.sub('', message)}") from error
     except ValueError as error:  # an integer of more digits than Python makes a number of
         raise UsageError(f"{path}: the {what} cannot be read ({error}); write a smaller number") from error
+
+
+def too_deep(text: str) -> tuple[int, str] | None:
+    """Return the line, from 1, on which a document goes too deep, and what goes too deep there; None where nothing does.
+
+    Takes time in proportion to the text, whatever is in it.
+    """
+    line, dots, depth = 1, 0, 0
+    for found in _SIGN.finditer(text):
+        sign = found[0]
+        if sign == ".":
+            dots += 1
+            if dots > _PARTS:
+                return line, f"more than {_PARTS} dots in one line outside of strings"
+        elif sign in "[{":
+            depth += 1
+            if depth > _BRACKETS:
+                return line, f"brackets more than {_BRACKETS} deep"
+        elif sign in "]}":
+            depth -= 1
+        elif sign == "\n":
+            line, dots = line + 1, 0
+        else:
+            line += sign.count("\n")
+    return None
 
 
 def check_document(wrong: Iterable[Problem], text: str, path: Path, what: str) -> None:
@@ -113,16 +138,20 @@ def lines_of(text: str) -> dict[KeyPath, int]:
     counts: dict[KeyPath, int] = {}  # of arrays of tables
     table: KeyPath = ()
     for number, written in enumerate(text.split("\n"), 1):
+        path: KeyPath = ()
         if header := _HEADER.match(written):
-            path: KeyPath = ()
             for part in _parts(header[2]):
                 path = (*path, counts[path], part) if path in counts else (*path, part)
             if header[1]:
                 counts[path] = counts.get(path, -1) + 1
                 path = (*path, counts[path])
-            lines.setdefault(table := path, number)
+            table = path
         elif key := _KEY_LINE.match(written):
-            lines.setdefault((*table, *_parts(key[1])), number)
+            path = (*table, *_parts(key[1]))
+        else:
+            continue
+        for end in range(1, len(path) + 1):  # a table is there from the first key of it on
+            lines.setdefault(path[:end], number)
     return lines
 
 

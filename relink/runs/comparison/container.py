@@ -72,11 +72,11 @@ def _facts(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -> dict
     }
 
 
-def _fields(extra: bytes) -> tuple[bytes, ...]:
+def _fields(extra: bytes) -> tuple[object, ...]:
     """The fields but ZIP64's, which is there where sizes are large, and what is left behind them."""
     fields = extra_fields(extra)
     rest = len(extra) - sum(4 + len(data) for _, data in fields)
-    return (*(data for kind, data in fields if kind != EXTRA_ZIP64), extra[len(extra) - rest :])
+    return (*((kind, data) for kind, data in fields if kind != EXTRA_ZIP64), extra[len(extra) - rest :])
 
 
 def _shown(fact: object) -> str:
