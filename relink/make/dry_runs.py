@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.elf.constants import PT_LOAD
+from relink.elf.dynamic import Buffer
 from relink.elf.gaps import Gap
-from relink.elf.image import Buffer, Image
+from relink.elf.image import Image
 from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_run, dry_runs, refusal
 from relink.loader.joint import JointRun, Scenario, joint_runs

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from relink.elf.dynamic import Buffer
 from relink.elf.gaps import Gap
-from relink.elf.image import Buffer
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.binding import Bindings, bind

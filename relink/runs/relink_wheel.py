@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from relink.elf.dynamic import Buffer
+from relink.elf.edit import result_of
 from relink.elf.gaps import Gap
-from relink.elf.image import Buffer
-from relink.elf.patchelf import Edited, result_of
+from relink.elf.patchelf import Edited
 from relink.gpu import Wanted, seen_gpus, wanted_gpus
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files

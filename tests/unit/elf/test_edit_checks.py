@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from relink.elf import edit_checks
+from relink.elf.edit import ElfEdit
 from relink.elf.edit_checks import check_edit, same_symbols
 from relink.elf.image import Image, Segment, read_image
-from relink.elf.patchelf import ElfEdit, find_patchelf
+from relink.elf.patchelf import find_patchelf
 from relink.elf.sections import Section, read_sections
 from tests.support.cc import cc, shared
 from tests.support.edits import apply_edit

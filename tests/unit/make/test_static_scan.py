@@ -13,7 +13,8 @@ import pytest
 
 from relink.library import relink
 from relink.loader.dryrun import LoaderMap, dry_runs
-from relink.loader.scan import Refusal, scan
+from relink.loader.scan import scan
+from relink.loader.scan_relocations import Refusal
 from relink.loader.target import Target, find_target
 from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel, verify_wheel
