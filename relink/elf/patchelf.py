@@ -36,7 +36,7 @@ from relink.system.findings.model import Finding
 from relink.system.processes import Steps
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import map_file
-from relink.system.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
+from relink.system.sandbox.start import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system.spool import release_pages
 from relink.system.system_errors import raise_if_machine_fault, trouble_in
 

@@ -38,7 +38,7 @@ from relink.planning.resolve.unserved_edges import own_libc
 from relink.planning.siblings import sibling_paths
 from relink.system.atomic import working_directory
 from relink.system.errors import TargetError
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.system.system_errors import trouble_in
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")

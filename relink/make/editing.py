@@ -30,7 +30,7 @@ from relink.system.errors import EditError
 from relink.system.findings.model import Finding, finding, has_errors
 from relink.system.processes import Steps, side_by_side
 from relink.system.progress import OnProgress
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.system.spool import release_pages
 from relink.wheel.changes import NewContent
 from relink.wheel.deflate.inflate import WINDOW

@@ -40,7 +40,7 @@ from relink.planning.resolve.layout import Layout
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 

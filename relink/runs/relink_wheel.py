@@ -53,7 +53,7 @@ from relink.runs.relinked_input import check_current, is_relinked
 from relink.system.errors import TargetError, UsageError
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.progress import Clock, Count, OnBytes
-from relink.system.sandbox import Sandbox, find_sandbox, sandbox_findings
+from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
 from relink.vendors.registry import open_site
 from relink.wheel.writer import output_path

@@ -11,7 +11,7 @@ from relink.elf.gaps import Gap
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.system.processes import finished
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 
 
 def apply_edit(

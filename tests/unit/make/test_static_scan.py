@@ -20,7 +20,7 @@ from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel, verify_wheel
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from tests.support.cc import shared
 from tests.support.elf_attacks import FAR, audited, jumping, moved, rewritten
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export
