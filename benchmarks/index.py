@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost import measured
+from relink.indexes.build.building import task_key
 from relink.indexes.build.recipe import read_recipe
 from relink.indexes.build.store import Store
-from relink.indexes.build.tasks import task_key
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, build_works
 

@@ -20,7 +20,7 @@ import pytest
 import relink
 from relink.system.findings import model as findings
 from relink.system.findings.model import RULES, Finding
-from relink.system.sandbox import OFF
+from relink.system.sandbox.start import OFF
 from tests.support.amount import load_profile
 from tests.support.cc import compiler
 from tests.support.outside import OFFLINE, inside

@@ -11,7 +11,7 @@ from relink.planning.option_fields import SHOWN, Option
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
-    from relink.report.formats import WheelResult
+    from relink.report.formats.results import WheelResult
 
 
 class OutputFormat(StrEnum):
@@ -88,7 +88,8 @@ def print_results(
     :raises OutputError: it cannot be written.
     """
     from relink.cli.terminal import write
-    from relink.report.formats import FORMATS, Results
+    from relink.report.formats import FORMATS
+    from relink.report.formats.results import Results
 
     messages = tuple("; ".join((failure.message, *failure.issues)) for failure in failures)
     write(FORMATS[chosen](Results(tuple(outcomes), messages, several)))

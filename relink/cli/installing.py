@@ -112,7 +112,7 @@ def check(
     from relink.indexes.install import checking
     from relink.indexes.install.environment import find_environment
     from relink.report.check_text import check_text
-    from relink.report.formats import WheelResult
+    from relink.report.formats.results import WheelResult
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
     found = checking.check_environment(find_environment(python, os.environ, changed=False), options)

@@ -29,7 +29,7 @@ def inspect(
     """
     from relink.cli.terminal import say, show
     from relink.report import inspection
-    from relink.report.formats import WheelResult
+    from relink.report.formats.results import WheelResult
     from relink.runs import questions as queries
 
     chosen = shown.chosen_format()
@@ -80,7 +80,7 @@ def diff(
     from relink.cli.terminal import show
     from relink.planning.model.model import Plan
     from relink.report import diff_text
-    from relink.report.formats import WheelResult
+    from relink.report.formats.results import WheelResult
 
     chosen = shown.chosen_format()
     found = library.diff(old, new, options, plan=Plan.load(plan) if plan else None)

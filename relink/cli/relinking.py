@@ -22,7 +22,7 @@ from relink.planning.options import Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
-    from relink.report.formats import WheelResult
+    from relink.report.formats.results import WheelResult
     from relink.report.model import Report
 
 
@@ -154,7 +154,7 @@ def _check_paths(paths: Sequence[Path], statement: Path | None) -> None:
 
 
 def _wheel_result(wheel: Path, report: Report) -> WheelResult:
-    from relink.report.formats import WheelResult
+    from relink.report.formats.results import WheelResult
     from relink.report.model import to_json
 
     return WheelResult(str(wheel), report.wheel.sha256, report.findings, to_json(report))
@@ -186,7 +186,7 @@ def verify(
     """
     from relink.cli.terminal import show
     from relink.planning.model.model import plain
-    from relink.report.formats import WheelResult
+    from relink.report.formats.results import WheelResult
     from relink.report.text import verification_text
     from relink.runs import questions as queries
 

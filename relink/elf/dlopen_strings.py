@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import re
 
-from relink.elf.image import Buffer, Image
+from relink.elf.dynamic import Buffer
+from relink.elf.image import Image
 from relink.elf.sections import read_sections
 from relink.system.errors import ElfError
 

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from relink.elf.constants import ET_DYN, ET_EXEC, PT_LOAD, PT_PHDR
-from relink.elf.image import Buffer, Image, Segment
+from relink.elf.dynamic import Buffer
+from relink.elf.image import Image, Segment
 
 _PF_R, _PF_W = 4, 2
 _PAGE = 0x1000

@@ -36,23 +36,6 @@ from relink.elf.dynamic import Buffer, Strings, loaded
 from relink.system.bounded_json import parse_json
 from relink.system.errors import ElfError
 
-__all__ = [
-    "DAMAGE",
-    "HEADER_SIZE",
-    "Buffer",
-    "DlopenNote",
-    "Header",
-    "Image",
-    "Segment",
-    "damaged",
-    "dlopen_notes",
-    "file_offset",
-    "is_elf",
-    "machine_name",
-    "read_header",
-    "read_image",
-]
-
 _NOTE_TYPE = 0x407C0C0A
 _NOTE_OWNER = b"FDO"
 

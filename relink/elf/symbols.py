@@ -9,20 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from relink.elf.versions import VersionDef, VersionNeed, VersionRequirement
-
-__all__ = [
-    "Binding",
-    "Export",
-    "Import",
-    "SymbolTable",
-    "SymbolType",
-    "VersionDef",
-    "VersionNeed",
-    "VersionRequirement",
-    "Visibility",
-    "match",
-]
+from relink.elf.versions import VersionDef, VersionNeed
 
 Binding: TypeAlias = Literal["local", "global", "weak", "unique", "other"]
 

@@ -15,9 +15,9 @@ from relink.gpu.amd.remedy import Remedy, remedies
 from relink.gpu.amd.requirements import DeviceCodeNeeds, Requirement, check, needs_of
 from relink.gpu.amd.runtime import Capability, find_runtime
 from relink.gpu.amd.survey import Group, Item, Kernels, Survey, hip_runtime_of, newest_first, survey
-from relink.gpu.amd.target_id import SPIRV, Match, TargetId, match, parse_target_id
+from relink.gpu.amd.target_id import SPIRV, Match, match, parse_target_id
 from relink.gpu.amd.wanted import Wanted, seen_gpus, wanted_gpus
-from relink.gpu.coverage import Coverage, CoverageLevel
+from relink.gpu.coverage import Coverage, CoverageLevel, TargetId
 
 __all__ = [
     "PLACEHOLDER",

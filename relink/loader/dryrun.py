@@ -17,7 +17,7 @@ from itertools import islice
 
 from relink.loader.target import Target
 from relink.system.errors import TargetError
-from relink.system.sandbox import Limits, Sandbox, failure, find_sandbox, status_of, stop
+from relink.system.sandbox.start import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system.system_errors import raise_if_machine_fault
 
 DRY_RUN_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s

@@ -59,8 +59,6 @@ from relink.loader.scan_segments import (
 )
 from relink.system.errors import ElfError
 
-__all__ = ["MOST_REFUSALS", "Refusal", "scan"]
-
 MOST_REFUSALS = 8  # of one file: the first ones say enough
 _MAX_DYNAMIC = 1 << 16  # entries
 

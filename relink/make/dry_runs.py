@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.elf.constants import PT_LOAD
+from relink.elf.dynamic import Buffer
 from relink.elf.gaps import Gap
-from relink.elf.image import Buffer, Image
+from relink.elf.image import Image
 from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_run, dry_runs, refusal
 from relink.loader.joint import JointRun, Scenario, joint_runs
@@ -37,7 +38,7 @@ from relink.planning.resolve.unserved_edges import own_libc
 from relink.planning.siblings import sibling_paths
 from relink.system.atomic import working_directory
 from relink.system.errors import TargetError
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.system.system_errors import trouble_in
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")

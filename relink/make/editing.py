@@ -13,15 +13,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
+from relink.elf.dynamic import Buffer
 from relink.elf.gaps import ranges_between
-from relink.elf.image import Buffer, Image
+from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.gpu import BufferSource, read_device_code, same_device_code
 from relink.make.static_scan import screen_member
 from relink.planning.checks.gpu_findings import changed_code
 from relink.planning.contents import Contents, LoadedMember
 from relink.planning.memory import edit_memory, shares_of
-from relink.planning.model.model import FilePlan
+from relink.planning.model.files import FilePlan
 from relink.planning.options import Options, trusted
 from relink.planning.reading import Wheel
 from relink.planning.wheel_plan import PreparedPlan
@@ -29,7 +30,7 @@ from relink.system.errors import EditError
 from relink.system.findings.model import Finding, finding, has_errors
 from relink.system.processes import Steps, side_by_side
 from relink.system.progress import OnProgress
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.system.spool import release_pages
 from relink.wheel.changes import NewContent
 from relink.wheel.deflate.inflate import WINDOW

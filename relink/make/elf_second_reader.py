@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from relink.elf.dynamic import Buffer
 from relink.elf.edit import result_of
-from relink.elf.image import Buffer, Image
+from relink.elf.image import Image
 from relink.elf.patchelf import Edited
-from relink.planning.model.model import FilePlan
+from relink.planning.model.files import FilePlan
 from relink.system.errors import ElfError
 from relink.system.findings.model import Finding, finding
 

@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from relink.elf.image import Buffer, Image
+from relink.elf.dynamic import Buffer
+from relink.elf.image import Image
 from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject
-from relink.loader.scan import Refusal, scan
+from relink.loader.scan import scan
+from relink.loader.scan_relocations import Refusal
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.unserved_edges import matches_library

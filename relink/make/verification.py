@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from relink.elf.dynamic import Buffer
 from relink.elf.gaps import Gap
-from relink.elf.image import Buffer
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.binding import Bindings, bind
@@ -40,7 +40,7 @@ from relink.planning.resolve.layout import Layout
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 

@@ -24,22 +24,6 @@ from relink.system.safe_open import map_file
 from relink.system.sandbox.environment import NIX, named_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-__all__ = [
-    "NIX_STORE",
-    "StoreName",
-    "add_roots",
-    "closure_of",
-    "compiler_runtime_of",
-    "loader_in",
-    "name_in_store_path",
-    "open_closure",
-    "open_place",
-    "store_directory",
-    "store_directory_by_nix",
-    "store_path",
-    "version_in_store_path",
-]
-
 _TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
 _ITEM = re.compile(
     r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+"

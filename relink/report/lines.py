@@ -18,8 +18,6 @@ from rich.tree import Tree
 
 from relink.system.text import escaped
 
-__all__ = ["NEXT", "Line", "Part", "Tree", "aligned", "branch", "folded", "show"]
-
 NEXT = "Next: "
 """What a line begins with that says what to type or to do."""
 _INDENT = 2

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from relink import __version__
+from relink.planning.model.files import FilePlan
 from relink.planning.model.model import (
     PLAN_SCHEMA,
-    FilePlan,
     Load,
     Plan,
     ProviderFacts,

@@ -14,7 +14,7 @@ from relink.system.text import join_truncated, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.loader.dryrun import LoaderMap
-    from relink.planning.model.model import FilePlan, NeededDecision
+    from relink.planning.model.files import FilePlan, NeededDecision
     from relink.report.model import Report
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}

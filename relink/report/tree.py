@@ -6,13 +6,15 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rich.tree import Tree
+
 from relink.loader.closure import Closure, Edge
 from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.model import FilePlan, NeededDecision
+from relink.planning.model.files import FilePlan, NeededDecision
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.unserved_edges import matches_library
-from relink.report.lines import Line, Tree, branch
+from relink.report.lines import Line, branch
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding, has_errors, select
 from relink.system.safe_open import read_text
-from relink.system.sandbox import find_sandbox, sandbox_findings
 from relink.system.sandbox.environment import DEMO, named_environment
+from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits

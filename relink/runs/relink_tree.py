@@ -29,7 +29,7 @@ from relink.system.atomic import publish_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.findings.model import has_errors, select
 from relink.system.progress import Clock, OnBytes
-from relink.system.sandbox import find_sandbox, sandbox_findings
+from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.registry import vendor_of
 from relink.wheel.limits import NO_LIMITS

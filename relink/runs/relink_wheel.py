@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from relink.elf.dynamic import Buffer
+from relink.elf.edit import result_of
 from relink.elf.gaps import Gap
-from relink.elf.image import Buffer
-from relink.elf.patchelf import Edited, result_of
+from relink.elf.patchelf import Edited
 from relink.gpu import Wanted, seen_gpus, wanted_gpus
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
@@ -52,7 +53,7 @@ from relink.runs.relinked_input import check_current, is_relinked
 from relink.system.errors import TargetError, UsageError
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.progress import Clock, Count, OnBytes
-from relink.system.sandbox import Sandbox, find_sandbox, sandbox_findings
+from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
 from relink.vendors.registry import open_site
 from relink.wheel.writer import output_path

@@ -26,7 +26,8 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
 from relink.make.added_members import PLAN_MEMBER
 from relink.planning.model.basis import LIBRARY_LIMIT
-from relink.planning.model.model import FilePlan, ProviderFacts, plain
+from relink.planning.model.files import FilePlan
+from relink.planning.model.model import ProviderFacts, plain
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.system.atomic import atomic_file

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.matrix import Cell, matrix_data
-from relink.indexes.build.matrix_page import matrix_page
+from relink.indexes.build.matrix import Cell, matrix_data, matrix_page
 from relink.indexes.build.recipe import IndexTarget
 from relink.wheel.naming import parse_wheel_name
 from tests.browser.conftest import Open, take_pictures

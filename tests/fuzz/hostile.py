@@ -49,8 +49,8 @@ from relink.report.model import to_json as report_json
 from relink.report.summary import verdict
 from relink.runs import questions as queries
 from relink.runs import relink_wheel as pipeline
-from relink.runs.comparison import diff
 from relink.runs.comparison.reference import Reference
+from relink.runs.comparison.wheels import diff
 from relink.runs.relinked_input import is_relinked
 from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive

@@ -20,7 +20,7 @@ from relink.elf.edit_checks import check_edit
 from relink.elf.image import read_image
 from relink.loader.target import find_target
 from relink.system.errors import EditError, ElfError
-from relink.system.sandbox import Sandbox, find_sandbox
+from relink.system.sandbox.start import Sandbox, find_sandbox
 from tests.support import kpack_elf, old_kernel
 from tests.support.cc import cc, shared
 from tests.support.edits import apply_edit

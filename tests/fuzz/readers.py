@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from relink.elf.dynamic import Memory, Strings
+from relink.elf.edit import ElfEdit
 from relink.elf.image import Image, file_offset, read_image
-from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols
 from relink.system.errors import ElfError
 from tests.fuzz.inputs import NUMBERS

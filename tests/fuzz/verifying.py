@@ -32,7 +32,7 @@ from relink.make import dry_runs as asking
 from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel
 from relink.system.errors import RelinkError
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from tests.fuzz.hostile import scene_of
 from tests.fuzz.inputs import Scene, make_elf, make_structured_elf
 from tests.fuzz.watch import remember, watched

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from relink.elf.constants import DT_NEEDED
-from relink.elf.image import Buffer, Image, file_offset
+from relink.elf.dynamic import Buffer
+from relink.elf.image import Image, file_offset
 from relink.elf.version_edits import read_records
 from relink.elf.versions import elf_hash
 from relink.library import relink

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from relink.system.sandbox import Limits, Sandbox
+from relink.system.sandbox.start import Limits, Sandbox
 
 __all__ = ["ATTACKS", "NETWORK", "SOURCE", "main", "outcomes"]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from relink.elf.dynamic import Buffer
+from relink.elf.edit import ElfEdit
 from relink.elf.gaps import Gap
-from relink.elf.image import Buffer, Image
-from relink.elf.patchelf import Edited, ElfEdit, short_edit, whole_edit
+from relink.elf.image import Image
+from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.system.processes import finished
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 
 
 def apply_edit(

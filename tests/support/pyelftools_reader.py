@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
-from relink.elf.image import Buffer, Image, Segment
-from relink.elf.patchelf import ElfEdit
+from relink.elf.dynamic import Buffer
+from relink.elf.edit import ElfEdit
+from relink.elf.image import Image, Segment
 from relink.elf.version_edits import edited_needs
 from relink.elf.versions import VersionNeed
 from relink.make.elf_second_reader import offset_of, parsed, read_linking, string_at

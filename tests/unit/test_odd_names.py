@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.edit import ElfEdit
 from relink.elf.image import read_image
-from relink.elf.patchelf import ElfEdit
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.planning.options import Options

@@ -70,7 +70,7 @@ OF_ONE_VENDOR = {
     "report/isa_text.py": "GPU code",
     "report/nix/emit.py": "nixpkgs' rocmPackages",
     "report/nix/package.py": "nixpkgs' rocmPackages",
-    "indexes/build/matrix_page.py": "the matrix of ROCm releases and cards",
+    "indexes/build/matrix.py": "the matrix of ROCm releases and cards",
 }
 """Modules of these packages that are about AMD's GPUs or packages. The list only becomes shorter."""
 

@@ -17,7 +17,8 @@ from relink.elf.source import ByteSource
 from relink.gpu.amd import compressed
 from relink.gpu.amd.code_object import CodeObject, parse_code_object
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, TargetId, parse_bundle_id
+from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, parse_bundle_id
+from relink.gpu.coverage import TargetId
 
 RAW_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 ALIGN = 4096

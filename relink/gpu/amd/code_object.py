@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import HEADER_SIZE
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import TargetId
+from relink.gpu.coverage import TargetId
 
 _OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}  # ELFOSABI_AMDGPU_* of LLVM's ELF.h
 _STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import TargetId
+from relink.gpu.coverage import TargetId
 from relink.system.safe_open import read_start
 
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage
-from relink.gpu.amd.target_id import SPIRV, TargetId, foremost, sort_key
-from relink.gpu.coverage import Coverage, CoverageLevel
+from relink.gpu.amd.target_id import SPIRV, foremost, sort_key
+from relink.gpu.coverage import Coverage, CoverageLevel, TargetId
 
 
 @dataclass(frozen=True, slots=True)

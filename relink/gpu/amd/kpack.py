@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu import msgpack
 from relink.gpu.amd.bundle import Bundle, BundleEntry
-from relink.gpu.amd.target_id import TargetId, parse_target_id
+from relink.gpu.amd.target_id import parse_target_id
+from relink.gpu.coverage import TargetId
 from relink.gpu.msgpack import Effort
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault

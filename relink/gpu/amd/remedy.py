@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from relink.gpu.amd.file_coverage import LibraryCoverage
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import TargetId, sort_key
-from relink.gpu.coverage import Coverage
+from relink.gpu.amd.target_id import sort_key
+from relink.gpu.coverage import Coverage, TargetId
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from relink.gpu.amd.device_code import DeviceCode
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.runtime import Capability
-from relink.gpu.amd.target_id import SPIRV, TargetId, match
+from relink.gpu.amd.target_id import SPIRV, match
+from relink.gpu.coverage import TargetId
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import CodeTarget, TargetId, match, parse_target_id, sort_key
+from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id, sort_key
+from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 

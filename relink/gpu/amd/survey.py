@@ -20,8 +20,8 @@ from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage
 from relink.gpu.amd.intersection import Intersection, intersect
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
 from relink.gpu.amd.side_files import SideFiles, find_side_files
-from relink.gpu.amd.target_id import SPIRV, CodeTarget, TargetId, foremost, match, sort_key
-from relink.gpu.coverage import CoverageLevel
+from relink.gpu.amd.target_id import SPIRV, CodeTarget, foremost, match, sort_key
+from relink.gpu.coverage import CoverageLevel, TargetId
 from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.msgpack import Effort
 from relink.gpu.walk import walk

@@ -17,22 +17,6 @@ from relink.gpu.amd.isa_table import table
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 
-__all__ = [
-    "HIP_KINDS",
-    "SPIRV",
-    "BundleId",
-    "CodeTarget",
-    "Match",
-    "TargetId",
-    "configurations",
-    "foremost",
-    "match",
-    "parse_bundle_id",
-    "parse_target_id",
-    "processor_for",
-    "sort_key",
-]
-
 SPIRV = "amdgcnspirv"
 HIP_KINDS = frozenset({"hip", "hipv4", "hcc"})
 _PROCESSOR = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from relink.gpu.amd.device import Gpu, find_gpus
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import TargetId, processor_for
+from relink.gpu.amd.target_id import processor_for
+from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 
 

@@ -18,8 +18,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from relink import __version__
-from relink.indexes.build.matrix import PROJECTS, Cell, matrix_data
-from relink.indexes.build.matrix_page import matrix_page
+from relink.indexes.build.matrix import PROJECTS, Cell, matrix_data, matrix_page
 from relink.indexes.build.pages import SiteFile, json_bytes, list_pages, project_pages
 from relink.indexes.build.publishing import Write, publish, shows
 from relink.indexes.build.recipe import Recipe

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from relink.system.errors import RelinkError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
-from relink.system.sandbox import child_environment
+from relink.system.sandbox.environment import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
 _SHOWN = 8  # lines of what a program says before it fails

@@ -38,7 +38,7 @@ from relink.gpu import (
 )
 from relink.loader.seen_files import resolve_inside
 from relink.planning.checks.gpu_findings import GpuFacts, Row, code_problems, gpu_findings, gpu_json
-from relink.planning.model.model import FilePlan
+from relink.planning.model.files import FilePlan
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider

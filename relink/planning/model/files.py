@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 from packaging.version import Version
 
-from relink.elf.patchelf import ElfEdit
+from relink.elf.edit import ElfEdit
 from relink.elf.stub import StubFunction, build_stub
 from relink.elf.version_edits import VersionEdit
 from relink.system.errors import UsageError

@@ -12,15 +12,10 @@ from typing import Any, cast
 from relink.elf.stub import StubFunction
 from relink.planning.model.basis import Basis, provider_digests, with_contents
 from relink.planning.model.files import (
-    Action,
     ChangedRequirement,
     FilePlan,
-    InterpreterChange,
-    NeededDecision,
     Origin,
     Reliance,
-    RpathChange,
-    Strategy,
     Stub,
 )
 from relink.system.atomic import atomic_file
@@ -28,27 +23,6 @@ from relink.system.bounded_json import JSON_LIMIT, parse_json, typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import read_text
-
-__all__ = [
-    "Action",
-    "FilePlan",
-    "InterpreterChange",
-    "Load",
-    "NeededDecision",
-    "Origin",
-    "Plan",
-    "ProviderFacts",
-    "RpathChange",
-    "Strategy",
-    "Stub",
-    "TargetFacts",
-    "WheelFacts",
-    "from_json",
-    "plain",
-    "plan_of",
-    "to_json",
-    "with_digests",
-]
 
 PLAN_SCHEMA = "relink.plan/1"
 

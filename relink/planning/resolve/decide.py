@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from relink.elf.edit import ElfEdit
 from relink.elf.image import Image
-from relink.elf.patchelf import ElfEdit
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import Closure, Edge
 from relink.loader.loading import RootRefusedError

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from relink.elf.patchelf import ElfEdit
+from relink.elf.edit import ElfEdit
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.version_edits import edited_table
 from relink.loader.binding import Bindings, bind

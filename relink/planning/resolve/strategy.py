@@ -9,13 +9,13 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from relink.elf.edit import ElfEdit, result_of
 from relink.elf.image import Image
-from relink.elf.patchelf import ElfEdit, result_of
 from relink.loader.closure import Closure, DlopenNames
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.model import Strategy
+from relink.planning.model.files import Strategy
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.search_path import (
     SearchPathEntry,

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from relink.elf.symbols import Import, SymbolTable, VersionNeed, VersionRequirement, match
+from relink.elf.symbols import Import, SymbolTable, match
 from relink.elf.version_edits import VersionEdit
+from relink.elf.versions import VersionNeed, VersionRequirement
 from relink.providers.prefix import soname_stem
 from relink.vendors.protocol import NO_VENDOR, Vendor
 

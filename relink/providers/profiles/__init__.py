@@ -24,23 +24,6 @@ from relink.system.shipped_files import shipped_directory
 if TYPE_CHECKING:  # names in annotations only; the commands that read a profile alone start without it
     from relink.system.findings.model import Finding
 
-__all__ = [
-    "NO_PROFILE",
-    "DlopenEntry",
-    "EqualSonames",
-    "Hint",
-    "OptionalLibrary",
-    "OptionalMembers",
-    "PackageRelease",
-    "Profile",
-    "profile_for",
-    "profile_named",
-    "read_document",
-    "read_profile",
-    "shipped_profiles",
-    "with_hints",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PackageRelease:

@@ -11,11 +11,9 @@ from typing import Any, TypeAlias
 
 from relink import __version__
 from relink.report.formats.github import github
-from relink.report.formats.results import Results, WheelResult
+from relink.report.formats.results import Results
 from relink.report.formats.sarif import sarif
 from relink.system.text import json_text
-
-__all__ = ["FORMATS", "SCHEMA", "Format", "Results", "WheelResult", "collected"]
 
 Format: TypeAlias = Callable[[Results], str]
 """What a command found, to all that goes to standard output, with its last line feed; empty where nothing goes there."""

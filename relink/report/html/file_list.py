@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from relink.planning.model.model import FilePlan, NeededDecision
+from relink.planning.model.files import FilePlan, NeededDecision
 from relink.planning.resolve.layout import Layout
 from relink.report.html.graph import Change
 from relink.report.html.markup import EMPTY, Html, joined, tag

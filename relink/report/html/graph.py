@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.model import FilePlan, Load, Origin
+from relink.planning.model.files import FilePlan, Origin
+from relink.planning.model.model import Load
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
 from relink.report.model import Report

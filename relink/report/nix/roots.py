@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from relink.planning.model.model import Plan
-from relink.providers.nix_store import NIX_STORE, add_roots, store_path
+from relink.providers.nix_store import add_roots, store_path
+from relink.providers.prefix import NIX_STORE
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated

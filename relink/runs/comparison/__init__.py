@@ -2,7 +2,3 @@
 
 What does not differ in its compressed bytes is not inflated. Large contents lie in files that are mapped.
 """
-
-from relink.runs.comparison.wheels import diff
-
-__all__ = ["diff"]

@@ -2,40 +2,10 @@
 
 Whatever such a file makes them do, they cannot write a file but the one that they must write, reach a network or another process,
 execute anything, or gain a privilege; their memory and time have limits. The kernel enforces it in full in one of three ways
-(the first of :data:`KINDS`), whichever works here, each together with a filter of system calls
+(the first of :data:`relink.system.sandbox.start.KINDS`), whichever works here, each together with a filter of system calls
 (:mod:`relink.system.sandbox.filter`).
 Where none works, the rest has gaps. docs/sandbox.md has what each kind refuses.
 
-:mod:`relink.system.sandbox.start` finds the kind, :mod:`relink.system.sandbox.start` starts a program in it. Every program
-that reads files of a wheel starts here.
+:mod:`relink.system.sandbox.start` finds the kind and starts a program in it. Every program that reads files of a wheel starts
+there.
 """
-
-from relink.system.sandbox.environment import child_environment
-from relink.system.sandbox.start import (
-    KINDS,
-    MODES,
-    OFF,
-    Limits,
-    Sandbox,
-    failure,
-    find_sandbox,
-    sandbox_findings,
-    status_of,
-    stop,
-    why_not,
-)
-
-__all__ = [
-    "KINDS",
-    "MODES",
-    "OFF",
-    "Limits",
-    "Sandbox",
-    "child_environment",
-    "failure",
-    "find_sandbox",
-    "sandbox_findings",
-    "status_of",
-    "stop",
-    "why_not",
-]

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary, read_document
+from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary
+from relink.providers.profiles.document import read_document
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.protocol import Component, Relation, TextKind
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relink.loader.seen_files import resolve_inside
-from relink.providers.nix_store import NIX_STORE, name_in_store_path, store_path, version_in_store_path
-from relink.providers.prefix import InstalledPackage, Provider
+from relink.providers.nix_store import name_in_store_path, store_path, version_in_store_path
+from relink.providers.prefix import NIX_STORE, InstalledPackage, Provider
 from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from relink.providers.distribution import Distribution
-from relink.providers.nix_store import NIX_STORE
-from relink.providers.prefix import Provider
+from relink.providers.prefix import NIX_STORE, Provider
 from relink.vendors.protocol import Vendor
 from relink.vendors.rocm import facts, installation, places
 

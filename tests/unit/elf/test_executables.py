@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.edit import ElfEdit
 from relink.elf.edit_checks import check_edit
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, read_image
-from relink.elf.patchelf import ElfEdit, find_patchelf
+from relink.elf.patchelf import find_patchelf
 from relink.loader.target import find_target
 from tests.support import old_kernel
 from tests.support.cc import cc

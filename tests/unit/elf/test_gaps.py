@@ -13,6 +13,8 @@ import pytest
 
 from relink.elf import edit_checks
 from relink.elf import gaps as gaps_module
+from relink.elf.dynamic import Buffer
+from relink.elf.edit import ElfEdit
 from relink.elf.edit_checks import check_edit
 from relink.elf.gaps import (
     MOST_SECTIONS,
@@ -27,8 +29,7 @@ from relink.elf.gaps import (
     with_gaps,
     without_gaps,
 )
-from relink.elf.image import Buffer, Image, read_image
-from relink.elf.patchelf import ElfEdit
+from relink.elf.image import Image, read_image
 from relink.elf.sections import Section, read_sections
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from relink.elf import patchelf
+from relink.elf.edit import ElfEdit, result_of
 from relink.elf.image import Image, read_image
-from relink.elf.patchelf import ElfEdit, find_patchelf, result_of
+from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
 from relink.system.errors import PatchelfError
 from tests.support.amount import amount

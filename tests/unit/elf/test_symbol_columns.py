@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.edit import ElfEdit
 from relink.elf.image import read_image
-from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols as read_table
 from tests.support.cc import shared
 from tests.support.edits import apply_edit

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.edit import ElfEdit
 from relink.elf.image import read_image
-from relink.elf.patchelf import ElfEdit
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit, edited_table, freed_symbols, read_records, write_versions
 from relink.loader.dryrun import LoaderMap, dry_run

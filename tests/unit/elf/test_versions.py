@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.symbols import Export, VersionNeed, VersionRequirement
+from relink.elf.symbols import Export
+from relink.elf.versions import VersionNeed, VersionRequirement
 from tests.support.cc import shared
 from tests.unit.elf.handmade import (
     IMPORTS,

@@ -9,7 +9,7 @@ import pytest
 from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_run, dry_runs, read_answer, refusal
 from relink.loader.target import find_target
 from relink.system.errors import TargetError
-from relink.system.sandbox import OFF
+from relink.system.sandbox.start import OFF
 from tests.support.works import Works
 
 LOADED = (

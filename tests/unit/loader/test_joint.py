@@ -13,7 +13,7 @@ from relink.loader.joint import JointRun, joint_runs
 from relink.loader.loading import trace
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
-from relink.system.sandbox import OFF
+from relink.system.sandbox.start import OFF
 from tests.unit.loader.planted import compiled
 
 

@@ -20,7 +20,7 @@ from relink.make import dry_runs as laid_out
 from relink.planning.options import Options
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import Finding
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 from tests.support.forking import run as forked

@@ -16,7 +16,7 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import Edited
 from relink.library import relink
 from relink.make.elf_second_reader import Linking, parsed, read_linking, reread_files
-from relink.planning.model.model import FilePlan
+from relink.planning.model.files import FilePlan
 from relink.system.errors import ElfError
 from relink.system.findings.model import finding
 from tests.support.cc import shared

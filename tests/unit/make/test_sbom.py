@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from relink.make.added_members import bill_of_materials
 from relink.planning.model.embedded import BASE_PREFIX
-from relink.planning.model.model import (
-    FilePlan,
-    InterpreterChange,
-    Plan,
-    ProviderFacts,
-    RpathChange,
-    TargetFacts,
-    WheelFacts,
-)
+from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
+from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 
 
 def planned(*closure: tuple[str, str], changed: bool = True) -> Plan:

@@ -13,13 +13,14 @@ import pytest
 
 from relink.library import relink
 from relink.loader.dryrun import LoaderMap, dry_runs
-from relink.loader.scan import Refusal, scan
+from relink.loader.scan import scan
+from relink.loader.scan_relocations import Refusal
 from relink.loader.target import Target, find_target
 from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel, verify_wheel
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from tests.support.cc import shared
 from tests.support.elf_attacks import FAR, audited, jumping, moved, rewritten
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export

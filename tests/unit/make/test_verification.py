@@ -31,7 +31,7 @@ from relink.runs.questions import verify_wheel
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding
 from relink.system.processes import Steps
-from relink.system.sandbox import KINDS, Sandbox, why_not
+from relink.system.sandbox.start import KINDS, Sandbox, why_not
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, Works

@@ -10,7 +10,7 @@ from relink.cli.options import option_names
 from relink.indexes.build.recipe import IndexTarget
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options, deciding, words_of
-from relink.system.sandbox import MODES
+from relink.system.sandbox.start import MODES
 from relink.system.shipped_files import load_schema
 from tests.support.built import ROOT
 

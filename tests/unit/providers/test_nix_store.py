@@ -9,7 +9,6 @@ import pytest
 
 from relink.loader.target import Target, find_target
 from relink.providers.nix_store import (
-    NIX_STORE,
     StoreName,
     add_roots,
     closure_of,
@@ -21,6 +20,7 @@ from relink.providers.nix_store import (
     store_path,
     version_in_store_path,
 )
+from relink.providers.prefix import NIX_STORE
 from relink.system.errors import ProviderError
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 

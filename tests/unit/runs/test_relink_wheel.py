@@ -41,7 +41,7 @@ from relink.planning.resolve import substitution
 from relink.planning.wheel_plan import open_providers, plan_wheel
 from relink.report.model import Report
 from relink.system.errors import RelinkError, SandboxError, UsageError, WheelError
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, VENDOR_PATH, Works, copy_glibc, installed

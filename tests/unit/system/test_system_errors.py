@@ -19,7 +19,7 @@ from relink.library import relink
 from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix
 from relink.system.errors import MachineError, ProviderError
-from relink.system.sandbox import Sandbox
+from relink.system.sandbox.start import Sandbox
 from relink.system.system_errors import is_trouble, raise_if_machine_fault, trouble_in
 from tests.support.command import Run
 from tests.support.forking import run as forked

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from relink.elf.patchelf import result_of
+from relink.elf.edit import result_of
 from relink.loader.binding import Unbound, differences
 from relink.loader.closest import Closest
 from relink.loader.closure import Closure

@@ -9,7 +9,7 @@ import pytest
 
 from relink.gpu.amd.intersection import intersect, matrix
 from relink.gpu.amd.side_files import SideFiles, SideTarget
-from relink.gpu.amd.target_id import TargetId
+from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import HOST, code_object, entries_of, hip, raw
 from tests.unit.gpu.amd.covering import MIXED, beside, cover, state, tensile
 

@@ -14,7 +14,8 @@ from relink.gpu import msgpack
 from relink.gpu.amd.device_code import read_device_code
 from relink.gpu.amd.file_coverage import coverage_of
 from relink.gpu.amd.kpack import parse_archive
-from relink.gpu.amd.target_id import TargetId, match, parse_bundle_id
+from relink.gpu.amd.target_id import match, parse_bundle_id
+from relink.gpu.coverage import TargetId
 from tests.support.amount import amount
 from tests.unit.gpu.amd.build import ccob, code_object, entries_of, kpack_archive, library, raw
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from relink.gpu.amd.intersection import intersect, isa_block
-from relink.gpu.amd.target_id import TargetId
+from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import entries_of, raw
 from tests.unit.gpu.amd.covering import MIXED, beside, cover, tensile
 

@@ -23,7 +23,8 @@ from relink.gpu.amd.kpack import (
     parse_reference,
     resolve,
 )
-from relink.gpu.amd.target_id import TargetId, parse_target_id
+from relink.gpu.amd.target_id import parse_target_id
+from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd import build
 
 REFERENCE = {"kernel_name": "lib/libfoo.so.1", "kpack_search_paths": ["../.kpack/foo_lib_@GFXARCH@.kpack"]}

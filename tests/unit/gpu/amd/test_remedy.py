@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relink.gpu.amd.remedy import remedies
-from relink.gpu.amd.target_id import TargetId
+from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import entries_of, raw
 from tests.unit.gpu.amd.covering import beside, cover, tensile
 

@@ -6,7 +6,7 @@ from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
 from relink.gpu.amd.requirements import DeviceCodeNeeds, check, needs_of
 from relink.gpu.amd.runtime import Capability
-from relink.gpu.amd.target_id import TargetId
+from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import ccob, entries_of, kpack_archive, library, msgpack, raw
 
 

@@ -11,7 +11,8 @@ import pytest
 from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.file_coverage import library_coverage_of
 from relink.gpu.amd.side_files import SideFiles, find_side_files, miopen_processor, side_files_of
-from relink.gpu.amd.target_id import TargetId, parse_target_id
+from relink.gpu.amd.target_id import parse_target_id
+from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import code_object, entries_of, library, raw
 
 TYPE = "TensileLibrary_Type_SS_Contraction_l_Ailk_Bjlk_Cijk_Dijk"

@@ -6,7 +6,6 @@ import pytest
 
 from relink.gpu.amd.target_id import (
     CodeTarget,
-    TargetId,
     configurations,
     match,
     parse_bundle_id,
@@ -14,6 +13,7 @@ from relink.gpu.amd.target_id import (
     processor_for,
     sort_key,
 )
+from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu.amd.target_id import TargetId
 from relink.gpu.amd.wanted import seen_gpus, wanted_gpus
+from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 from tests.unit.gpu.amd.test_device import node
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
 from typing import Any
 
 import pytest
 
-from relink.indexes.build.matrix import CELL_STATES, Cell, matrix_data, state_of
+from relink.indexes.build.matrix import CELL_STATES, Cell, matrix_data, matrix_page, state_of
 from relink.indexes.build.recipe import IndexTarget
 from relink.wheel.naming import parse_wheel_name
 
@@ -62,3 +66,27 @@ def test_data() -> None:
     assert row["cells"]["one"]["causes"] == row["cells"]["two"]["causes"]
     assert data["texts"][row["cells"]["one"]["causes"][0]] == "RLK130 warning: m (x and 2 more). r."
     assert data["changes"] == [{"time": 1.0, "after": "written"}]
+
+
+HOSTILE = "</script><script>alert(1)</script><!--"
+
+
+def test_a_hostile_text_ends_nothing() -> None:
+    facts = record() | {"command": HOSTILE}
+    cells = [Cell(parse_wheel_name("demo-1.0-py3-none-any.whl"), "one", "written", facts)]
+    data = matrix_data([IndexTarget("one", (HOSTILE,))], {"one": FACTS}, cells, [])
+    page = matrix_page(data)
+    assert HOSTILE not in page
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert json.loads(text) == {**data, "up": ""}
+    assert page.count("<script") == 2
+
+
+def test_nothing_else_runs() -> None:
+    page = matrix_page(matrix_data([IndexTarget("one", ("/x",))], {"one": FACTS}, [], []))
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert "default-src 'none'" in page
+    assert "http://" not in page.replace("http-equiv", "")
+    assert "https://" not in page

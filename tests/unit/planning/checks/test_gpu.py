@@ -22,7 +22,7 @@ from relink.planning.checks.gpu import (
     runtime_capability,
 )
 from relink.planning.checks.gpu_findings import changed_code
-from relink.planning.model.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
+from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
 from relink.providers.profiles import NO_PROFILE, PackageRelease, Profile, profile_for, read_profile

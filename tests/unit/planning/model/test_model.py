@@ -13,17 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.elf.patchelf import ElfEdit
+from relink.elf.edit import ElfEdit
 from relink.elf.version_edits import VersionEdit
-from relink.planning.model.files import necessary
-from relink.planning.model.model import (
+from relink.planning.model.files import (
     Action,
     FilePlan,
     InterpreterChange,
     NeededDecision,
+    RpathChange,
+    necessary,
+)
+from relink.planning.model.model import (
     Plan,
     ProviderFacts,
-    RpathChange,
     TargetFacts,
     WheelFacts,
     from_json,

@@ -13,7 +13,7 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
 from relink.loader.target import find_target
-from relink.planning.model.model import FilePlan
+from relink.planning.model.files import FilePlan
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.providers.profiles import DlopenEntry, EqualSonames, Profile
 from relink.system.findings.model import RULES, Finding, causes

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from relink.planning.model.model import NeededDecision
+from relink.planning.model.files import NeededDecision
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft
 from relink.planning.resolve.served_parts import missing_remedy
 from relink.providers.distribution import Distribution
-from relink.providers.nix_store import NIX_STORE
+from relink.providers.prefix import NIX_STORE
 from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import Finding, finding

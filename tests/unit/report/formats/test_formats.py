@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from relink.report.formats import FORMATS, Results, WheelResult
+from relink.report.formats import FORMATS
+from relink.report.formats.results import Results, WheelResult
 
 ONE, TWO = (
     WheelResult(f"{name}.whl", None, (), {"schema": name, "text": "\udcff\n"}) for name in ("one", "two")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relink.report.formats import FORMATS, Results
+from relink.report.formats import FORMATS
+from relink.report.formats.results import Results
 from relink.system.findings.model import RULES, Finding
 from tests.unit.report.formats.formatted import HOSTILE, commands, results
 

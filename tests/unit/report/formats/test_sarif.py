@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from relink.report.formats import FORMATS, Results
+from relink.report.formats import FORMATS
+from relink.report.formats.results import Results
 from relink.system.findings.model import RULES, Finding
 from tests.unit.report.formats.formatted import HOSTILE, log, results
 

@@ -9,7 +9,8 @@ import pytest
 
 from relink.gpu.amd.file_coverage import FileCoverage
 from relink.gpu.amd.intersection import matrix
-from relink.gpu.amd.target_id import CodeTarget, TargetId
+from relink.gpu.amd.target_id import CodeTarget
+from relink.gpu.coverage import TargetId
 from relink.library import relink
 from relink.planning.model.model import Load, plain
 from relink.report.model import Report

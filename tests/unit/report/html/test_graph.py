@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from relink.planning.model.files import FilePlan
-from relink.planning.model.model import InterpreterChange, Load, RpathChange
+from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
+from relink.planning.model.model import Load
 from relink.report.html import html_page
 from relink.report.html.drawing import drawing, shortened
 from relink.report.html.graph import Graph, Node, graph_of

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relink.planning.model.model import Load, ProviderFacts, RpathChange
+from relink.planning.model.files import RpathChange
+from relink.planning.model.model import Load, ProviderFacts
 from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, joined, shown, tag
 from relink.report.html.page import prefixed

@@ -93,7 +93,7 @@ def test_memory_is_that_of_one_file(tmp_path: Path) -> None:
 import sys
 import time
 from pathlib import Path
-from relink.runs.comparison import diff
+from relink.runs.comparison.wheels import diff
 from tests.support.memory import peak
 before = peak()
 found = diff(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -10,9 +10,9 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
-from relink.runs.comparison import diff
 from relink.runs.comparison.content import ranges_of
 from relink.runs.comparison.elf import named_ranges
+from relink.runs.comparison.wheels import diff
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
 from tests.unit.runs.comparison.pairs import member

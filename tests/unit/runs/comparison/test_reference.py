@@ -14,8 +14,8 @@ from relink import library
 from relink.planning.model.model import Plan
 from relink.planning.options import Options
 from relink.report.diff_text import WheelDiff
-from relink.runs.comparison import diff
 from relink.runs.comparison.reference import Reference
+from relink.runs.comparison.wheels import diff
 from relink.system.errors import UsageError, WheelError
 from tests.support.works import Works
 from tests.unit.runs.comparison.pairs import INFO, Pair

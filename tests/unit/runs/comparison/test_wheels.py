@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from relink.report.diff_text import WheelDiff, to_json, to_text
-from relink.runs.comparison import diff
 from relink.runs.comparison.reference import Reference
+from relink.runs.comparison.wheels import diff
 from relink.system.errors import WheelError
 from tests.support.command import Run
 from tests.support.wheels import changed, make_wheel

@@ -16,7 +16,7 @@ import pytest
 
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target
-from relink.system.sandbox import KINDS, OFF, Limits, Sandbox, status_of, stop, why_not
+from relink.system.sandbox.start import KINDS, OFF, Limits, Sandbox, status_of, stop, why_not
 from tests.support.attacker import ATTACKS, NETWORK, SOURCE, outcomes
 from tests.support.cc import cc, shared
 
@@ -179,7 +179,9 @@ def test_what_it_refuses_to_a_user(kind: str, attacker: Path, user: User, networ
     program.chmod(0o755)
     try:
         run = user.run(
-            user.python, "-c", f"from relink.system.sandbox import why_not; print(why_not({kind!r}) or '')"
+            user.python,
+            "-c",
+            f"from relink.system.sandbox.start import why_not; print(why_not({kind!r}) or '')",
         )
         assert run.returncode == 0, run.stderr
         if run.stdout.strip():
@@ -251,7 +253,7 @@ def test_stopped_with_all_that_belongs_to_it(
 
 def test_it_does_not_outlive_relink(sandbox: Sandbox, attacker: Path, tmp_path: Path) -> None:
     program = (
-        "from relink.system.sandbox import Limits, Sandbox\n"
+        "from relink.system.sandbox.start import Limits, Sandbox\n"
         f"Sandbox({sandbox.kind!r}).start([{str(attacker)!r}, 'loop', {str(tmp_path)!r}], {{}}, Limits(60)).wait()\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as running:

@@ -13,7 +13,8 @@ import pytest
 from relink.library import relink
 from relink.runs.questions import verify_wheel
 from relink.system.errors import SandboxError
-from relink.system.sandbox import KINDS, OFF, Sandbox, find_sandbox, sandbox_findings, start, why_not
+from relink.system.sandbox import start
+from relink.system.sandbox.start import KINDS, OFF, Sandbox, find_sandbox, sandbox_findings, why_not
 from tests.support.works import Works
 
 ROOT = Path(__file__).parents[4]
@@ -28,7 +29,7 @@ def in_container(words: list[str], *command: str) -> subprocess.CompletedProcess
 
 def kind_in(words: list[str]) -> str:
     run = in_container(
-        words, "-c", "from relink.system.sandbox import find_sandbox; print(find_sandbox().kind)"
+        words, "-c", "from relink.system.sandbox.start import find_sandbox; print(find_sandbox().kind)"
     )
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()

@@ -14,8 +14,7 @@ from types import MappingProxyType
 import pytest
 
 from relink.loader.target import find_target
-from relink.providers.nix_store import NIX_STORE
-from relink.providers.prefix import Provider, open_prefix
+from relink.providers.prefix import NIX_STORE, Provider, open_prefix
 from relink.vendors.protocol import Release
 from relink.vendors.rocm.installation import extended_by, release_of
 from tests.support import therock
