@@ -35,7 +35,14 @@ class Commit(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the file, where the sources are a checkout and git is there to be asked."""
-        if version == "editable" or not Path(self.root, ".git").exists():
+        if version == "editable":
+            return
+        passed_on = Path(
+            self.root, "relink/_commit"
+        )  # of an sdist; at the same place of the archive as from a checkout
+        if passed_on.exists():
+            build_data["force_include"][str(passed_on)] = "relink/_commit"
+        if not Path(self.root, ".git").exists():
             return
         command = ["git", "-C", self.root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         try:

@@ -272,9 +272,10 @@ def _become(request: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
     tempfile.tempdir = None
     sys.argv = ["relink", *(os.fsdecode(bytes.fromhex(word)) for word in request["words"])]
     sys.executable = request["python"]
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # which tests in the background of a shell ignore
+    # Tests that a shell runs in the background ignore these.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     for number in request["ignored"]:
         signal.signal(number, signal.SIG_IGN)
     if request["strict"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,7 @@ from tests.support.built import ROOT, Built, build, own_python_first, skip_witho
 from tests.support.works import Works
 
 pytestmark = pytest.mark.network  # pip and build fetch the build backend and what relink depends on
+VERSION = re.compile(rf"relink {re.escape(relink.__version__)}( \([0-9a-f]{{12}}(-dirty)?\))?\n")
 DATA = {"profiles": "relink/_profiles", "examples/demo": "relink/_demo"}
 
 
@@ -180,11 +182,11 @@ def test_uvx_runs_the_wheel(built: Built, tmp_path: Path) -> None:
     if done.returncode:
         skip_without_index(done.stderr)
         pytest.fail(done.stderr[-2000:])
-    assert done.stdout == f"relink {relink.__version__}\n"
+    assert VERSION.fullmatch(done.stdout)
 
 
 def test_the_installed_wheel_works_outside_of_the_repository(installed: Path, tmp_path: Path) -> None:
-    assert _relink(installed, tmp_path, "--version") == f"relink {relink.__version__}\n"
+    assert VERSION.fullmatch(_relink(installed, tmp_path, "--version"))
     assert "RLK101" in _relink(installed, tmp_path, "rules")
     assert "RLK101" in _relink(installed, tmp_path, "rules", "RLK101")
     assert "relink demo" in _relink(installed, tmp_path, "demo", "--help")

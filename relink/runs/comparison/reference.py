@@ -60,7 +60,7 @@ def made_again(
             notes.append(f"taken from NEW: {text}, the time of what relink writes (SOURCE_DATE_EPOCH)")
     if release not in (None, __version__):
         notes.append(
-            f"NEW says that relink {release} wrote it, and this is {__version__}: compare with that release to judge plan and SBOM"
+            f"NEW says that relink {release} wrote it, and this is {__version__}: that release judges plan and SBOM"
         )
     with working_directory(Path(tempfile.gettempdir())) as directory:
         options = replace(options, output_directory=directory, epoch=epoch, dry_run=False, gc_root=None)

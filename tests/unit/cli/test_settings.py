@@ -186,7 +186,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path, make: Any) -> None:
 
 def test_a_large_file_is_refused(tmp_path: Path) -> None:
     assert "larger than 256 KiB" in problem(tmp_path / "relink.toml", "#" * (1 << 20))
-    assert "relink.toml: the settings file is nested too deep" in problem(
+    assert "relink.toml:1: the settings file is nested too deep" in problem(
         tmp_path / "relink.toml", "x = " + "[" * 999
     )
 

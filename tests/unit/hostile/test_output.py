@@ -341,4 +341,4 @@ def test_rich_is_used_where_everything_is_escaped_only() -> None:
         )
         or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print")
     }
-    assert using == {"report/lines.py", "cli/terminal.py", "cli/watching.py"}
+    assert using == {"report/lines.py", "report/tree.py", "cli/terminal.py", "cli/watching.py"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from relink.providers.profiles.document import KeyPath, line_of, lines_of, parse_document, problems
+from relink.providers.profiles.document import (
+    KeyPath,
+    line_of,
+    lines_of,
+    parse_document,
+    problems,
+    too_deep,
+)
 from relink.system.errors import UsageError
 from relink.system.shipped_files import load_schema, shipped_directory
 from tests.support.amount import amount
@@ -63,28 +71,45 @@ def test_what_has_no_line_has_that_of_what_is_around_it() -> None:
     "text",
     [
         "",
-        "a" + ".a" * 63 + " = 1",
-        "\n".join(f"a.b{number} = 1" for number in range(1000)),
+        "a" + ".a" * 64,
+        "\n".join(["a.b = 1"] * 1000),
+        "x = " + "[" * 32 + "]" * 32,
+        "x = [[],[]]\n" * 100,
         "x = '" + "." * 100 + "'",
+        'x = "' + "[" * 100 + '"',
+        'x = """\n' + "." * 100 + '\\"""" # [[[',
+        "# " + "[" * 100,
     ],
 )
 def test_what_is_not_too_deep(text: str) -> None:
-    parse_document(text, Path("x.toml"), "profile")
+    assert too_deep(text) is None
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "line", "what"),
     [
-        "a = 1\nb" + ".a" * 65 + " = 1",
-        "a = 1\nb" + " . 'a b'" * 65 + " = 1",
-        "a = 1\nb" + ".a" * 100_000 + " = 1",
-        "x = " + "[" * 100_000,
-        "x = " + "{a=" * 50_000,
+        ("a = 1\nb" + ".a" * 65, 2, "more than 64 dots"),
+        ("x = '''\n\n'''\n" + "[" * 33, 4, "brackets more than 32 deep"),
+        ("x = [\n" * 33, 33, "brackets more than 32 deep"),
+        ("x = 'it' # '\n" + "{" * 33, 2, "brackets more than 32 deep"),
+        ('x = "\\"" ' + "." * 65, 1, "more than 64 dots"),
     ],
 )
-def test_what_is(text: str) -> None:
-    with pytest.raises(UsageError, match=r"x\.toml(:2)?: the profile is nested too deep"):
+def test_what_is(text: str, line: int, what: str) -> None:
+    found = too_deep(text)
+    assert found is not None
+    assert found[0] == line
+    assert what in found[1]
+
+
+@pytest.mark.parametrize("part", ['"\\"".', "a" * 100 + ".", "[", "{a="])
+def test_what_goes_too_deep_takes_no_time(part: str) -> None:
+    """250 kB of it: 32 s and 9.6 GiB where it got to tomllib."""
+    text = "a = 1\nb." + part * (250_000 // len(part))
+    started = time.process_time()
+    with pytest.raises(UsageError, match=r"x\.toml:2: the profile is nested too deep \("):
         parse_document(text, Path("x.toml"), "profile")
+    assert time.process_time() - started < 1
 
 
 DOCUMENTS = [

@@ -304,7 +304,7 @@ def test_one_thing_that_is_wrong(tmp_path: Path, text: str, issue: str) -> None:
         (b"a = 1\nb = [\n1,\n", ":3: not TOML: "),
         (b"a = 1\n\na = 2\n", ":3: not TOML: Cannot overwrite a value"),
         (b"\xff\xfe", ": the profile cannot be read ("),
-        (b"a = " + b"[" * 100_000, ": the profile is nested too deep: too many brackets in one another"),
+        (b"a = " + b"[" * 100_000, ":1: the profile is nested too deep (brackets more than 32 deep)"),
         (b"a = " + b"9" * 100_000, ": the profile cannot be read (Exceeds the limit (4300 digits)"),
         (None, ": the profile cannot be read ("),
     ],

@@ -70,7 +70,7 @@ def set_attribute(name: str, value: object) -> Change:
         ),
         (
             set_attribute("extra", b"\xfe\xca\x02\x00hi"),
-            "extra fields of 1 members: demo/a.py: ((b'',), (b'',)) -> ((b'hi', b''), (b'hi', b''))",
+            "extra fields of 1 members: demo/a.py: ((b'',), (b'',)) -> (((51966, b'hi'), b''), ((51966, b'hi'), b''))",
         ),
         (
             set_attribute("internal_attr", 1),
