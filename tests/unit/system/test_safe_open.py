@@ -226,7 +226,6 @@ ALLOWED: dict[tuple[str, str], str] = {
         "make/output.py",
         "shutil.copyfile",
     ): "the wheel, which is open as a regular file; copyfile refuses a FIFO",
-    ("cli/pages.py", "path.open"): "creates with O_EXCL",
     ("providers/distribution.py", "path.read_text"): "auditwheel's own table",
     ("system/findings/model.py", "read_text"): SHIPPED,
     ("gpu/amd/isa_table.py", "read_text"): SHIPPED,
