@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from relink.elf.source import ByteSource
@@ -85,7 +84,9 @@ class Inflater:
         self.problem = ""
         self._limit = limit
         self._window = _Window(source, start + header.header_size, end)
-        self._more: Callable[[int], bytes]
+        # No method of the object is kept in the object: such a circle would keep the decompressor until a garbage collection.
+        self._zstd = zstd.ZstdDecompressor() if header.method == "zstd" else None
+        self._zlib = zlib.decompressobj()
         if header.method == "zstd":
             head = bytes(
                 source.read_at(start + header.header_size, min(18, end - start - header.header_size))
@@ -94,18 +95,13 @@ class Inflater:
                 size = zstd.get_frame_info(head).decompressed_size
             except zstd.ZstdError as error:
                 self.problem = f"the zstd payload cannot be read: {error}"
-                self._more = lambda _: b""
+                self._window = _Window(source, end, end)
                 return
             if size not in (header.uncompressed_size, None):
                 self.problem = (
                     f"CCOB says {header.uncompressed_size} bytes uncompressed, its zstd frame {size}"
                 )
             # The default limit of the window is 128 MiB, which clang stays below; only what is written is touched.
-            self._zstd = zstd.ZstdDecompressor()
-            self._more = self._decompress
-        else:
-            self._zlib = zlib.decompressobj()
-            self._more = self._inflate
 
     def at_least(self, wanted: int) -> bool:
         """Grow `data` to `wanted` bytes; False when the payload ends, is damaged, or the limit is below it."""
@@ -121,7 +117,9 @@ class Inflater:
             return False
         return reach == wanted
 
-    def _decompress(self, size: int) -> bytes:
+    def _more(self, size: int) -> bytes:
+        if self._zstd is None:
+            return self._inflate(size)
         while not self._zstd.eof:
             pending = self._window.read() if self._zstd.needs_input else b""
             if self._zstd.needs_input and not pending:
