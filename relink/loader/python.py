@@ -34,6 +34,7 @@ if home is not None:
         said = dict((part.strip().lower() for part in line.split("=", 1)) for line in file if "=" in line)
     layered = said.get("include-system-site-packages") == "true"
     prefix, more, user = home, [sys.base_prefix] if layered else [], user and layered
+    sys.prefix = sys.exec_prefix = home  # as site.venv() does: Debian's site has other directories where both prefixes are one
 if user_base:
     os.environ["PYTHONUSERBASE"] = user_base
 mine = [site.getusersitepackages()] if user else []
