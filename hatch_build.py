@@ -42,6 +42,7 @@ class Commit(BuildHookInterface):
         )  # of an sdist; at the same place of the archive as from a checkout
         if passed_on.exists():
             build_data["force_include"][str(passed_on)] = "relink/_commit"
+            return
         if not Path(self.root, ".git").exists():
             return
         command = ["git", "-C", self.root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
