@@ -10,7 +10,7 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from tests.support.rocm_sdk import NODE, Settings, build, tiny_prefix, unpack
+from tests.support.rocm_sdk import NODE, Settings, build, skip_with_own_zlib, tiny_prefix, unpack
 
 LOAD = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).hipblasSgemm())"
 
@@ -21,6 +21,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_libraries_find_each_other_wherever_they_are(prefix: Path, tmp_path: Path) -> None:
+    skip_with_own_zlib()
     site = tmp_path / "venv" / "site-packages"
     unpack(build(prefix, tmp_path), site)
     moved = tmp_path / "moved"

@@ -28,10 +28,11 @@ _MAX_ISSUES = 100  # the list is cut after so many problems
 _PARTS = 64  # dots of one line outside of strings: in keys, and in numbers, of which profiles have none
 _BRACKETS = 32
 # A string that is not closed ends with the text: tomllib says so, and to look for its end again and again would take the square.
+# Groups are not possessive: Python before 3.11.5 leaves such groups too early.
 _SIGN = re.compile(
-    r'"""(?:\\[\s\S]|(?!""")[^\\])*+(?:"{3,5}|\\?\Z)'
-    r"|'''(?:(?!''')[\s\S])*+(?:'{3,5}|\Z)"
-    r'|"(?:\\.|[^"\\\n])*+"?'
+    r'"""(?:\\[\s\S]|(?!""")[^\\])*(?:"{3,5}|\\?\Z)'
+    r"|'''(?:(?!''')[\s\S])*(?:'{3,5}|\Z)"
+    r'|"(?:\\.|[^"\\\n])*"?'
     r"|'[^'\n]*+'?"
     r"|\#[^\n]*+"
     r"|[.\[\]{}\n]"
@@ -78,6 +79,8 @@ def parse_document(text: str, path: Path, what: str) -> dict[str, Any]:
         raise UsageError(f"{path}:{deep[0]}: the {what} is nested too deep ({deep[1]})")
     try:
         return tomllib.loads(text)
+    except RecursionError as error:
+        raise UsageError(f"{path}: the {what} is nested too deep") from error
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         at = _AT.search(message)

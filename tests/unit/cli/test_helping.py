@@ -145,7 +145,14 @@ def test_other_shells_show_what_it_is() -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_script_for_bash_works_in_bash(tmp_path: Path) -> None:
-    script = relink("--show-completion", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="", SHELL="/bin/bash")
+    try:
+        script = relink(
+            "--show-completion", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="", SHELL="/bin/bash"
+        )
+    except AssertionError as error:
+        if "not supported" not in str(error):
+            raise
+        pytest.skip("no shell runs the tests, as far as shellingham sees")
     if "complete -o default" not in script:
         pytest.skip("the shell that runs the tests is not bash, and relink shows the script of that")
     program = tmp_path / "relink"

@@ -18,7 +18,7 @@ from relink.system.errors import UsageError
 from relink.vendors.rocm.vendor import rocm
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
-from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
+from tests.support.rocm_sdk import Settings, build, skip_with_own_zlib, tiny_prefix, unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import Works
 
@@ -85,6 +85,7 @@ def test_rocm_that_a_pth_file_names(prefix: Path, wheel: Path, tmp_path: Path) -
     assert report.files[0].rpath.after == f"{shelf}/_rocm_sdk_libraries/lib"
     assert not (tmp_path / "ran").exists()
     unpack([Path(report.path or "")], own)
+    skip_with_own_zlib()
     code = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"
     run = subprocess.run(
         [python, "-S", "-c", code, str(own / "demo/a.so")], capture_output=True, text=True, check=True
