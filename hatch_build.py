@@ -37,9 +37,8 @@ class Commit(BuildHookInterface):
         """Add the file, where the sources are a checkout and git is there to be asked."""
         if version == "editable":
             return
-        passed_on = Path(
-            self.root, "relink/_commit"
-        )  # of an sdist; at the same place of the archive as from a checkout
+        # Of an sdist: it lies at the same place of the archive as from a checkout.
+        passed_on = Path(self.root, "relink/_commit")
         if passed_on.exists():
             build_data["force_include"][str(passed_on)] = "relink/_commit"
             return

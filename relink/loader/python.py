@@ -18,16 +18,22 @@ NIXOS_STUB = (
 )
 """What nixpkgs' stub-ld is, for a sentence."""
 
+FIND_HOME = """
+import json, os, sys, sysconfig
+program = os.path.dirname(os.path.abspath(sys.executable))
+home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
+"""
+"""The start of a program that a Python runs under -S: sets `home` to the virtual environment of this Python, or None."""
 _TIMEOUT = 30  # seconds; it answers in 20 ms
 # In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there. Importing `site` under -S
 # runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program. The
 # order is that of site.main(); what .pth files name is read as by site.addpackage(), but no line of them is executed. Where an
 # installer puts a wheel: pip's decide_user_install().
-_QUESTION = """
-import json, os, site, sys, sysconfig
+_QUESTION = (
+    FIND_HOME
+    + """
+import site
 user_base, no_user = sys.argv[1:]
-program = os.path.dirname(os.path.abspath(sys.executable))
-home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
 prefix, more, user = sys.prefix, [], not no_user
 if home is not None:
     with open(os.path.join(home, "pyvenv.cfg"), encoding="utf-8") as file:
@@ -66,6 +72,7 @@ print(json.dumps({
     "installs_into": into,
 }))
 """
+)
 
 
 @dataclass(frozen=True, slots=True)

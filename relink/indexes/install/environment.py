@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.loader.python import active_python
+from relink.loader.python import FIND_HOME, active_python
 from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
@@ -20,10 +20,9 @@ _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
 # Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above
 # the program; sysconfig has a scheme for it since Python 3.11.
-_QUESTION = """
-import json, os, sys, sysconfig
-program = os.path.dirname(os.path.abspath(sys.executable))
-home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
+_QUESTION = (
+    FIND_HOME
+    + """
 scheme = [name for name in ("venv", "posix_prefix") if home and name in sysconfig.get_scheme_names()][:1]
 paths = sysconfig.get_paths(*scheme, vars={"base": home, "platbase": home} if home else None)
 print(json.dumps({
@@ -34,6 +33,7 @@ print(json.dumps({
     "stdlib": paths["stdlib"],
 }))
 """
+)
 
 
 @dataclass(frozen=True, slots=True)
