@@ -92,7 +92,7 @@ class Unbound:
     :ivar requester: index of the object with the import, in the closure's `objects`; `path` is its path.
     :ivar file: the soname in the version record, which is where the linker found the symbol; None without a version.
     :ivar reason: ``undefined``: nothing in scope exports it in that version. ``aborts``: the library that the
-        record names has the name but no version tables at all, and ld.so stops at an assertion.
+        record names has the name but no version tables at all, and an ld.so before 2.41 stops at an assertion.
     """
 
     requester: int

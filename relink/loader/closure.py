@@ -63,6 +63,7 @@ class Closure:
     :ivar roots: indices of the objects that the caller of the simulation wanted loaded.
     :ivar dlopened: what objects in scope dlopen themselves, if the caller says what that is. What this loads is in `objects` and
         `edges` too, and not in `scope`.
+    :ivar glibc: the version of the loader's glibc, in numbers.
     :ivar fatal: why the loader gives up (a file under a needed name that is no library), or None.
     """
 
@@ -72,6 +73,7 @@ class Closure:
     roots: tuple[int, ...]
     fatal: str | None = None
     dlopened: tuple[Edge, ...] = ()
+    glibc: tuple[int, ...] = ()
 
     @property
     def missing(self) -> tuple[Edge, ...]:

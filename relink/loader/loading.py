@@ -248,9 +248,9 @@ class _LinkMap:
         return tuple(edges)
 
     def closure(self, scope: Iterable[int], roots: Sequence[int], dlopened: tuple[Edge, ...] = ()) -> Closure:
-        return Closure(
-            tuple(self.objects), tuple(scope), tuple(self.edges), tuple(roots), self.fatal, dlopened
-        )
+        version = self.environment.target.version
+        objects, edges = tuple(self.objects), tuple(self.edges)
+        return Closure(objects, tuple(scope), edges, tuple(roots), self.fatal, dlopened, version)
 
 
 EXECUTABLE_STACK = "cannot enable executable stack as shared object requires"

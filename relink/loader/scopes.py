@@ -19,6 +19,7 @@ from relink.loader.symbol_index import Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
 Reason: TypeAlias = Literal["undefined", "aborts"]
+_ASSERTS_NO_MORE = (2, 41)  # the glibc whose check_match binds where older ones stop at an assertion
 
 
 @dataclass(slots=True)
@@ -29,7 +30,8 @@ class Scope:
 
     :ivar order: (index in the closure's `objects`, symbol table), in the order of the look-up.
     :ivar symbols: the index by name over all tables, those of `order` among them.
-    :ivar by_name: the objects with a name (:func:`relink.loader.object_graph.objects_by_name`).
+    :ivar by_name: the objects with a name (:func:`relink.loader.object_graph.objects_by_name`); none where the loader has no
+        assertion about a library without versions that a version record names (2.41 and newer; elf/dl-lookup.c, check_match).
     :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
     :ivar places: by `id` of a table the first place in `order` that has it.
     :ivar own: the object that is searched before all others: that of a DT_SYMBOLIC (elf/dl-load.c).
@@ -126,7 +128,7 @@ class Process:
     def __init__(self, closure: Closure, tables: Tables) -> None:
         self.closure = closure
         self.needed = needed_by(closure)
-        self.by_name = objects_by_name(closure)
+        self.by_name = {} if closure.glibc >= _ASSERTS_NO_MORE else objects_by_name(closure)
         self._tables = tables
         self._cached: dict[int, SymbolTable] = {}
         self._unique: dict[str, int] = {}

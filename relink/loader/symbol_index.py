@@ -168,7 +168,7 @@ class SymbolIndex:
             if not wanted.relocated:
                 continue
             matching = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
-            # Of a library without versions that a version record names, the loader aborts (elf/dl-lookup.c, check_match): search.
+            # Of a library without versions that a version record names, an older loader aborts (check_match): search.
             if matching.unversioned and wanted.version is not None:
                 searched_imports.append(number)
             else:
