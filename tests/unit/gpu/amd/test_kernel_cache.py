@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -71,7 +72,8 @@ def test_a_virtual_table_reads_no_other_table(tmp_path: Path, module: str) -> No
     declared, row = VIRTUAL[module]
     create = f"CREATE VIRTUAL TABLE cache_v1 USING {declared}"
     try:
-        sqlite3.connect(":memory:").execute(create)
+        with contextlib.closing(sqlite3.connect(":memory:")) as memory:
+            memory.execute(create)
     except sqlite3.OperationalError as error:
         pytest.skip(str(error))
     insert = f"INSERT INTO cache_v1 VALUES {row}"  # noqa: S608 - a row of VIRTUAL
