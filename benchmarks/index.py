@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost import measured
-from relink.indexes.build.building import task_key
+from relink.indexes.build.building import target_key
 from relink.indexes.build.recipe import read_recipe
 from relink.indexes.build.store import Store
 from tests.support.wheels import make_wheel
@@ -132,7 +132,7 @@ def _fill(
                     "id": count,
                     "project": project,
                     "version": version,
-                    "key": task_key(sha256, targets[row["target"]]),
+                    "key": target_key(targets[row["target"]]),
                     "input": sha256,
                     "filename": filename,
                     "file_sha256": file and file["sha256"],

@@ -89,8 +89,8 @@ def repair_site(site: Path) -> tuple[str, ...]:
     with Store(site) as store:
         if removed := store.repair():
             said.append(f"{removed} damaged records are removed")
-        damaged = set()
-        for target, filename, sha256, name in store.all_files():
+        damaged = []
+        for number, sha256, name in store.files_of():
             path = Path(store.path_of(sha256, name))
             try:
                 whole = file_sha256(path, LARGEST) == sha256
@@ -100,7 +100,7 @@ def repair_site(site: Path) -> tuple[str, ...]:
             except (OSError, RelinkError):
                 whole = False
             if not whole:
-                damaged.add((target, filename))
+                damaged.append(number)
                 said.append(f"{name}: is not what it was; the next build makes it again")
                 continue
             for ending, content in beside.items():

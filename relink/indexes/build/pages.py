@@ -8,51 +8,73 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from relink.wheel.naming import WheelName
+from relink.wheel.naming import parse_wheel_name
 
 FILES = "files"
 _UP = "../../../"  # from the page of a project to the top of the site
+parsed_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
 
 
-@dataclass(frozen=True, slots=True)
-class SiteFile:
-    """One wheel of an index.
+def listed_file(row: Any, record: Mapping[str, Any], originals: str) -> dict[str, Any] | None:
+    """Return what an index has of a result, by the keys of PEP 691; None where that is nothing.
 
-    :ivar url: its address at the source, where it is not in the site; None for a file of the site.
-    :ivar metadata: SHA-256 of its metadata file; None where there is none beside it.
-    :ivar uploaded: when, in the form of PEP 700.
+    :param row: as :meth:`relink.indexes.build.store.Store.listed` gives it, with its record.
+    :param originals: as a recipe has it.
     """
+    file, wheel, uploaded = record.get("file"), record.get("wheel"), row["uploaded"]
+    original = row["status"] == "original"
+    if wheel is None or (original and originals == "omit"):
+        return None
+    if not (original and uploaded) and (seconds := row["allocated"]) is not None:
+        uploaded = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if original and originals == "link" and not wheel["url"].startswith("file:"):
+        name, sha256, address = row["filename"], row["input"], wheel["url"]
+        file = {"size": wheel["size"], "requires_python": None, "metadata": None}
+    elif file is None:
+        return None
+    else:
+        name, sha256 = file["filename"], file["sha256"]
+        address = f"{_UP}{FILES}/{sha256[:2]}/{sha256}/{quote(name)}"
+    metadata = file["metadata"] and {"sha256": file["metadata"]}
+    found = {
+        "filename": name,
+        "url": address,
+        "hashes": {"sha256": sha256},
+        "yanked": row["yanked"] or row["yanked"] is not None,
+        "size": file["size"],
+        "upload-time": uploaded,
+        "requires-python": file["requires_python"] or wheel["requires_python"],
+        "core-metadata": metadata,
+        "dist-info-metadata": metadata,
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
-    name: WheelName
-    sha256: str
-    size: int | None
-    requires_python: str | None
-    yanked: str | None
-    url: str | None = None
-    metadata: str | None = None
-    uploaded: str | None = None
 
-    @property
-    def address(self) -> str:
-        """Its address in the page of its project."""
-        place = f"{FILES}/{self.sha256[:2]}/{self.sha256}/{quote(self.name.filename)}"
-        return self.url or f"{_UP}{place}"
-
-
-def project_pages(project: str, files: Iterable[SiteFile]) -> dict[str, bytes]:
+def project_pages(project: str, files: Iterable[Mapping[str, Any]]) -> dict[str, bytes]:
     """Return the page of a project as HTML and as JSON, by name of file; of two files of a name the first is taken."""
-    named: dict[str, SiteFile] = {}
-    for file in sorted(files, key=lambda one: (one.name.version, one.name.filename, one.sha256)):
-        named.setdefault(file.name.filename, file)
-    own = list(named.values())
+
+    def order(file: Mapping[str, Any]) -> tuple[Any, ...]:
+        return parsed_name(file["filename"]).version, file["filename"], file["hashes"]["sha256"]
+
+    named: dict[str, Mapping[str, Any]] = {}
+    for file in sorted(files, key=order):
+        named.setdefault(file["filename"], file)
+    data = {
+        # PEP 700 requires a size of every file from 1.1 on.
+        "meta": {"api-version": "1.1" if all("size" in file for file in named.values()) else "1.0"},
+        "name": project,
+        "versions": list(dict.fromkeys(str(parsed_name(name).version) for name in named)),
+        "files": list(named.values()),
+    }
     return {
-        "index.html": _html(f"Links for {project}", map(_anchor, own)),
-        "index.json": _project_json(project, own),
+        "index.html": _html(f"Links for {project}", map(_anchor, named.values())),
+        "index.json": json_bytes(data),
     }
 
 
@@ -71,40 +93,17 @@ def json_bytes(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
-def _anchor(file: SiteFile) -> str:
-    attributes = {"href": f"{file.address}#sha256={file.sha256}"}
-    if file.requires_python is not None:
-        attributes["data-requires-python"] = file.requires_python
-    if file.yanked is not None:
-        attributes["data-yanked"] = file.yanked
-    if file.metadata is not None:
-        for key in ("data-core-metadata", "data-dist-info-metadata"):
-            attributes[key] = f"sha256={file.metadata}"
+def _anchor(file: Mapping[str, Any]) -> str:
+    attributes = {"href": f"{file['url']}#sha256={file['hashes']['sha256']}"}
+    if "requires-python" in file:
+        attributes["data-requires-python"] = file["requires-python"]
+    if yanked := file["yanked"]:
+        attributes["data-yanked"] = "" if yanked is True else yanked
+    for key in ("core-metadata", "dist-info-metadata"):
+        if key in file:
+            attributes[f"data-{key}"] = f"sha256={file[key]['sha256']}"
     shown = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items())
-    return f"<a {shown}>{html.escape(file.name.filename)}</a>"
-
-
-def _project_json(project: str, files: Sequence[SiteFile]) -> bytes:
-    rows: list[dict[str, Any]] = []
-    for file in files:
-        row = {
-            "filename": file.name.filename,
-            "url": file.address,
-            "hashes": {"sha256": file.sha256},
-            "yanked": file.yanked or file.yanked is not None,
-            "size": file.size,
-            "upload-time": file.uploaded,
-            "requires-python": file.requires_python,
-        }
-        for key in ("core-metadata", "dist-info-metadata"):
-            row[key] = file.metadata and {"sha256": file.metadata}
-        rows.append({key: value for key, value in row.items() if value is not None})
-    versions = dict.fromkeys(str(file.name.version) for file in files)
-    # PEP 700 requires a size of every file from 1.1 on.
-    version = "1.1" if all(file.size is not None for file in files) else "1.0"
-    return json_bytes(
-        {"meta": {"api-version": version}, "name": project, "versions": list(versions), "files": rows}
-    )
+    return f"<a {shown}>{html.escape(file['filename'])}</a>"
 
 
 def _html(title: str, links: Iterable[str]) -> bytes:

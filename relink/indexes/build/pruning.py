@@ -6,9 +6,11 @@ What `prune` leaves are the newest releases of each project and target, and alwa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -40,7 +42,7 @@ def prune(recipe: Recipe, site: Path, keep: int) -> Pruned:
     :param keep: so many releases of each project and target stay, the newest.
     :raises UsageError: there is no site.
     """
-    return _without(recipe, site, lambda store: _old_wheels(store, keep), _YOUNG)
+    return _without(recipe, site, lambda store: _old_results(store, keep), _YOUNG)
 
 
 def remove(recipe: Recipe, site: Path, requirement: Requirement) -> Pruned:
@@ -48,53 +50,51 @@ def remove(recipe: Recipe, site: Path, requirement: Requirement) -> Pruned:
 
     :raises UsageError: there is no site.
     """
-    return _without(recipe, site, lambda store: named_wheels(store, requirement), 0)
+    return _without(recipe, site, lambda store: named_results(store, requirement), 0)
 
 
-def named_wheels(store: Store, requirement: Requirement) -> set[tuple[str, str]]:
-    """Return the wheels that a requirement names, by target and name."""
-    rows = store.wheels_of(canonicalize_name(requirement.name))
-    wheels = {(row["target"], row["filename"]) for row in rows}
-    return {wheel for wheel in wheels if covers(requirement, parse_wheel_name(wheel[1]))}
+def named_results(store: Store, requirement: Requirement) -> list[Any]:
+    """Return the results of the wheels that a requirement names."""
+    rows = store.results_of(canonicalize_name(requirement.name))
+    return [row for row in rows if covers(requirement, parse_wheel_name(row["filename"]))]
 
 
-def _old_wheels(store: Store, keep: int) -> set[tuple[str, str]]:
-    """All wheels but those that stay, by target and name."""
-    old: set[tuple[str, str]] = set()
+def _old_results(store: Store, keep: int) -> Iterator[Any]:
+    """All results but those of the releases that stay."""
     for project in store.projects():
-        targets: dict[str, dict[Version, dict[str, str]]] = {}
-        for row in store.wheels_of(project):
-            version = parse_wheel_name(row["filename"]).version
-            if row["status"] is not None:
-                targets.setdefault(row["target"], {}).setdefault(version, {})[row["filename"]] = row["status"]
-        for target, releases in targets.items():
-            ordered = sorted(releases, reverse=True)
-            working = (version for version in ordered if set(releases[version].values()) != {"refused"})
+        releases = defaultdict[str, defaultdict[Version, list[Any]]](lambda: defaultdict(list))
+        for row in store.results_of(project):
+            releases[row["target"]][parse_wheel_name(row["filename"]).version].append(row)
+        for own in releases.values():
+            held = {
+                version: {row["status"] for row in rows if row["until"] is None} - {"failed"}
+                for version, rows in own.items()
+            }
+            ordered = sorted((version for version, statuses in held.items() if statuses), reverse=True)
+            working = (version for version in ordered if held[version] != {"refused"})
             for version in set(ordered) - {*ordered[:keep], next(working, None)}:
-                old |= {(target, filename) for filename in releases[version]}
-    return old
+                yield from own[version]
 
 
-def _without(
-    recipe: Recipe, site: Path, chosen: Callable[[Store], set[tuple[str, str]]], young: float
-) -> Pruned:
-    """Publish a site without some wheels, and remove the files that nothing names.
+def _without(recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float) -> Pruned:
+    """Publish a site without some results, and remove the files that nothing names.
 
-    :param chosen: gives the wheels, by target and name.
     :param young: files of fewer seconds stay.
     """
     check_place(site)
     if not site.is_symlink():
         raise UsageError(f"{site}: is no site; make one by `relink index build {recipe.path} -o {site}`")
     with Store(site) as store:
-        count = store.drop(chosen(store))
+        rows = list(chosen(store))
+        store.drop(row["id"] for row in rows)
         publish_site(store, site, recipe)
-        return Pruned(count, *_sweep(store, now() - recipe.superseded, time.time() - young))
+        held = sum(row["until"] is None for row in rows)
+        return Pruned(held, *_sweep(store, now() - recipe.superseded, time.time() - young))
 
 
 def _sweep(store: Store, superseded: float, oldest: float) -> tuple[int, int]:
     """Remove the directories of files that no index has and that are older than a time; returns how many, and their bytes."""
-    named = {sha256 for _, _, sha256, _ in store.all_files(superseded)}
+    named = {sha256 for _, sha256, _ in store.files_of(superseded)}
     count = size = 0
     with working_directory(store.files) as place:  # renamed first: a directory is there whole, or it is not
         for directory in sorted(store.files.glob("??/*")):

@@ -12,25 +12,22 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from relink import __version__
 from relink.indexes.build.matrix import PROJECTS, Cell, matrix_data, matrix_page
-from relink.indexes.build.pages import SiteFile, json_bytes, list_pages, project_pages
+from relink.indexes.build.pages import json_bytes, list_pages, listed_file, parsed_name, project_pages
 from relink.indexes.build.publishing import Write, publish, shows
 from relink.indexes.build.recipe import Recipe
 from relink.indexes.build.store import Store, now
 from relink.system.text import escaped
-from relink.wheel.naming import parse_wheel_name
 
 _CHANGES = 500  # that the page and the feed show
 _FEED = 100
 ONE_PAGE = 15_000
 """Results that one page shows; where there are more, each project has a page."""
-_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
 
 
 def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
@@ -53,14 +50,14 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         def cells() -> Iterator[Cell]:
             for project in store.projects():
                 own: list[Cell] = []
-                files: dict[str, list[SiteFile]] = {name: [] for name in projects}
+                files: dict[str, list[dict[str, Any]]] = {name: [] for name in projects}
                 for row in store.listed(project, superseded):
                     if row["target"] not in files:
                         continue
-                    record = store.parsed(row["record"])
+                    record = store.parsed(row["body"])
                     if row["until"] is None:
-                        own.append(Cell(_name(row["filename"]), row["target"], row["status"], record))
-                    if file := _site_file(row, record, recipe.originals):
+                        own.append(Cell(parsed_name(row["filename"]), row["target"], row["status"], record))
+                    if file := listed_file(row, record, recipe.originals):
                         files[row["target"]].append(file)
                 for name in (name for name in files if files[name]):
                     projects[name].append(project)
@@ -86,34 +83,6 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
 
     publish(store, site, basis, write_pages)
     return True
-
-
-def _site_file(row: Any, record: Mapping[str, Any], originals: str) -> SiteFile | None:
-    """What an index has of a result; None where that is nothing."""
-    file, wheel, uploaded = record.get("file"), record.get("wheel"), row["uploaded"]
-    original = row["status"] == "original"
-    if wheel is None or (original and originals == "omit"):
-        return None
-    if not (original and uploaded) and (seconds := row["allocated"]) is not None:
-        uploaded = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    if original and originals == "link" and not wheel["url"].startswith("file:"):
-        name, digest, address = row["filename"], row["input"], wheel["url"]
-        file = {"size": wheel["size"], "requires_python": None, "metadata": None}
-    elif file is None:
-        return None
-    else:
-        name, digest, address = file["filename"], file["sha256"], None
-    python = file["requires_python"] or wheel["requires_python"]
-    return SiteFile(
-        _name(name),
-        digest,
-        file["size"],
-        python,
-        row["yanked"],
-        address,
-        file["metadata"],
-        uploaded,
-    )
 
 
 def atom_feed(title: str, site: uuid.UUID, changes: Sequence[Mapping[str, Any]]) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 
 import relink
 from relink.indexes.build.build_options import BuildOptions
-from relink.indexes.build.building import plan_tasks, task_key
+from relink.indexes.build.building import plan_tasks, target_key
 from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.pruning import prune
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
@@ -340,14 +340,13 @@ TARGET = IndexTarget("one", ("/x",))
 
 def test_identity() -> None:
     keys = {
-        task_key("ab", TARGET),
-        task_key("cd", TARGET),
-        task_key("ab", replace(TARGET, name="two")),
-        task_key("ab", replace(TARGET, prefixes=("/y",))),
-        task_key("ab", replace(TARGET, allow_missing=("libx*",))),
+        target_key(TARGET),
+        target_key(replace(TARGET, name="two")),
+        target_key(replace(TARGET, prefixes=("/y",))),
+        target_key(replace(TARGET, allow_missing=("libx*",))),
     }
-    assert len(keys) == 5
-    assert task_key("ab", TARGET) == task_key("ab", replace(TARGET))
+    assert len(keys) == 4
+    assert target_key(TARGET) == target_key(replace(TARGET))
 
 
 def test_wheels_are_for_machines_and_pythons(tmp_path: Path) -> None:
