@@ -6,10 +6,12 @@ the right content has the RECORD and the plan that it was made with; `relink ver
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -69,10 +71,8 @@ def check_site(site: Path) -> CheckedSite:
                 problems.append(f"{place}: {wheel.filename} has another hash than in another index")
     local = {url.removeprefix(_BASE): found for url, found in wheels.items() if url.startswith(_BASE)}
     with ThreadPoolExecutor(_READERS, "relink-check") as pool:
-        for said in pool.map(
-            lambda item: list(_wheel_problems(site, unquote(item[0]), *item[1])), local.items()
-        ):
-            problems += said
+        each = pool.map(lambda key: list(_wheel_problems(site, unquote(key), *local[key])), local)
+        problems += itertools.chain.from_iterable(each)
     problems += _matrix_problems(site)
     return CheckedSite(len(places), len(local), tuple(problems))
 
@@ -85,43 +85,46 @@ def repair_site(site: Path) -> tuple[str, ...]:
     """
     if not site.is_symlink():
         raise _no_site(site)
-    said = []
+    said, damaged = [], []
     with Store(site) as store:
         if removed := store.repair():
             said.append(f"{removed} damaged records are removed")
-        damaged = []
         for number, sha256, name in store.files_of():
             path = Path(store.path_of(sha256, name))
             try:
-                whole = file_sha256(path, LARGEST) == sha256
-                if whole:
-                    with WheelArchive(path, limits=NO_LIMITS) as archive:
-                        beside = read_beside(archive)
+                found = _beside(path, sha256)
             except (OSError, RelinkError):
-                whole = False
-            if not whole:
+                found = None
+            if found is None:
                 damaged.append(number)
                 said.append(f"{name}: is not what it was; the next build makes it again")
-                continue
-            for ending, content in beside.items():
-                if not _has(Path(f"{path}{ending}"), content):
-                    with atomic_file(Path(f"{path}{ending}")) as file:
-                        file.write(content)
-                    said.append(f"{name}{ending}: is written again")
+            for ending, content in (found or {}).items():
+                beside = Path(f"{path}{ending}")
+                with contextlib.suppress(OSError, RelinkError):
+                    if read_bytes(beside, METADATA_LIMIT) == content:
+                        continue
+                with atomic_file(beside) as file:
+                    file.write(content)
+                said.append(f"{beside.name}: is written again")
         store.drop(damaged)
         (site / BASIS).unlink(missing_ok=True)  # so that the next build writes all pages
     return tuple(said)
 
 
+def _beside(path: Path, sha256: str | None) -> dict[str, bytes] | None:
+    """What is to lie beside a wheel; None where its content is not that of its hash.
+
+    :raises OSError: it cannot be read.
+    :raises RelinkError: it is no wheel.
+    """
+    if file_sha256(path, LARGEST) != sha256:
+        return None
+    with WheelArchive(path, limits=NO_LIMITS) as archive:
+        return read_beside(archive)
+
+
 def _no_site(site: Path) -> UsageError:
     return UsageError(f"{site}: is no site; make one by `relink index build RECIPE -o {site}`")
-
-
-def _has(path: Path, content: bytes) -> bool:
-    try:
-        return read_bytes(path, METADATA_LIMIT) == content
-    except (OSError, RelinkError):
-        return False
 
 
 def _read_project(site: Path, place: str, problems: list[str]) -> Iterator[tuple[ListedWheel, Any]]:
@@ -137,11 +140,8 @@ def _read_project(site: Path, place: str, problems: list[str]) -> Iterator[tuple
         problems.append(f"{place}: the pages cannot be read ({error})")
         return
     problems += [*said, *more]
-    told = [
-        [(one.url, one.sha256, one.yanked, one.requires_python) for one in page]
-        for page in (by_html, by_json)
-    ]
-    if told[0] != told[1]:
+    # A page in HTML has no sizes and times.
+    if by_html != tuple(replace(one, size=None, uploaded=None) for one in by_json):
         problems.append(f"{place}: index.html and index.json do not say the same")
     yield from ((wheel, metadata.get(wheel.filename)) for wheel in by_json)
 
@@ -152,13 +152,12 @@ def _wheel_problems(site: Path, key: str, wheel: ListedWheel, metadata: Any) -> 
         yield f"{key}: lies outside of the site's files"
         return
     try:
-        if file_sha256(path, LARGEST) != wheel.sha256:
+        found = _beside(path, wheel.sha256)
+        if found is None:
             yield f"{key}: its content is not that of its hash"
             return
-        with WheelArchive(path, limits=NO_LIMITS) as archive:
-            content = read_beside(archive)[METADATA]
         beside = read_bytes(f"{path}{METADATA}", METADATA_LIMIT)
-        if content != beside or hashlib.sha256(beside).hexdigest() != metadata:
+        if found[METADATA] != beside or hashlib.sha256(beside).hexdigest() != metadata:
             yield f"{key}: the metadata beside it is not that of the wheel, or its hash is wrong"
     except (OSError, RelinkError) as error:
         yield f"{key}: cannot be read ({error})"

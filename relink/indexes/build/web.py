@@ -51,8 +51,8 @@ class FetchError(RelinkError):
         self.missing = missing
 
 
-class TooLargeError(FetchError):
-    """There is more than was promised."""
+class WrongFileError(FetchError):
+    """There is something else than was promised, or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Web:
         def on_data(data: bytes) -> int:
             try:
                 if sink.tell() + len(data) > limit:
-                    raise TooLargeError(f"{shown}: larger than the {limit} bytes that are expected")
+                    raise WrongFileError(f"{shown}: larger than the {limit} bytes that are expected")
                 return sink.write(data)
             except (FetchError, OSError) as error:  # curl would not let it through
                 failed.append(error)
@@ -165,6 +165,8 @@ class Web:
                 handle.setopt(option, value)
             handle.perform()
             status = handle.getinfo(pycurl.RESPONSE_CODE)
+            if status == 416 and start:  # no more than what is there already, which libcurl takes for success
+                return self._anew(url, sink, limit)
             # 206 is a part of a file that was asked for, 304 a page that has not changed since it was kept.
             if status not in ((200, 304) if start is None and len(headers) > 1 else (200, 206)):
                 raise FetchError(f"{shown}: the server answers {status}")
@@ -176,9 +178,7 @@ class Web:
                 raise failed[0] from None
             code, text = error.args
             if code == pycurl.E_RANGE_ERROR and start:
-                sink.seek(0)
-                sink.truncate()
-                return self._read(url, sink, limit, headers, 0)
+                return self._anew(url, sink, limit)
             if code == pycurl.E_HTTP_RETURNED_ERROR:
                 status = handle.getinfo(pycurl.RESPONSE_CODE)
                 raise FetchError(
@@ -189,6 +189,11 @@ class Web:
         finally:
             handle.close()
         return facts
+
+    def _anew(self, url: str, sink: IO[bytes], limit: int) -> dict[str, str]:
+        sink.seek(0)
+        sink.truncate()
+        return self._read(url, sink, limit, [], 0)
 
     def _access(self, pycurl: Any, parts: Any) -> dict[int, Any]:
         """Credentials, certificates, a proxy; a libcurl of a wheel does not know where this system has its certificates."""

@@ -13,7 +13,11 @@ from relink.indexes.build.simple_api import read_page
 from relink.indexes.build.web import Page
 
 SHA, OTHER = "ab" * 32, "cd" * 32
-ROW: dict[str, Any] = {"filename": "Demo_Pkg-1.0-py3-none-linux_x86_64.whl", "input": OTHER, "status": "written"}
+ROW: dict[str, Any] = {
+    "filename": "Demo_Pkg-1.0-py3-none-linux_x86_64.whl",
+    "input": OTHER,
+    "status": "written",
+}
 ROW |= {"yanked": None, "uploaded": None, "allocated": None}
 FILE = {
     "filename": "Demo_Pkg-1.0+rocm7.2-py3-none-linux_x86_64.whl",

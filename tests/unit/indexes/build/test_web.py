@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relink.indexes.build.pip_settings import PipSettings
-from relink.indexes.build.web import FetchError, TooLargeError, Web, without_secrets
+from relink.indexes.build.web import FetchError, Web, WrongFileError, without_secrets
 from relink.indexes.install.cache import cache_directory
 from tests.support.web_server import Answer, WebServer
 
@@ -152,5 +152,5 @@ def test_a_file_from_a_byte_on(server: WebServer, tmp_path: Path) -> None:
     assert read(b"0123456789") == b"0123456789"  # all of it is there: the server has no more
     server.answers["/a"].ranges = False
     assert read(b"abcd") == b"0123456789"
-    with pytest.raises(TooLargeError):
+    with pytest.raises(WrongFileError):
         read(b"", 9)
