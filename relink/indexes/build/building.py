@@ -27,16 +27,14 @@ from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.cluster import ClusterEngine
 from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
 from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
-from relink.indexes.build.pip_settings import PipSettings, pip_settings
 from relink.indexes.build.pruning import named_results
-from relink.indexes.build.publishing import check_place
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.running import Event, Summary
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.site import publish_site
+from relink.indexes.build.site import check_place, publish_site
 from relink.indexes.build.sources import find_wheels, fits
 from relink.indexes.build.store import Store
-from relink.indexes.build.web import Web
+from relink.indexes.build.web import PipSettings, Web, pip_settings
 from relink.indexes.build.work import TargetTask, TaskOutcome, WheelTask, relink_wheel
 from relink.indexes.install.cache import cached_sha256s
 from relink.system.errors import UsageError

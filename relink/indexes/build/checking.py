@@ -19,9 +19,8 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name
 
 from relink.indexes.build.matrix import MATRIX_LIMIT, PROJECTS
-from relink.indexes.build.pages import FILES
-from relink.indexes.build.publishing import BASIS
-from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_page
+from relink.indexes.build.simple_api import FILES, PAGE_LIMIT, ListedWheel, read_page
+from relink.indexes.build.site import BASIS
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
 from relink.indexes.build.wheel_files import METADATA, METADATA_LIMIT, STATEMENT_FILE, read_beside

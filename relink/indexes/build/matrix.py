@@ -18,8 +18,8 @@ from typing import Any
 
 from relink import __version__
 from relink.gpu import table, wanted_gpus
-from relink.indexes.build.pages import FILES
 from relink.indexes.build.recipe import IndexTarget
+from relink.indexes.build.simple_api import FILES
 from relink.indexes.build.wheel_files import STATEMENT_FILE
 from relink.wheel.naming import WheelName
 

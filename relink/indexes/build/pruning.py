@@ -16,9 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from relink.indexes.build.publishing import check_place
 from relink.indexes.build.recipe import Recipe, covers
-from relink.indexes.build.site import publish_site
+from relink.indexes.build.site import check_place, publish_site
 from relink.indexes.build.store import Store, now
 from relink.system.atomic import working_directory
 from relink.system.errors import UsageError

@@ -2,32 +2,54 @@
 
 It is written project by project, so that an index of a hundred thousand wheels needs no more memory than its largest project, and
 not at all where nothing of what it is made of has changed.
+
+A site appears whole: its pages are written aside, and one rename of a symbolic link puts them in the place of the old ones.
+
+``SITE`` is a link to ``SITE.relink/sites/NAME``, and ``files`` in there leads to ``SITE.relink/files``, which pages of all times
+share: files there never change, so an installer that has read an old page still gets what the page says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from relink import __version__
 from relink.indexes.build.matrix import PROJECTS, Cell, matrix_data, matrix_page
-from relink.indexes.build.pages import json_bytes, list_pages, listed_file, parsed_name, project_pages
-from relink.indexes.build.publishing import Write, publish, shows
 from relink.indexes.build.recipe import Recipe
+from relink.indexes.build.simple_api import (
+    FILES,
+    json_bytes,
+    list_pages,
+    listed_file,
+    parsed_name,
+    project_pages,
+)
 from relink.indexes.build.store import Store, now
+from relink.system.atomic import publish_directory, sync_directory, working_directory
+from relink.system.errors import UsageError
+from relink.system.safe_open import read_text
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
 
 _CHANGES = 500  # that the page and the feed show
 _FEED = 100
 ONE_PAGE = 15_000
 """Results that one page shows; where there are more, each project has a page."""
+BASIS = "site.sha256"
+"""The file of a site that says what it was made of."""
+Write: TypeAlias = Callable[[str, bytes], None]
+"""Takes a path below the site and the content of the file."""
 
 
 def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
@@ -91,27 +113,83 @@ def atom_feed(title: str, site: uuid.UUID, changes: Sequence[Mapping[str, Any]])
     :param changes: the newest first; each has time (seconds since 1970), project, version, target, before and after.
     """
     feed = Element("feed", xmlns="http://www.w3.org/2005/Atom")
-    SubElement(feed, "id").text = site.urn
-    SubElement(feed, "title").text = escaped(title)
-    SubElement(feed, "updated").text = _time(changes[0]["time"] if changes else 0)
-    SubElement(SubElement(feed, "author"), "name").text = "relink"
+    updated = _time(changes[0]["time"] if changes else 0)
+    _add(feed, id=site.urn, title=title, updated=updated, author="")
+    SubElement(feed[-1], "name").text = "relink"
     SubElement(feed, "link", href="index.html")
     for change in changes:
-        seconds = change["time"]
+        what = f"{change['project']} {change['version']} for {change['target']}: {change['after']}"
         entry = SubElement(feed, "entry")
-        what = f"{change['project']} {change['version']} for {change['target']}"
-        SubElement(entry, "id").text = uuid.uuid5(site, f"{seconds} {change['wheel']} {change['target']}").urn
-        SubElement(entry, "title").text = escaped(f"{what}: {change['after']}")
-        SubElement(entry, "updated").text = _time(seconds)
+        identity = uuid.uuid5(site, f"{change['time']} {change['wheel']} {change['target']}")
+        _add(entry, id=identity.urn, title=what, updated=_time(change["time"]))
         SubElement(entry, "link", href="index.html")
-        before = change["before"] or "new"
-        SubElement(entry, "content", type="text").text = escaped(
-            f"{change['wheel']}: {before} → {change['after']}. {change['text']}"
-        )
+        said = f"{change['wheel']}: {change['before'] or 'new'} → {change['after']}. {change['text']}"
+        SubElement(entry, "content", type="text").text = escaped(said)
     indent(feed)
     text: bytes = tostring(feed, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
 
+def _add(parent: Element, **texts: str) -> None:
+    for name, text in texts.items():
+        SubElement(parent, name).text = escaped(text)
+
+
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def check_place(site: Path) -> None:
+    """Refuse to publish where something else is.
+
+    :raises UsageError: there is a file or a directory that is no site.
+    """
+    if os.path.lexists(site) and not (
+        site.is_symlink() and os.readlink(site).startswith(f"{site.name}.relink/")
+    ):
+        raise UsageError(
+            f"{site}: is there already and is no site of relink; name another place, or remove it"
+        )
+
+
+def shows(site: Path, basis: str) -> bool:
+    """Whether the site that is shown was made of this."""
+    try:
+        return read_text(site / BASIS, 100) == basis
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write], None]) -> None:
+    """Write a site and show it. The one that was shown last stays: a web server may still read of it.
+
+    :param basis: a digest of what it is made of.
+    :param write_pages: gets a function that writes one file.
+    :raises UsageError: it cannot be written.
+    """
+    check_place(site)
+    final, link = store.sites / f"{time.time_ns()}", store.directory / "next"
+    try:
+        with working_directory(store.sites) as place:
+            made = place / "site"
+            made.mkdir(mode=0o755)
+
+            def write(name: str, content: bytes) -> None:
+                path = made / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+            write_pages(write)
+            write(BASIS, basis.encode())
+            (made / FILES).symlink_to(f"../../{FILES}")  # from where it will be
+            publish_directory(made, final)
+        link.unlink(missing_ok=True)
+        link.symlink_to(final.relative_to(site.parent))
+        os.replace(link, site)
+        sync_directory(site.parent)
+    except OSError as error:
+        raise_if_machine_fault(error, str(site))
+        raise UsageError(f"{site}: the site cannot be written ({error.strerror})") from error
+    others = [path for path in store.sites.iterdir() if path.name.isdigit() and path != final]
+    for path in sorted(others, key=lambda path: int(path.name))[:-1]:
+        shutil.rmtree(path, ignore_errors=True)

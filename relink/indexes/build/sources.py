@@ -21,10 +21,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.indexes.build.fingerprint import Digests
-from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import Recipe, WheelSource
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_lock, read_page
-from relink.indexes.build.web import FetchError, Page, Web, without_secrets
+from relink.indexes.build.web import FetchError, Page, PipSettings, Web, without_secrets
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for
 from relink.system.errors import RelinkError, UsageError, WheelError

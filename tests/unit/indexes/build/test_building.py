@@ -270,7 +270,7 @@ def test_wheels_of_an_index(
 
 
 def relink_settings() -> Any:
-    from relink.indexes.build.pip_settings import PipSettings  # noqa: PLC0415
+    from relink.indexes.build.web import PipSettings  # noqa: PLC0415
 
     return PipSettings()
 

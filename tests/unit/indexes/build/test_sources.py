@@ -11,11 +11,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from relink.indexes.build.fingerprint import Digests
-from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.sources import find_wheels, fits
-from relink.indexes.build.web import Web
+from relink.indexes.build.web import PipSettings, Web
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
 from tests.support.web_server import Answer, WebServer

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.web import FetchError, Web
+from relink.indexes.build.web import FetchError, PipSettings, Web
 from relink.indexes.build.work import (
     ForeignPrefixError,
     TargetTask,
