@@ -48,8 +48,8 @@ class InlineEngine:
                 future.set_exception(error)
             yield future
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> BaseException:
-        del job, future
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        del future
         return error
 
     def look(self) -> None:

@@ -23,11 +23,9 @@ from relink.indexes.build.recipe import IndexTarget
 from relink.system.errors import RelinkError, UsageError
 
 _CONNECT = "30s"
-_TRIES = 2  # of a task that Dask gives up, since its workers died (allowed-failures)
 _LOOK = 5.0  # seconds between two looks at the workers, while no task ends
-_RETRIES = (
-    2  # of a task that raises: a download that broke, a prefix that has changed since its worker was asked
-)
+# Of a task that raises: a download that broke, a prefix that has changed since its worker was asked.
+_RETRIES = 2
 _BATCH = 1000  # tasks of one message to the scheduler
 _MEMORY = "relink memory"
 _LEAST = 2 << 30  # bytes that each worker offers at least: what the largest task says that it needs
@@ -110,14 +108,13 @@ class ClusterEngine(ExitStack):
         )
         return futures
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
-        """What Dask has given up, since workers died, runs once more, alone: it blames also what a worker had not begun.
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        """What Dask has given up is lost, since workers died: it blames also what a worker had not begun.
 
         :raises ClusterError: the scheduler has gone.
         """
         if isinstance(error, self._dask.KilledWorker):
-            job.losses += 1
-            return LostWorkerError() if job.losses == _TRIES else job
+            return LostWorkerError()
         if future.status != "error":
             raise ClusterError(
                 f"{self._address}: the scheduler has gone ({error}); run the same again to go on"

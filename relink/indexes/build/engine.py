@@ -24,7 +24,6 @@ from typing import Any, Protocol, Self
 from relink.system.errors import RelinkError
 from relink.system.safe_open import read_text
 
-_TRIES = 3  # of a task whose worker dies
 _LOOK = 1.0  # seconds without a result after which an engine is asked about what runs
 _RESULT = 60  # seconds for a result that is there to come from another machine
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -38,18 +37,12 @@ class LostWorkerError(RelinkError):
         super().__init__("its worker died each time; it may need more memory")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """One task.
-
-    :ivar losses: so many workers died under it; since the first time it runs with no other one.
-    :ivar pool: that it was given to.
-    """
+    """One task, and the function that does it in any process."""
 
     function: Callable[[Any], Any]
     task: Any
-    losses: int = 0
-    pool: Any = None
 
 
 class Engine(Protocol):
@@ -60,8 +53,11 @@ class Engine(Protocol):
     def submit(self, jobs: Sequence[Job]) -> Iterable[Any]:
         """Start jobs; returns their futures, in the order of the jobs."""
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
-        """Return the job where it has to run again, or what it has ended with."""
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        """Return what a future has ended with: :class:`LostWorkerError` where its worker died.
+
+        :raises RelinkError: the engine cannot be used any more.
+        """
 
     def look(self) -> None:
         """See whether anything can run; called while nothing ends.
@@ -76,33 +72,34 @@ def call(job: Job) -> Any:
 
 
 def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]) -> None:
-    """Run jobs until none is left; those whose workers died at last, one by one, so that the one to blame is known.
+    """Run jobs until none is left; those whose workers died once more, one by one, so that the one to blame is known.
 
     :param on_done: gets a job and its result, or the exception that it ended with.
     :raises RelinkError: the engine cannot be used any more.
     """
     waiting, lost = deque(jobs), deque[Job]()
-    running: dict[Job, Any] = {}
+    running, alone = set[Job](), set[Job]()
     ended: SimpleQueue[tuple[Job, Any]] = SimpleQueue()
     while waiting or lost or running:
         started = [waiting.popleft() for _ in range(min(len(waiting), engine.window - len(running)))]
         if lost and not running and not started:
             started.append(lost.popleft())
+            alone.update(started)
         for job, given in zip(started, engine.submit(started) if started else (), strict=True):
-            running[job] = given
+            running.add(job)
             given.add_done_callback(lambda future, job=job: ended.put((job, future)))
         try:
             job, future = ended.get(timeout=_LOOK)
         except Empty:
             engine.look()
             continue
-        del running[job]
+        running.remove(job)
         try:
             result = future.result(_RESULT)
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
-            result = engine.returned(job, future, error)
-        if result is job:
-            (lost if job.losses else waiting).append(job)
+            result = engine.error_of(future, error)
+        if isinstance(result, LostWorkerError) and job not in alone:
+            lost.append(job)
         else:
             on_done(job, result)
 
@@ -118,7 +115,11 @@ class LocalEngine:
     def __init__(self, need: int, workers: int | None = None, memory: int | None = None) -> None:
         fitting = (memory or _free_memory() * 9 // 10) // need
         self.window = max(1, min(workers or len(os.sched_getaffinity(0)), fitting))
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")  # not forked: threads of this process hold locks
+        return ProcessPoolExecutor(self.window, context, _begin, (os.getpid(),))
 
     def __enter__(self) -> Self:
         return self
@@ -126,36 +127,25 @@ class LocalEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            processes = list((self._pool._processes or {}).values())  # noqa: SLF001 (there is no public way)
-            self._pool.shutdown(wait=error is None, cancel_futures=True)
-            for process in processes if error is not None else ():
-                process.terminate()
+        processes = list((self._pool._processes or {}).values())  # noqa: SLF001 (there is no public way)
+        self._pool.shutdown(wait=error is None, cancel_futures=True)
+        for process in processes if error is not None else ():
+            process.terminate()
 
     def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
-        """Start jobs in processes of the pool."""
-        if self._pool is None:  # not forked: threads of this process hold locks
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.window, context, _begin, (os.getpid(),))
+        """Start jobs in processes of the pool; where one of its processes has died the pool has ended, and there is a new one."""
         for job in jobs:
-            job.pool = self._pool
             try:
-                yield self._pool.submit(job.function, job.task)
-            except BrokenProcessPool as error:  # by another job, of which nothing has been heard so far
-                future: Future[Any] = Future()
-                future.set_exception(error)
-                yield future
+                yield self._pool.submit(call, job)
+            except BrokenProcessPool:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+                self._pool = self._new_pool()
+                yield self._pool.submit(call, job)
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
-        """Where one process dies, the pool ends with all that ran: each runs again alone, in a new pool."""
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        """Where one process dies, all that ran in its pool is lost."""
         del future
-        if not isinstance(error, BrokenProcessPool):
-            return error
-        if job.pool is self._pool and self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        job.losses += 1
-        return LostWorkerError() if job.losses == _TRIES else job
+        return LostWorkerError() if isinstance(error, BrokenProcessPool) else error
 
     def look(self) -> None:
         """Nothing: a pool notices by itself when a process dies."""
