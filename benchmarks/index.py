@@ -110,16 +110,7 @@ def _fill(
                 record = json.loads(row["body"])
                 filename = f"{name}-{version}-{TAG}.whl"
                 record["wheel"]["url"] = f"https://wheels.invalid/{filename}"
-                padding = f"{project} {'x' * _PADDING}"
-                cause = {
-                    "code": "RLK999",
-                    "level": "info",
-                    "subjects": [],
-                    "more": 0,
-                    "remedy": "",
-                    "message": padding,
-                }
-                record["causes"].append(cause)
+                record["causes"].append(f"RLK999 info: {project} {'x' * _PADDING}")
                 if file := record["file"]:
                     local = file["filename"].partition("+")[2].partition("-")[0]
                     file["filename"] = f"{name}-{version}{f'+{local}' if local else ''}-{TAG}.whl"

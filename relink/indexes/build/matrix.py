@@ -100,15 +100,16 @@ def matrix_data(
                 "cells": {},
             },
         )
+        place = file and f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
         ids: list[str | None] = [str(gpu.target) for gpu in gpus[cell.target]] or [None]
         row["cells"][cell.target] = {
             "status": cell.status,
             "states": [CELL_STATES.index(state_of(cell.status, record, gpu)) for gpu in ids],
             "text": number(record.get("verdict", {}).get("text") or record.get("error", "")),
-            "causes": [number(_cause_text(cause)) for cause in record.get("causes", ())],
+            "causes": [number(text) for text in record.get("causes", ())],
             "command": number(record.get("command", "")),
             "file": file and file["filename"],
-            "place": _place(file),
+            "place": place if file and file["statement"] else None,  # of the statement
         }
     return {
         "schema": MATRIX_SCHEMA,
@@ -120,20 +121,6 @@ def matrix_data(
         "products": {processor: list(facts.products) for processor, facts in table().processors.items()},
         "changes": list(changes),
     }
-
-
-def _place(file: Mapping[str, Any] | None) -> str | None:
-    """Where the statement of a relinked wheel lies, below the site."""
-    if file is None or not file["statement"]:
-        return None
-    return f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
-
-
-def _cause_text(cause: Mapping[str, Any]) -> str:
-    more = f" and {cause['more']} more" if cause.get("more") else ""
-    subjects = f" ({', '.join(cause['subjects'])}{more})" if cause["subjects"] else ""
-    remedy = f" {cause['remedy']}" if cause["remedy"] else ""
-    return f"{cause['code']} {cause['level']}: {cause['message']}{subjects}.{remedy}".strip()
 
 
 def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:

@@ -41,7 +41,7 @@ from relink.runs.relink_wheel import carry_out, make_plan
 from relink.runs.statement import make_statement
 from relink.system.atomic import working_directory
 from relink.system.errors import RelinkError, UsageError, WheelError
-from relink.system.findings.model import causes
+from relink.system.findings.model import Cause, causes
 from relink.system.progress import Clock
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
@@ -190,7 +190,8 @@ def _relinked(
         if not planned.plan.ok:
             return "refused", record, report
         if not report.ok:
-            raise RelinkError(record["verdict"]["text"], (cause["message"] for cause in record["causes"]))
+            told = (cause.message[:_TEXT] for cause in causes(report.findings) if cause.level != "info")
+            raise RelinkError(record["verdict"]["text"], told)
         if planned.plan.empty:
             if task.mirror:
                 record["file"] = place_wheel(cached.path, files, place, None)
@@ -221,21 +222,17 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
     isa = report.isa or {}
     return {
         "verdict": {"level": found.level, "text": found.text[:_TEXT]},
-        "causes": [
-            {
-                "code": cause.code,
-                "level": cause.level,
-                "subjects": list(cause.subjects[:_SUBJECTS]),
-                "more": max(0, len(cause.subjects) - _SUBJECTS),
-                "message": cause.message[:_TEXT],
-                "remedy": cause.remedy[:_TEXT],
-            }
-            for cause in causes(report.findings)
-            if cause.level != "info"
-        ],
+        "causes": [_cause_text(cause) for cause in causes(report.findings) if cause.level != "info"],
         "gpus": {gpu["target"]: gpu["state"] for gpu in isa.get("gpus", ())},
         "command": _command(name, target),
     }
+
+
+def _cause_text(cause: Cause) -> str:
+    more = max(0, len(cause.subjects) - _SUBJECTS)
+    names = f"{', '.join(cause.subjects[:_SUBJECTS])}{f' and {more} more' if more else ''}"
+    subjects = f" ({names})" if names else ""
+    return f"{cause.code} {cause.level}: {cause.message[:_TEXT]}{subjects}. {cause.remedy[:_TEXT]}".strip()
 
 
 def _command(name: WheelName, target: IndexTarget) -> str:
@@ -246,11 +243,8 @@ def _command(name: WheelName, target: IndexTarget) -> str:
 
 def record_of_error(error: RelinkError) -> dict[str, Any]:
     """Return the same for a wheel that cannot be read."""
-    cause = {"code": "", "level": "error", "subjects": [], "more": 0, "remedy": ""}
-    return {
-        "verdict": {"level": "error", "text": error.message[:_TEXT]},
-        "causes": [cause | {"message": str(error)[:_TEXT]}],
-    }
+    verdict = {"level": "error", "text": error.message[:_TEXT]}
+    return {"verdict": verdict, "causes": [f"error: {str(error)[:_TEXT]}."]}
 
 
 _TRIES = 4  # connections that may break; each goes on where the one before ended

@@ -18,10 +18,7 @@ FACTS = {"prefixes": ["/opt/rocm"], "release": "rocm7.2.4", "fingerprint": "ab" 
 
 
 def record(level: str = "info", gpus: dict[str, str] | None = None, *codes: str) -> dict[str, Any]:
-    causes = [
-        {"code": code, "level": "warning", "subjects": ["x"], "more": 2, "message": "m", "remedy": "r."}
-        for code in codes
-    ]
+    causes = [f"{code} warning: m (x and 2 more). r." for code in codes]
     return {"verdict": {"level": level, "text": "t"}, "causes": causes, "gpus": gpus or {}, "command": "c"}
 
 

@@ -160,10 +160,16 @@ def test_what_is_kept_is_short() -> None:
     block["gpus"] = [{"target": "gfx9", "state": "slow"}]
     record = record_of(replace(sample_report(gone=20), isa=block), INPUT, RECORDED)
     assert record["gpus"] == {"gfx9": "slow"}
-    assert all(len(cause["subjects"]) <= 6 for cause in record["causes"])
-    assert {cause["level"] for cause in record["causes"]} <= {"error", "warning"}
+    assert {text.split()[1] for text in record["causes"]} <= {"error:", "warning:"}
+    many = tuple(f"demo/{number}.so" for number in range(9))
+    findings = tuple(Finding("RLK130", "error", name, "m" * 9999, "r.") for name in many)
+    report = sample_report()
+    (text,) = record_of(replace(report, plan=replace(report.plan, findings=findings)), INPUT, RECORDED)[
+        "causes"
+    ]
+    assert text == f"RLK130 error: {'m' * 1200} ({', '.join(many[:6])} and 3 more). r."
     shown = record_of_error(WheelError("x" * 9999))
-    assert len(shown["verdict"]["text"]) == len(shown["causes"][0]["message"]) == 1200
+    assert len(shown["verdict"]["text"]) == len(shown["causes"][0]) - len("error: .") == 1200
 
 
 def test_a_directory_of_a_task_is_not_kept() -> None:
