@@ -113,7 +113,9 @@ class _Run:
 
     def known(self, found: Iterable[list[ListedWheel]]) -> Iterator[ListedWheel]:
         """Yield wheels, and note what the sources say of them, so that it holds where they cannot be reached, too."""
-        known = self.store.unhashed()  # of wheels that were fetched, and whose source says no hash
+        # Of wheels that were fetched, and whose source says no hash.
+        query = "select unhashed, sha256 from wheels where unhashed is not null"
+        known: dict[str, str] = dict(map(tuple, self.store.rows(query)))
         for some in found:
             wheels = [one if one.sha256 else replace(one, sha256=known.get(one.url)) for one in some]
             self.store.keep_wheels(
@@ -248,7 +250,7 @@ def stale_results(
             f"--since {since}: no version of relink; write it like --since {__version__}"
         ) from error
     keys = {target.name: target_key(target) for target in recipe.targets}
-    rests = store.rests()
+    rests = {name: store.parsed(body) for name, body in store.rows("select id, body from rests")}
 
     @functools.cache
     def unchanged(target: str, key: str, relink: str, rests_on: str | None) -> bool:
@@ -263,7 +265,7 @@ def stale_results(
 
     return [
         row["id"]
-        for row in store.holding()
+        for row in store.rows("select * from results where until is null order by id")
         if not (unchanged(row["target"], row["key"], row["relink"], row["rests"]) and has_file(row))
     ]
 

@@ -101,7 +101,8 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         data |= {PROJECTS: listed} if many else {}
         write("matrix.json", json_bytes(data))
         write("index.html", matrix_page(data).encode())
-        write("changes.atom", atom_feed("Changes of the index", store.site_id(), changes[:_FEED]))
+        ((identity,),) = store.rows("select id from site")
+        write("changes.atom", atom_feed("Changes of the index", uuid.UUID(identity), changes[:_FEED]))
 
     publish(store, site, basis, write_pages)
     return True

@@ -14,8 +14,7 @@ import json
 import os
 import sqlite3
 import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,19 +121,15 @@ class Store(contextlib.ExitStack):
 
     def indexes(self) -> dict[str, dict[str, Any]]:
         """Return what each index is for."""
-        return {name: self.parsed(facts) for name, facts in self._each("select * from indexes")}
+        return {name: self.parsed(facts) for name, facts in self.rows("select * from indexes")}
 
     def projects(self) -> list[str]:
         """Return the names of all projects, in order."""
-        return [name for (name,) in self._each("select distinct project from results order by project")]
-
-    def holding(self) -> Iterator[sqlite3.Row]:
-        """Yield the results that hold, without what is longer."""
-        return self._each("select * from results where until is null order by id")
+        return [name for (name,) in self.rows("select distinct project from results order by project")]
 
     def results_of(self, project: str) -> list[sqlite3.Row]:
-        """Return the results of a project, those that were superseded, too, likewise."""
-        return list(self._each("select * from results where project = ?", (project,)))
+        """Return the results of a project, those that were superseded, too, without what is longer."""
+        return list(self.rows("select * from results where project = ?", (project,)))
 
     def listed(self, project: str, superseded: float) -> list[sqlite3.Row]:
         """Return what a site has of a project: results, with what the source says and their records.
@@ -145,7 +140,7 @@ class Store(contextlib.ExitStack):
             "select results.*, yanked, uploaded, body from results join records using (id) "
             "left join wheels on sha256 = input where project = ? and (until is null or until > ?)"
         )
-        return list(self._each(query, (project, superseded)))
+        return list(self.rows(query, (project, superseded)))
 
     def digest(self, superseded: float) -> str:
         """Return a digest of all that :meth:`listed` gives."""
@@ -154,7 +149,7 @@ class Store(contextlib.ExitStack):
             "where until is null or until > ? order by project, filename, target, digest"
         )
         digest = hashlib.sha256()
-        for row in self._each(query, (superseded,)):
+        for row in self.rows(query, (superseded,)):
             digest.update(repr(tuple(row)).encode())
         return digest.hexdigest()
 
@@ -162,7 +157,7 @@ class Store(contextlib.ExitStack):
         """Return how many of the results that hold have one of these statuses."""
         marks = ", ".join("?" * len(statuses))
         query = f"select count(*) from results where until is null and status in ({marks})"  # noqa: S608 (marks)
-        ((number,),) = self._each(query, statuses)
+        ((number,),) = self.rows(query, statuses)
         return int(number)
 
     def parsed(self, text: str) -> dict[str, Any]:
@@ -177,10 +172,6 @@ class Store(contextlib.ExitStack):
         if not isinstance(found, dict):
             raise _failed(self.directory, ValueError("a record is no table"))
         return found
-
-    def rests(self) -> dict[str, dict[str, Any]]:
-        """Return what results rest on, by id; many rest on the same."""
-        return {name: self.parsed(body) for name, body in self._each("select id, body from rests")}
 
     def keep(self, facts: Mapping[str, Any], number: int, record: Mapping[str, Any], rests: Any) -> None:
         """Note the result of a task, on disk when this returns. What its index has had of this wheel is superseded.
@@ -239,9 +230,9 @@ class Store(contextlib.ExitStack):
         It is the one that the release has, unless an index has ever had a file of that number made of a wheel of these names.
         """
         query = "select number from releases where project = ? and version = ? and target = ?"
-        known = next((number for (number,) in self._each(query, (project, version, target))), 0)
+        known = next((number for (number,) in self.rows(query, (project, version, target))), 0)
         query = "select 1 from names where target = ? and filename = ? and number = ?"
-        taken = any(list(self._each(query, (target, filename, known))) for filename in filenames)
+        taken = any(list(self.rows(query, (target, filename, known))) for filename in filenames)
         return (known + 1, True) if taken or not known else (known, False)
 
     def allocate(self, releases: Iterable[tuple[str, str, str, int]]) -> None:
@@ -255,7 +246,7 @@ class Store(contextlib.ExitStack):
         with self._written() as database:
             database.execute("delete from results where until <= ?", (superseded,))
         query = "select id, file_sha256, file_name from results where file_sha256 is not null"
-        return [tuple(row) for row in self._each(query)]
+        return [tuple(row) for row in self.rows(query)]
 
     def keep_wheels(self, wheels: Iterable[tuple[str, str | None, str | None, str | None]]) -> None:
         """Note what sources say of wheels, by SHA-256: why it is yanked, and when it was uploaded.
@@ -269,16 +260,6 @@ class Store(contextlib.ExitStack):
         with self._written() as database:
             database.executemany(query, wheels)
 
-    def unhashed(self) -> dict[str, str]:
-        """Return the SHA-256 of wheels whose source says none, by address."""
-        query = "select unhashed, sha256 from wheels where unhashed is not null"
-        return dict(map(tuple, self._each(query)))
-
-    def site_id(self) -> uuid.UUID:
-        """Return what this site has and no other one."""
-        ((found,),) = self._each("select id from site")
-        return uuid.UUID(found)
-
     def note_changes(self) -> None:
         """Note what is shown now and was not when this was called last."""
         with self._written() as database:
@@ -290,7 +271,7 @@ class Store(contextlib.ExitStack):
 
     def changes(self, most: int) -> list[dict[str, Any]]:
         """Return the last changes of the site, the newest first, each with its `time` in seconds since 1970."""
-        rows = self._each("select time, change from changes order by rowid desc limit ?", (most,))
+        rows = self.rows("select time, change from changes order by rowid desc limit ?", (most,))
         return [{"time": time, **self.parsed(change)} for time, change in rows]
 
     def repair(self) -> int:
@@ -304,8 +285,8 @@ class Store(contextlib.ExitStack):
             database.execute("delete from results where id not in (select id from records)")
         return removed
 
-    def _each(self, query: str, values: tuple[Any, ...] = ()) -> Iterator[sqlite3.Row]:
-        """Yield rows, of which there may be many."""
+    def rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[sqlite3.Row]:
+        """Yield what a query gives, of which there may be much."""
         try:
             yield from self._database.execute(query, values)
         except sqlite3.Error as error:
