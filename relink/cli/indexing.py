@@ -119,8 +119,8 @@ def prune(
     from relink.indexes.build.pruning import prune as prune_site
     from relink.indexes.build.recipe import read_recipe
 
-    gone = prune_site(read_recipe(recipe), output, keep)
-    show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")
+    results, files, size = prune_site(read_recipe(recipe), output, keep)
+    show(f"{results} results and {files} files removed, {size >> 20} MiB")
 
 
 @index.command()
@@ -137,5 +137,5 @@ def remove(
     from relink.indexes.build.pruning import remove as remove_releases
     from relink.indexes.build.recipe import read_recipe, read_release
 
-    gone = remove_releases(read_recipe(recipe), output, read_release(release))
-    show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")
+    results, files, size = remove_releases(read_recipe(recipe), output, read_release(release))
+    show(f"{results} results and {files} files removed, {size >> 20} MiB")

@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -56,7 +56,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
     with Store(site) as store:
         digests = Digests()
         states = {target.name: state_of(target, digests) for target in recipe.targets}
-        store.begin({name: state.facts for name, state in states.items()})
+        store.begin({name: _facts(state) for name, state in states.items()})
         for requirement in recipe.deny:
             store.drop(row["id"] for row in named_results(store, requirement))
         run = _Run(recipe, store, states, _settings(recipe), say, str(store.files.absolute()))
@@ -66,7 +66,15 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
         digests.save()
         plan = plan_tasks(store, run.known(wheels), recipe, states)
         run.begin(plan)
-        if jobs := [run.job(wheel, targets) for wheel, targets in plan.todo.items()]:
+        if plan.todo:
+            mirror = recipe.originals == "mirror"
+            jobs = [
+                Job(
+                    relink_wheel,
+                    WheelTask(wheel, tuple(own), run.files, mirror, run.settings, recipe.cache_size),
+                )
+                for wheel, own in plan.todo.items()
+            ]
             with run.engine(options, max(map(_memory, plan.todo))) as engine:
                 drive(engine, jobs, run.on_done)
         summary = run.summary
@@ -79,6 +87,17 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
         summary.seconds = round(time.monotonic() - start, 3)
         say(Event("published", {"changed": summary.published, "seconds": summary.seconds}))
         return summary
+
+
+def _facts(state: TargetState) -> dict[str, Any]:
+    """What the matrix says of a target, as JSON data."""
+    release, machine = state.product, state.machine
+    return {
+        "prefixes": list(state.paths),
+        "release": release,
+        "fingerprint": state.fingerprint,
+        "machine": machine,
+    }
 
 
 def _settings(recipe: Recipe) -> PipSettings:
@@ -158,12 +177,6 @@ class _Run:
             functools.partial(self.note, "note"),
         )
 
-    def job(self, wheel: ListedWheel, targets: Sequence[tuple[IndexTarget, int]]) -> Job:
-        """Return the job that relinks a wheel for targets, with the number that the version ends in there."""
-        own = tuple(TargetTask(one, self.states[one.name].fingerprint, number) for one, number in targets)
-        mirror, size = self.recipe.originals == "mirror", self.recipe.cache_size
-        return Job(relink_wheel, WheelTask(wheel, own, self.files, mirror, self.settings, size))
-
     def on_done(self, job: Job, result: Any) -> None:
         """Note what came of a job: an outcome, or the exception that it ended with; the next run tries again what has failed."""
         task: WheelTask = job.task
@@ -171,13 +184,13 @@ class _Run:
         if isinstance(result, BaseException):
             failed = TaskOutcome("failed", {"error": str(result) or type(result).__name__})
         else:
-            outcomes, sha256 = result.outcomes, result.sha256
+            sha256, size, outcomes = result
             if wheel.sha256 is None:
                 self.store.keep_wheels([(sha256, wheel.yanked, wheel.uploaded, wheel.url)])
             if not wheel.url.startswith("file:"):
                 self.summary.fetched += 1
-                self.summary.bytes_fetched += result.size
-            self.say(Event("fetched", {"wheel": wheel.filename, "sha256": sha256, "size": result.size}))
+                self.summary.bytes_fetched += size
+            self.say(Event("fetched", {"wheel": wheel.filename, "sha256": sha256, "size": size}))
         for own in task.targets:
             outcome = outcomes.get(own.target.name) or failed
             facts = {
@@ -196,7 +209,7 @@ class _Run:
                 self.store.keep(facts, own.number, outcome.record, None)
                 self.say(Event("failure", said | outcome.record))
                 continue
-            about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": result.size}
+            about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": size}
             record = {"file": None, **outcome.record, "wheel": about}
             self.store.keep(facts, own.number, record, outcome.rests)
             file = record["file"] or {}
@@ -216,14 +229,14 @@ class TaskPlan:
 
     :ivar tasks: how many there are, with those that are done.
     :ivar refused: how many of those that are done were refused.
-    :ivar todo: each wheel with its targets, and the number that the version ends in there.
+    :ivar todo: each wheel with what it is relinked for.
     :ivar releases: project, version, target and number, where the number is new.
     :ivar again: ids of results that do not hold any more.
     """
 
     tasks: int = 0
     refused: int = 0
-    todo: dict[ListedWheel, list[tuple[IndexTarget, int]]] = field(default_factory=dict)
+    todo: dict[ListedWheel, list[TargetTask]] = field(default_factory=dict)
     releases: list[tuple[str, str, str, int]] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
 
@@ -287,11 +300,11 @@ def plan_tasks(
         for version, group in itertools.groupby(listed, lambda one: str(one.name.version)):
             release = {wheel.filename: wheel for wheel in group}
             for target in recipe.targets:
-                machine = states[target.name].machine
+                state = states[target.name]
                 own = [
                     (name, wheel, rows.get((name, target.name)))
                     for name, wheel in release.items()
-                    if any(fits(wheel, python, machine) for python in recipe.pythons)
+                    if any(fits(wheel, python, state.machine) for python in recipe.pythons)
                 ]
                 plan.tasks += len(own)
                 todo = {name for name, wheel, row in own if row is None or row["input"] != wheel.sha256}
@@ -303,7 +316,8 @@ def plan_tasks(
                             todo |= {name for name, _, row in own if row and row["status"] == "written"}
                 for name, wheel, row in own:
                     if name in todo:
-                        plan.todo.setdefault(wheel, []).append((target, number))
+                        own_task = TargetTask(target, state.fingerprint, number)
+                        plan.todo.setdefault(wheel, []).append(own_task)
                         plan.again += [row["id"]] if row else []
                     elif row and row["status"] == "refused":
                         plan.refused += 1

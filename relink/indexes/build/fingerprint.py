@@ -77,16 +77,6 @@ class TargetState:
         releases = (found[0] for found in parse_json(self.release or "[]") if found)
         return f"{VENDORS[0].table}{next(releases, '')}"
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the matrix says of it, as JSON data."""
-        return {
-            "prefixes": list(self.paths),
-            "release": self.product,
-            "fingerprint": self.fingerprint,
-            "machine": self.machine,
-        }
-
     @cached_property
     def fingerprint(self) -> str:
         """A digest of all of it, in hex."""

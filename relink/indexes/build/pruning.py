@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +25,20 @@ from relink.wheel.naming import parse_wheel_name
 _YOUNG = 3600  # seconds: a file that is younger may belong to a run that was killed and will go on
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """How many results and files went, and their bytes."""
-
-    results: int
-    files: int
-    bytes: int
-
-
-def prune(recipe: Recipe, site: Path, keep: int) -> Pruned:
+def prune(recipe: Recipe, site: Path, keep: int) -> tuple[int, int, int]:
     """Take old releases out of a site.
 
     :param keep: so many releases of each project and target stay, the newest.
+    :return: how many results and files went, and their bytes.
     :raises UsageError: there is no site.
     """
     return _without(recipe, site, lambda store: _old_results(store, keep), _YOUNG)
 
 
-def remove(recipe: Recipe, site: Path, requirement: Requirement) -> Pruned:
+def remove(recipe: Recipe, site: Path, requirement: Requirement) -> tuple[int, int, int]:
     """Take the releases that a requirement names out of a site, with all their files.
 
+    :return: how many results and files went, and their bytes.
     :raises UsageError: there is no site.
     """
     return _without(recipe, site, lambda store: named_results(store, requirement), 0)
@@ -75,7 +67,9 @@ def _old_results(store: Store, keep: int) -> Iterator[Any]:
                 yield from own[version]
 
 
-def _without(recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float) -> Pruned:
+def _without(
+    recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float
+) -> tuple[int, int, int]:
     """Publish a site without some results, and remove the files that nothing names.
 
     :param young: files of fewer seconds stay.
@@ -88,7 +82,7 @@ def _without(recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]
         store.drop(row["id"] for row in rows)
         publish_site(store, site, recipe)
         held = sum(row["until"] is None for row in rows)
-        return Pruned(held, *_sweep(store, now() - recipe.superseded, time.time() - young))
+        return held, *_sweep(store, now() - recipe.superseded, time.time() - young)
 
 
 def _sweep(store: Store, superseded: float, oldest: float) -> tuple[int, int]:

@@ -135,7 +135,7 @@ def read_recipe(path: Path) -> Recipe:
         refused=data.get("refused", "report"),
         originals=data.get("originals", "mirror"),
         cache_size=int(size[:-1]) << _UNITS[size[-1]] if size else SIZE,
-        deny=tuple(Requirement(text) for text in data.get("deny", ())),
+        deny=tuple(map(Requirement, data.get("deny", ()))),
         superseded=int(data.get("superseded", f"{_SUPERSEDED}d")[:-1]) * 86400.0,
     )
 
@@ -195,8 +195,7 @@ def _wrong_requirement(text: str) -> str | None:
 def _source(data: Mapping[str, Any], base: Path) -> WheelSource:
     kind = next(kind for kind in _KINDS if kind in data)
     place = data[kind] if kind == "index" else os.path.join(base, data[kind])
-    requirements = tuple(Requirement(text) for text in data.get("requirements", ()))
-    return WheelSource(kind, place, requirements, data.get("latest"))
+    return WheelSource(kind, place, tuple(map(Requirement, data.get("requirements", ()))), data.get("latest"))
 
 
 def _target(name: str, data: Mapping[str, Any], base: Path) -> IndexTarget:

@@ -196,7 +196,7 @@ def _html_files(page: Page) -> Iterator[Mapping[str, Any]]:
         url = attributes.get("href") or ""
         match = _FRAGMENT.search(url.partition("#")[2])
         yield {
-            "filename": text.strip(),
+            "filename": "".join(text).strip(),
             "url": _joined(base, url),
             "hashes": {"sha256": match[1]} if match else None,
             "requires-python": attributes.get("data-requires-python"),
@@ -216,29 +216,27 @@ class _Anchors(HTMLParser):
     """Collects the anchors of a page with their text, and the address that relative ones begin at."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[dict[str, str | None], str]] = []
+        self.found: list[tuple[dict[str, str | None], list[str]]] = []
         self.base: str | None = None
-        self._open: dict[str, str | None] | None = None
-        self._text: list[str] = []
         super().__init__(convert_charrefs=True)
 
     def reset(self) -> None:
         super().reset()
-        self._open = None
+        self._open: tuple[dict[str, str | None], list[str]] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "base" and self.base is None:
             self.base = dict(attrs).get("href")
         elif tag == "a":
-            self._open, self._text = dict(attrs), []
+            self._open = dict(attrs), []
 
     def handle_data(self, data: str) -> None:
         if self._open is not None:
-            self._text.append(data)
+            self._open[1].append(data)
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "a" and self._open is not None:
-            self.found.append((self._open, "".join(self._text)))
+            self.found.append(self._open)
             self._open = None
 
 

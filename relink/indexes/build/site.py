@@ -18,14 +18,17 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from packaging.version import Version
+
 from relink import __version__
-from relink.indexes.build.matrix import PROJECTS, Cell, matrix_data, matrix_page
+from relink.indexes.build.matrix import PROJECTS, matrix_data, matrix_page
 from relink.indexes.build.recipe import Recipe
 from relink.indexes.build.simple_api import (
     FILES,
@@ -65,34 +68,37 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     changes = store.changes(_CHANGES)
     many = store.count("written", "original", "refused", "failed") > ONE_PAGE
 
-    def write_pages(write: Write) -> None:
+    def version(cell: tuple[Any, Any]) -> Version:
+        return parsed_name(cell[0]["filename"]).version
+
+    with publishing(store, site, basis) as write:
         projects: dict[str, list[str]] = {target.name: [] for target in targets}
         listed: list[str] = []
 
-        def cells() -> Iterator[Cell]:
+        def cells() -> Iterator[tuple[Any, dict[str, Any]]]:
             for project in store.projects():
-                own: list[Cell] = []
+                own: list[tuple[Any, dict[str, Any]]] = []
                 files: dict[str, list[dict[str, Any]]] = {name: [] for name in projects}
                 for row in store.listed(project, superseded):
                     if row["target"] not in files:
                         continue
                     record = store.parsed(row["body"])
                     if row["until"] is None:
-                        own.append(Cell(parsed_name(row["filename"]), row["target"], row["status"], record))
+                        own.append((row, record))
                     if file := listed_file(row, record, recipe.originals):
                         files[row["target"]].append(file)
                 for name in (name for name in files if files[name]):
                     projects[name].append(project)
                     for page, content in project_pages(project, files[name]).items():
                         write(f"{name}/simple/{project}/{page}", content)
-                own.sort(key=lambda cell: (cell.name.version, cell.name.filename, cell.target))
+                own.sort(key=lambda cell: (version(cell), cell[0]["filename"], cell[0]["target"]))
                 if many and own:
                     listed.append(project)
                     about = [change for change in changes if change["project"] == project]
                     data = matrix_data(targets, indexes, own, about)
                     write(f"{PROJECTS}/{project}.json", json_bytes(data))
                     write(f"{PROJECTS}/{project}.html", matrix_page(data, project).encode())
-                yield from (cell for cell in own if not many or cell.name.version == own[-1].name.version)
+                yield from (cell for cell in own if not many or version(cell) == version(own[-1]))
 
         data = matrix_data(targets, indexes, cells(), changes)
         for name, known in projects.items():
@@ -103,8 +109,6 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         write("index.html", matrix_page(data).encode())
         ((identity,),) = store.rows("select id from site")
         write("changes.atom", atom_feed("Changes of the index", uuid.UUID(identity), changes[:_FEED]))
-
-    publish(store, site, basis, write_pages)
     return True
 
 
@@ -161,11 +165,11 @@ def shows(site: Path, basis: str) -> bool:
         return False
 
 
-def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write], None]) -> None:
-    """Write a site and show it. The one that was shown last stays: a web server may still read of it.
+@contextmanager
+def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
+    """Give what writes one file of a site; at the end the site is shown. The one before stays: a web server may still read of it.
 
     :param basis: a digest of what it is made of.
-    :param write_pages: gets a function that writes one file.
     :raises UsageError: it cannot be written.
     """
     check_place(site)
@@ -180,7 +184,7 @@ def publish(store: Store, site: Path, basis: str, write_pages: Callable[[Write],
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
 
-            write_pages(write)
+            yield write
             write(BASIS, basis.encode())
             (made / FILES).symlink_to(f"../../{FILES}")  # from where it will be
             publish_directory(made, final)

@@ -86,9 +86,8 @@ def find_wheels(
             if recipe.denies(wheel.name):
                 continue
             if chosen.setdefault(wheel.filename, wheel).sha256 != wheel.sha256:
-                said.append(
-                    ("note", f"{wheel.filename}: two sources have other contents; the first is taken")
-                )
+                text = f"{wheel.filename}: two sources have other contents; the first is taken"
+                said.append(("note", text))
         return sorted(chosen.values(), key=lambda one: (one.name.version, one.filename)), said
 
     def batches() -> Iterator[list[ListedWheel]]:
@@ -115,10 +114,8 @@ class _Source:
         tell: Tell,
     ) -> None:
         self.cases, self.web, self.latest = cases, web, source.latest
-        self.wanted, self.here = (
-            defaultdict[str, list[Requirement]](list),
-            defaultdict[str, list[ListedWheel]](list),
-        )
+        self.here = defaultdict[str, list[ListedWheel]](list)
+        self.wanted = defaultdict[str, list[Requirement]](list)
         self.indexes: tuple[str, ...] | None = None
         found: Iterable[ListedWheel] = ()
         if source.kind == "directory":

@@ -99,19 +99,6 @@ class TaskOutcome:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WheelOutcome:
-    """What came of a wheel.
-
-    :ivar sha256: of its content; `size` in bytes.
-    :ivar outcomes: by the names of the targets.
-    """
-
-    sha256: str
-    size: int
-    outcomes: dict[str, TaskOutcome]
-
-
 _web = functools.cache(Web)
 _digests = functools.cache(Digests)
 
@@ -133,9 +120,10 @@ def fingerprints(targets: tuple[IndexTarget, ...], files: str) -> dict[str, str]
     return found
 
 
-def relink_wheel(task: WheelTask) -> WheelOutcome:
+def relink_wheel(task: WheelTask) -> tuple[str, int, dict[str, TaskOutcome]]:
     """Fetch a wheel, relink it for its targets, and put the results where the site's files lie.
 
+    :return: the SHA-256 and the bytes of the wheel, and what came of it by the names of the targets.
     :raises ForeignPrefixError: a prefix here is not the coordinator's.
     :raises RelinkError: the wheel cannot be fetched.
     """
@@ -150,7 +138,7 @@ def relink_wheel(task: WheelTask) -> WheelOutcome:
     cached = fetch_wheel(task.wheel, _web(task.settings), task.cache_size)
     outcomes = {own.target.name: _outcome(task, own, cached, state) for own, state in states.items()}
     _digests().save()
-    return WheelOutcome(cached.sha256, cached.size, outcomes)
+    return cached.sha256, cached.size, outcomes
 
 
 def _outcome(task: WheelTask, own: TargetTask, cached: CachedWheel, state: TargetState) -> TaskOutcome:

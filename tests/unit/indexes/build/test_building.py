@@ -366,7 +366,7 @@ def test_wheels_are_for_machines_and_pythons(tmp_path: Path) -> None:
     ]
     with Store(tmp_path / "site") as store:
         plan = plan_tasks(store, wheels, recipe, states)
-    planned = {wheel.name.platform: [target.name for target, _ in own] for wheel, own in plan.todo.items()}
+    planned = {wheel.name.platform: [one.target.name for one in own] for wheel, own in plan.todo.items()}
     assert planned == {"manylinux_2_28_x86_64": ["one"], "manylinux_2_28_aarch64": ["arm"]}
     assert (plan.tasks, plan.again) == (2, [])
     assert plan.releases == [("demo", "1.0", "one", 1), ("demo", "1.0", "arm", 1)]

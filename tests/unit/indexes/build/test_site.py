@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,7 +16,7 @@ import pytest
 
 from relink.indexes.build.checking import check_site
 from relink.indexes.build.recipe import IndexTarget, Recipe
-from relink.indexes.build.site import Write, atom_feed, check_place, publish, publish_site, shows
+from relink.indexes.build.site import atom_feed, check_place, publish_site, publishing, shows
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 from tests.unit.indexes.build.test_matrix import FACTS, record
@@ -153,11 +152,9 @@ def test_sites_have_their_own_ids() -> None:
         assert one.findtext(path) != other.findtext(path)
 
 
-def page(text: str) -> Callable[[Write], None]:
-    def write_pages(write: Write) -> None:
+def publish(store: Store, site: Path, text: str) -> None:
+    with publishing(store, site, text) as write:
         write("one/index.html", text.encode())
-
-    return write_pages
 
 
 def test_old_or_new(tmp_path: Path) -> None:
@@ -165,25 +162,26 @@ def test_old_or_new(tmp_path: Path) -> None:
     with Store(site) as store:
         (store.files / "x").write_text("wheel")
         assert not shows(site, "old")
-        publish(store, site, "old", page("old"))
+        publish(store, site, "old")
         assert (site / "one/index.html").read_text() == "old"
         assert (site / "files/x").read_text() == "wheel"
         first = site.resolve()
         assert shows(site, "old")
         assert not shows(site, "new")
 
-        def interrupted(write: Write) -> None:
-            write("one/index.html", b"half")
-            raise KeyboardInterrupt
+        def interrupted() -> None:
+            with publishing(store, site, "half") as write:
+                write("one/index.html", b"half")
+                raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            publish(store, site, "half", interrupted)
+            interrupted()
         assert (site / "one/index.html").read_text() == "old"
         assert shows(site, "old")
-        publish(store, site, "new", page("new"))
+        publish(store, site, "new")
         assert (site / "one/index.html").read_text() == "new"
         assert (first / "one/index.html").read_text() == "old"  # a web server may still read it
-        publish(store, site, "newer", page("newer"))
+        publish(store, site, "newer")
         assert not first.exists()
         assert len(os.listdir(store.sites)) == 2
     (tmp_path / "moved").mkdir()
@@ -211,4 +209,4 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         (store.directory / "next").mkdir()
         (store.directory / "next" / "x").touch()
         with pytest.raises(UsageError, match="the site cannot be written"):
-            publish(store, site, "x", page("x"))
+            publish(store, site, "x")
