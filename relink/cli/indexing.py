@@ -116,8 +116,8 @@ def prune(
     Example: relink index prune index.toml -o /srv/wheels --keep 5
     """
     from relink.cli.terminal import show
-    from relink.indexes.build.pruning import prune as prune_site
     from relink.indexes.build.recipe import read_recipe
+    from relink.indexes.build.site import prune as prune_site
 
     results, files, size = prune_site(read_recipe(recipe), output, keep)
     show(f"{results} results and {files} files removed, {size >> 20} MiB")
@@ -134,8 +134,8 @@ def remove(
     Example: relink index remove index.toml onnxruntime-rocm==1.20.0 -o /srv/wheels
     """
     from relink.cli.terminal import show
-    from relink.indexes.build.pruning import remove as remove_releases
     from relink.indexes.build.recipe import read_recipe, read_release
+    from relink.indexes.build.site import remove as remove_releases
 
     results, files, size = remove_releases(read_recipe(recipe), output, read_release(release))
     show(f"{results} results and {files} files removed, {size >> 20} MiB")

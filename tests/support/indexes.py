@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.building import build
 from relink.indexes.build.engine import Job
 from relink.indexes.build.recipe import Recipe, read_recipe
-from relink.indexes.build.running import Event, Summary
+from relink.indexes.build.running import Summary
 from tests.support.works import Works
 
 __all__ = ["InlineEngine", "built", "contents", "copied", "recipe_of"]
@@ -75,7 +75,7 @@ class Built:
 
     summary: Summary
     ran: list[Any] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[tuple[str, Any]] = field(default_factory=list)
 
 
 def built(
@@ -83,14 +83,17 @@ def built(
 ) -> Built:
     """Build in this process."""
     ran: list[Any] = []
-    events: list[Event] = []
+    events: list[tuple[str, Any]] = []
 
     @contextmanager
     def local(*_: Any) -> Any:
         yield InlineEngine(ran)
 
     monkeypatch.setattr("relink.indexes.build.building.LocalEngine", local)
-    say: Callable[[Event], None] = events.append
+
+    def say(event: str, facts: Any) -> None:
+        events.append((event, facts))
+
     return Built(build(recipe, site, options or BuildOptions(), say), ran, events)
 
 

@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,11 +27,10 @@ from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.cluster import ClusterEngine
 from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
 from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
-from relink.indexes.build.pruning import named_results
 from relink.indexes.build.recipe import IndexTarget, Recipe
-from relink.indexes.build.running import Event, Summary
+from relink.indexes.build.running import Say, Summary
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.site import check_place, publish_site
+from relink.indexes.build.site import check_place, named_results, publish_site
 from relink.indexes.build.sources import find_wheels, fits
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import PipSettings, Web, pip_settings
@@ -44,7 +43,7 @@ _MOST_MEMORY = 2 << 30  # bytes: larger libraries are worked on in a file (docs/
 _PER_BYTE = 12  # bytes of memory for each of a wheel: a library of it, four times as large, its edited copy, what patchelf holds
 
 
-def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Event], None]) -> Summary:
+def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summary:
     """Bring a site up to date with a recipe.
 
     :param say: called with everything that happens, on this thread.
@@ -85,7 +84,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Callable[[Even
             summary.published = publish_site(store, site, recipe)
             summary.red = store.count("refused", "failed")
         summary.seconds = round(time.monotonic() - start, 3)
-        say(Event("published", {"changed": summary.published, "seconds": summary.seconds}))
+        say("published", {"changed": summary.published, "seconds": summary.seconds})
         return summary
 
 
@@ -121,14 +120,14 @@ class _Run:
     store: Store
     states: Mapping[str, TargetState]
     settings: PipSettings
-    say: Callable[[Event], None]
+    say: Say
     files: str
     summary: Summary = field(default_factory=Summary)
 
     def note(self, kind: str, text: str) -> None:
         """Tell what was passed over (``note``), or what could not be asked (``source``)."""
         self.summary.source_failures += kind == "source"
-        self.say(Event(kind, {"text": text}))
+        self.say(kind, {"text": text})
 
     def known(self, found: Iterable[list[ListedWheel]]) -> Iterator[ListedWheel]:
         """Yield wheels, and note what the sources say of them, so that it holds where they cannot be reached, too."""
@@ -157,7 +156,7 @@ class _Run:
             "download": sum(wheel.size or 0 for wheel in fetched),
             "unknown": sum(wheel.size is None for wheel in fetched),
         }
-        self.say(Event("budget", facts))
+        self.say("budget", facts)
         self.store.allocate(plan.releases)
         self.store.supersede(plan.again)
 
@@ -190,7 +189,7 @@ class _Run:
             if not wheel.url.startswith("file:"):
                 self.summary.fetched += 1
                 self.summary.bytes_fetched += size
-            self.say(Event("fetched", {"wheel": wheel.filename, "sha256": sha256, "size": size}))
+            self.say("fetched", {"wheel": wheel.filename, "sha256": sha256, "size": size})
         for own in task.targets:
             outcome = outcomes.get(own.target.name) or failed
             facts = {
@@ -207,7 +206,7 @@ class _Run:
             setattr(self.summary, outcome.status, getattr(self.summary, outcome.status) + 1)
             if outcome.status == "failed":
                 self.store.keep(facts, own.number, outcome.record, None)
-                self.say(Event("failure", said | outcome.record))
+                self.say("failure", said | outcome.record)
                 continue
             about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": size}
             record = {"file": None, **outcome.record, "wheel": about}
@@ -220,7 +219,7 @@ class _Run:
                 "text": record["verdict"]["text"],
                 "file": file.get("filename"),
             }
-            self.say(Event("result", said))
+            self.say("result", said)
 
 
 @dataclass(slots=True)

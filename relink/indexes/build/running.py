@@ -6,10 +6,10 @@ Source: Prometheus's documentation, "Text-based format" and the node exporter's 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from relink.indexes.build.recipe import Recipe
 from relink.system.atomic import atomic_file
@@ -18,15 +18,9 @@ from relink.system.errors import UsageError
 SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened, for a bar and a log.
-
-    :ivar kind: ``source``, ``note``, ``budget``, ``fetched``, ``result``, ``failure``, ``published``.
-    """
-
-    kind: str
-    facts: Mapping[str, Any]
+Say: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+"""Is told what happens, for a bar and a log: an event and its facts. Events are ``source``, ``note``, ``budget``, ``fetched``,
+``result``, ``failure`` and ``published``."""
 
 
 @dataclass(slots=True)

@@ -30,6 +30,8 @@ from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.naming import WheelName, parse_wheel_name
 
+FILES = "files"
+_UP = "../../../"  # from the page of a project to the top of the site
 PAGE_LIMIT = 32 << 20
 """Bytes of one project's page. The largest known has some 10 MB."""
 _FILES = 200_000
@@ -40,6 +42,7 @@ _PIECE = 8192  # characters of one anchor that are looked at
 _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{64})(?:&|$)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)  # PEP 700
 _TEXT = 2000  # characters of what a page says about a file
+parsed_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +241,6 @@ class _Anchors(HTMLParser):
         if tag == "a" and self._open is not None:
             self.found.append(self._open)
             self._open = None
-
-
-FILES = "files"
-_UP = "../../../"  # from the page of a project to the top of the site
-parsed_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
 
 
 def listed_file(row: Any, record: Mapping[str, Any], originals: str) -> dict[str, Any] | None:

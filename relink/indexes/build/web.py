@@ -36,6 +36,9 @@ FILE_PACE = (60, 10_000)
 _REDIRECTS = 10
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"Accept: {_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
+_SECTIONS = ("global", "download", ":env:")  # the last one wins
+_LINE = re.compile(r"""(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>(['"]).*\4)""")
+_DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
 _INDEX_FILES = {"index.json": _JSON, "index.html": "text/html"}
 
 
@@ -221,11 +224,6 @@ def _local_page(url: str, limit: int) -> Page:
         raise_if_machine_fault(error, url)
         missing = isinstance(error, FileNotFoundError)
         raise FetchError(f"{url}: cannot be read ({error})", missing=missing) from error
-
-
-_SECTIONS = ("global", "download", ":env:")  # the last one wins
-_LINE = re.compile(r"""(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>(['"]).*\4)""")
-_DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import relink
 from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.building import plan_tasks, target_key
 from relink.indexes.build.fingerprint import TargetState
-from relink.indexes.build.pruning import prune
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.simple_api import ListedWheel
+from relink.indexes.build.site import prune
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
@@ -330,7 +330,7 @@ def test_gigantic_metadata_are_refused(own: Works, tmp_path: Path, monkeypatch: 
         if row["version"] == "9.0"
     )
     assert row["cells"]["one"]["status"] == "refused"
-    (said,) = (event.facts["text"] for event in run.events if event.facts.get("status") == "refused")
+    (said,) = (facts["text"] for _, facts in run.events if facts.get("status") == "refused")
     assert "METADATA" in said
     assert f"at most {16 << 20} are expected" in said
 
