@@ -10,7 +10,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown
 from relink.cli.options import takes_options
-from relink.indexes.build.build_options import BuildOptions
+from relink.indexes.build.running import BuildOptions
 
 index = typer.Typer(
     name="index",
@@ -54,7 +54,7 @@ def build(
         read = read_recipe(recipe)
         with watched(log, quiet=shown.quiet or shown.as_json) as say:
             summary = build_site(read, output, options, say)
-        ok = summary.ok(read)
+        ok = summary.ok(read.refused)
     finally:  # on every way out: what watches the figures has to see a run that ended early, too
         if metrics is not None:
             summary.write_metrics(metrics, ok=ok)

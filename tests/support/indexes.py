@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.building import build
 from relink.indexes.build.engine import Job
 from relink.indexes.build.recipe import Recipe, read_recipe
-from relink.indexes.build.running import Summary
+from relink.indexes.build.running import BuildOptions, Summary
 from tests.support.works import Works
 
 __all__ = ["InlineEngine", "built", "contents", "copied", "recipe_of"]

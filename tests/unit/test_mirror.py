@@ -19,11 +19,9 @@ ELSEWHERE = {
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",
-    "indexes/install/cache": "unit/indexes/install/test_fetching",
+    "indexes/install/cache": "unit/indexes/install/test_installers",
     "indexes/install/environment": "unit/indexes/install/test_installing",
-    "indexes/install/installed": "unit/indexes/install/test_installing",
-    "indexes/install/installers": "unit/indexes/install/test_installing",
-    "cli/fetching": "unit/indexes/install/test_fetching",
+    "cli/fetching": "unit/indexes/install/test_installers",
     "indexes/install/repairing": "unit/indexes/install/test_installing",
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",

@@ -23,12 +23,11 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink import __version__
-from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.cluster import ClusterEngine
 from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
 from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget, Recipe
-from relink.indexes.build.running import Say, Summary
+from relink.indexes.build.running import BuildOptions, Say, Summary
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.site import check_place, named_results, publish_site
 from relink.indexes.build.sources import find_wheels, fits

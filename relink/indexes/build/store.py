@@ -281,7 +281,9 @@ class Store(contextlib.ExitStack):
                 database.execute(f"delete from {table} where not json_valid({column})").rowcount  # noqa: S608 (constants)
                 for table, column in _RECORDS.items()
             )
-            database.execute("delete from results where rests not in (select id from rests)")
+            database.execute(
+                "delete from results where rests is not null and rests not in (select id from rests)"
+            )
             database.execute("delete from results where id not in (select id from records)")
         return removed
 

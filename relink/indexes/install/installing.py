@@ -24,8 +24,7 @@ from packaging.utils import canonicalize_name
 
 from relink.gpu import seen_gpus
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
-from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.installed import find_installed
+from relink.indexes.install.environment import TargetEnvironment, find_installed
 from relink.indexes.install.installers import find_uv, has_pip, run_installer
 from relink.library import relink
 from relink.planning.model.files import FilePlan

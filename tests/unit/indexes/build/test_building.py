@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.building import plan_tasks, target_key
 from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
+from relink.indexes.build.running import BuildOptions
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.site import prune
 from relink.indexes.build.store import Store
@@ -63,8 +63,8 @@ def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     summary = run.summary
     assert (summary.wheels, summary.tasks, summary.done_before) == (3, 6, 0)
     assert (summary.written, summary.original, summary.refused, summary.failed) == (2, 2, 2, 0)
-    assert summary.ok(recipe)
-    assert not summary.ok(replace(recipe, refused="fail"))
+    assert summary.ok(recipe.refused)
+    assert not summary.ok("fail")
     (one,) = page(site, "one", "demo")
     (two,) = page(site, "two", "demo")
     version = str(parse_wheel_name(one["filename"]).version)
@@ -209,11 +209,11 @@ def test_options_of_a_target_are_part_of_a_task(
 def test_fail_keeps_the_old_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_wheel(tmp_path / "wheels", {"demo/a.so": own.library}, tag=TAG)
     site, recipe = tmp_path / "site", recipe_of(tmp_path, own, head='refused = "fail"')
-    assert built(recipe, site, monkeypatch).summary.ok(recipe)
+    assert built(recipe, site, monkeypatch).summary.ok(recipe.refused)
     shown = site.readlink()
     wheels_of(own, tmp_path / "wheels")
     summary = built(recipe, site, monkeypatch).summary
-    assert (summary.ok(recipe), summary.red, site.readlink()) == (False, 1, shown)
+    assert (summary.ok(recipe.refused), summary.red, site.readlink()) == (False, 1, shown)
 
 
 @pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
@@ -263,7 +263,7 @@ def test_wheels_of_an_index(
     assert built(recipe, site, monkeypatch).ran == []
     server.answers.clear()
     gone = built(recipe, site, monkeypatch)
-    assert (gone.summary.ok(recipe), gone.summary.source_failures) == (False, 2)
+    assert (gone.summary.ok(recipe.refused), gone.summary.source_failures) == (False, 2)
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
     prune(recipe, site, 1)
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
@@ -294,13 +294,13 @@ def test_what_a_machine_cannot_do_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setattr("relink.indexes.build.work.carry_out", full)
         summary = built(recipe, site, patch).summary
-    assert (summary.failed, summary.written, summary.ok(recipe)) == (1, 0, False)
+    assert (summary.failed, summary.written, summary.ok(recipe.refused)) == (1, 0, False)
     matrix = json.loads((site / "matrix.json").read_text())
     cells = {row["project"]: row["cells"]["one"]["status"] for row in matrix["rows"]}
     assert cells == {"demo": "failed", "lost": "refused", "plain": "original"}
     again = built(recipe, site, monkeypatch)
     assert relinked_for(again.ran) == ["demo one"]
-    assert again.summary.ok(recipe)
+    assert again.summary.ok(recipe.refused)
 
 
 @pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
