@@ -22,7 +22,7 @@ import pytest
 
 from relink.indexes.build.building import build
 from relink.indexes.build.checking import check_site
-from relink.indexes.build.cluster import ClusterError
+from relink.indexes.build.engine import ClusterError
 from relink.indexes.build.recipe import Recipe
 from relink.indexes.build.running import BuildOptions
 from tests.support.cc import shared

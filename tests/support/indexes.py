@@ -32,7 +32,7 @@ class InlineEngine:
     :ivar ran: the tasks that were run.
     """
 
-    window = 1
+    window = tries = 1
 
     def __init__(self, ran: list[Any]) -> None:
         self.ran = ran

@@ -46,6 +46,7 @@ ELSEWHERE = {
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
 
 ACROSS = {
+    "indexes/build/test_cluster": "the engine of indexes/build/engine.py that needs Dask, with real workers",
     "test_nix_hook": "the hook for Nix in bash alone; tests/nix builds with it",
     "test_claims": "docs/claims.md",
     "test_compare_facts": "what AMD's sources have and the tables of ROCm and GPUs lack: a script",

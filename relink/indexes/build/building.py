@@ -23,8 +23,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink import __version__
-from relink.indexes.build.cluster import ClusterEngine
-from relink.indexes.build.engine import Engine, Job, LocalEngine, drive
+from relink.indexes.build.engine import ClusterEngine, Engine, Job, LocalEngine, drive
 from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.running import BuildOptions, Say, Summary
@@ -54,7 +53,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
     with Store(site) as store:
         digests = Digests()
         states = {target.name: state_of(target, digests) for target in recipe.targets}
-        store.begin({name: _facts(state) for name, state in states.items()})
+        store.begin({name: state.facts for name, state in states.items()})
         for requirement in recipe.deny:
             store.drop(row["id"] for row in named_results(store, requirement))
         run = _Run(recipe, store, states, _settings(recipe), say, str(store.files.absolute()))
@@ -85,17 +84,6 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
         summary.seconds = round(time.monotonic() - start, 3)
         say("published", {"changed": summary.published, "seconds": summary.seconds})
         return summary
-
-
-def _facts(state: TargetState) -> dict[str, Any]:
-    """What the matrix says of a target, as JSON data."""
-    release, machine = state.product, state.machine
-    return {
-        "prefixes": list(state.paths),
-        "release": release,
-        "fingerprint": state.fingerprint,
-        "machine": machine,
-    }
 
 
 def _settings(recipe: Recipe) -> PipSettings:

@@ -1,7 +1,9 @@
-"""`relink index check`: every page, link, hash and name of a site, and what lies beside each wheel.
+"""The files of a site, each wheel in a directory that is called by its SHA-256, with what lies beside it; `relink index check`.
 
-It reads the site as an installer does, through its pages, and uses nothing that the run that made it remembers. A wheel of
-the right content has the RECORD and the plan that it was made with; `relink verify` asks its loader.
+Beside a wheel lie its metadata (PEP 658), and of a relinked one the bill of materials and the in-toto statement.
+
+What checks a site reads every page, link, hash and name of it as an installer does, and uses nothing that the run that made it
+remembers. A wheel of the right content has the RECORD and the plan that it was made with; `relink verify` asks its loader.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,29 +22,34 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name
 
 from relink.indexes.build.matrix import MATRIX_LIMIT, PROJECTS
-from relink.indexes.build.simple_api import FILES, PAGE_LIMIT, ListedWheel, read_page
-from relink.indexes.build.site import BASIS
+from relink.indexes.build.simple_api import (
+    FILES,
+    METADATA,
+    PAGE_LIMIT,
+    SBOM_FILE,
+    STATEMENT_FILE,
+    ListedWheel,
+    read_page,
+)
+from relink.indexes.build.site import BASIS, no_site
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
-from relink.indexes.build.wheel_files import METADATA, METADATA_LIMIT, STATEMENT_FILE, read_beside
-from relink.indexes.install.cache import LARGEST
-from relink.system.atomic import atomic_file
+from relink.indexes.install.cache import LARGEST, cache_directory
+from relink.make.added_members import SBOM_MEMBER, json_bytes
+from relink.system.atomic import atomic_file, copy_file, publish_directory
 from relink.system.bounded_json import parse_json
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError
 from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
+from relink.wheel.metadata import read_metadata
 
+METADATA_LIMIT = 16 << 20
+"""Bytes of METADATA; the largest of real wheels has some hundred KiB."""
 _READERS = 2
 _BASE = "https://site.invalid/"
-_ODD = (
-    OSError,
-    RelinkError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-)  # what reading odd data raises
+# What reading odd data raises.
+_ODD = (OSError, RelinkError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ def check_site(site: Path) -> CheckedSite:
     :raises UsageError: there is no site.
     """
     if not (site / "index.html").is_file() or not (site / "matrix.json").is_file():
-        raise _no_site(site)
+        raise no_site(site)
     site = site.resolve()  # the one that is shown now, also if a new one appears meanwhile
     problems: list[str] = []
     wheels: dict[str, tuple[ListedWheel, Any]] = {}
@@ -83,7 +91,7 @@ def repair_site(site: Path) -> tuple[str, ...]:
     :raises UsageError: another run works on the site, or it cannot be written.
     """
     if not site.is_symlink():
-        raise _no_site(site)
+        raise no_site(site)
     said, damaged = [], []
     with Store(site) as store:
         if removed := store.repair():
@@ -120,10 +128,6 @@ def _beside(path: Path, sha256: str | None) -> dict[str, bytes] | None:
         return None
     with WheelArchive(path, limits=NO_LIMITS) as archive:
         return read_beside(archive)
-
-
-def _no_site(site: Path) -> UsageError:
-    return UsageError(f"{site}: is no site; make one by `relink index build RECIPE -o {site}`")
 
 
 def _read_project(site: Path, place: str, problems: list[str]) -> Iterator[tuple[ListedWheel, Any]]:
@@ -189,3 +193,72 @@ def _matrix_problems(site: Path) -> Iterator[str]:
     for target in targets:
         if not (site / target / "simple" / "index.html").is_file():
             yield f"{target}: the matrix has it, and there is no index of it"
+
+
+def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Put a wheel, and what lies beside it, into the directory of its content: all of it appears at once.
+
+    :param place: a working directory of the same file system.
+    """
+    sha256 = file_sha256(wheel, LARGEST)
+    made = place / "made"
+    made.mkdir()
+    with WheelArchive(wheel) as archive:
+        beside = read_beside(archive)
+    for ending, content in beside.items():
+        (made / f"{wheel.name}{ending}").write_bytes(content)
+    if statement is not None:
+        (made / f"{wheel.name}{STATEMENT_FILE}").write_bytes(json_bytes(dict(statement)))
+    if wheel.is_relative_to(place):
+        wheel.replace(made / wheel.name)
+    else:
+        _copy(wheel, made / wheel.name)
+    final = files / sha256[:2] / sha256
+    if not _is_there(made, final):
+        final.parent.mkdir(exist_ok=True)
+        made.chmod(0o755)
+        with contextlib.suppress(FileNotFoundError):
+            final.rename(place / "damaged")
+        try:
+            publish_directory(made, final)
+        except OSError:  # another worker has just done the same
+            if not _is_there(made, final):
+                raise
+    return {
+        "filename": wheel.name,
+        "sha256": sha256,
+        "size": (final / wheel.name).stat().st_size,
+        "metadata": hashlib.sha256(beside[METADATA]).hexdigest(),
+        "requires_python": read_metadata(beside[METADATA]).requires_python,
+        "statement": statement is not None,
+    }
+
+
+def read_beside(archive: WheelArchive) -> dict[str, bytes]:
+    """Return what lies beside a wheel and is in it, too, by the ending of its name."""
+    found = {METADATA: archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)}
+    if (sbom := f"{archive.dist_info}/{SBOM_MEMBER}") in archive.members:
+        found[SBOM_FILE] = archive.read(sbom)
+    return found
+
+
+def _is_there(made: Path, final: Path) -> bool:
+    """Whether a directory has all that is to be in it, with its content; of a statement any."""
+    try:
+        return all(
+            (final / path.name).is_file()
+            if path.name.endswith(STATEMENT_FILE)
+            else file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
+            for path in made.iterdir()
+        )
+    except OSError:
+        return False
+
+
+def _copy(source: Path, destination: Path) -> None:
+    """Copy a wheel; one of the cache, which nobody changes, becomes one file of two names where that can be."""
+    if source.is_relative_to(cache_directory()):
+        with contextlib.suppress(OSError):
+            os.link(source, destination)
+            return
+    copy_file(source, destination)

@@ -77,6 +77,12 @@ class TargetState:
         releases = (found[0] for found in parse_json(self.release or "[]") if found)
         return f"{VENDORS[0].table}{next(releases, '')}"
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the matrix says of it, as JSON data."""
+        own = {"fingerprint": self.fingerprint, "machine": self.machine}
+        return {"prefixes": list(self.paths), "release": self.product, **own}
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of all of it, in hex."""

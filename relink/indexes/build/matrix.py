@@ -18,8 +18,7 @@ from typing import Any
 from relink import __version__
 from relink.gpu import table, wanted_gpus
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.simple_api import FILES, parsed_name
-from relink.indexes.build.wheel_files import STATEMENT_FILE
+from relink.indexes.build.simple_api import FILES, STATEMENT_FILE, parsed_name
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20

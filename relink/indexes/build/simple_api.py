@@ -31,6 +31,8 @@ from relink.system.errors import UsageError, WheelError
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 FILES = "files"
+METADATA, STATEMENT_FILE, SBOM_FILE = ".metadata", ".intoto.json", ".cdx.json"
+"""What the names of files end in that lie beside a wheel."""
 _UP = "../../../"  # from the page of a project to the top of the site
 PAGE_LIMIT = 32 << 20
 """Bytes of one project's page. The largest known has some 10 MB."""

@@ -164,6 +164,11 @@ def check_place(site: Path) -> None:
         )
 
 
+def no_site(site: Path, recipe: Path | str = "RECIPE") -> UsageError:
+    """Return the error that says how a site is made."""
+    return UsageError(f"{site}: is no site; make one by `relink index build {recipe} -o {site}`")
+
+
 def shows(site: Path, basis: str) -> bool:
     """Whether the site that is shown was made of this."""
     try:
@@ -258,7 +263,7 @@ def _without(
     """
     check_place(site)
     if not site.is_symlink():
-        raise UsageError(f"{site}: is no site; make one by `relink index build {recipe.path} -o {site}`")
+        raise no_site(site, recipe.path)
     with Store(site) as store:
         rows = list(chosen(store))
         store.drop(row["id"] for row in rows)

@@ -26,11 +26,11 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
+from relink.indexes.build.checking import METADATA_LIMIT, place_wheel
 from relink.indexes.build.fingerprint import Digests, TargetState, dependencies_of, state_of
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.web import FetchError, PipSettings, Web, WrongFileError, without_secrets
-from relink.indexes.build.wheel_files import METADATA_LIMIT, place_wheel
 from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, keep
 from relink.planning.contents import Contents
 from relink.planning.memory import spool_of

@@ -103,7 +103,7 @@ def alive(pid: int) -> bool:
 class Manual:
     """Gives futures that have ended; the worker of "lost" dies so many times."""
 
-    window = 2
+    window = tries = 2
 
     def __init__(self, losses: int = 0) -> None:
         self.losses = losses

@@ -127,6 +127,12 @@ def test_a_number_is_never_used_twice_for_a_wheel(tmp_path: Path) -> None:
         assert store.number(*release, ["other.whl", "x.whl"]) == (2, True)
 
 
+def test_a_repair_leaves_what_rests_on_the_wheel_alone(tmp_path: Path) -> None:
+    with Store(tmp_path / "site") as store:
+        kept(store)
+        assert (store.repair(), len(holding(store))) == (0, 1)
+
+
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Store(tmp_path / "site"), pytest.raises(UsageError, match="another `relink index` works on it"):
         Store(tmp_path / "site")
