@@ -15,7 +15,6 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink import __version__
-from relink.indexes.build.engine import ClusterEngine, Engine, Job, LocalEngine, drive
+from relink.indexes.build.engine import ClusterEngine, Job, LocalEngine, drive
 from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.running import BuildOptions, Say, Summary
@@ -56,24 +55,25 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
         store.begin({name: state.facts for name, state in states.items()})
         for requirement in recipe.deny:
             store.drop(row["id"] for row in named_results(store, requirement))
-        run = _Run(recipe, store, states, _settings(recipe), say, str(store.files.absolute()))
+        asks_pip = any(source.kind != "directory" for source in recipe.sources)
+        settings = pip_settings() if asks_pip else PipSettings()
+        named = (source.place for source in recipe.sources if source.kind == "index")
+        settings = replace(settings, addresses=(*settings.indexes, *named))
+        run = _Run(recipe, store, states, say, str(store.files.absolute()))
         machines = {state.machine for state in states.values()}
-        wheels = find_wheels(recipe, Web(run.settings), digests, run.settings, machines, run.note)
+        wheels = find_wheels(recipe, Web(settings), digests, settings, machines, run.note)
         store.supersede(stale_results(store, recipe, states, digests, options.since))
         digests.save()
         plan = plan_tasks(store, run.known(wheels), recipe, states)
         run.begin(plan)
         if plan.todo:
             mirror = recipe.originals == "mirror"
-            jobs = [
-                Job(
-                    relink_wheel,
-                    WheelTask(wheel, tuple(own), run.files, mirror, run.settings, recipe.cache_size),
-                )
+            tasks = (
+                WheelTask(wheel, tuple(own), run.files, mirror, settings, recipe.cache_size)
                 for wheel, own in plan.todo.items()
-            ]
-            with run.engine(options, max(map(_memory, plan.todo))) as engine:
-                drive(engine, jobs, run.on_done)
+            )
+            with run.engine(options, plan.todo) as engine:
+                drive(engine, [Job(relink_wheel, task) for task in tasks], run.on_done)
         summary = run.summary
         if recipe.refused == "fail" and (refused := plan.refused + summary.refused):
             summary.red = refused
@@ -86,19 +86,6 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
         return summary
 
 
-def _settings(recipe: Recipe) -> PipSettings:
-    """What pip is configured for, where an index may be asked."""
-    asks_pip = any(source.kind != "directory" for source in recipe.sources)
-    settings = pip_settings() if asks_pip else PipSettings()
-    addresses = (source.place for source in recipe.sources if source.kind == "index")
-    return replace(settings, addresses=(*settings.indexes, *addresses))
-
-
-def _memory(wheel: ListedWheel) -> int:
-    """Bytes that relinking a wheel may take."""
-    return min(_MOST_MEMORY, _MOST_MEMORY if wheel.size is None else _BASE_MEMORY + _PER_BYTE * wheel.size)
-
-
 @dataclass(slots=True)
 class _Run:
     """One run: what an engine gives back is noted, each result on disk before the next one is looked at."""
@@ -106,7 +93,6 @@ class _Run:
     recipe: Recipe
     store: Store
     states: Mapping[str, TargetState]
-    settings: PipSettings
     say: Say
     files: str
     summary: Summary = field(default_factory=Summary)
@@ -147,11 +133,10 @@ class _Run:
         self.store.allocate(plan.releases)
         self.store.supersede(plan.again)
 
-    def engine(self, options: BuildOptions, need: int) -> AbstractContextManager[Engine]:
-        """Return where tasks run.
-
-        :param need: bytes that one task may take.
-        """
+    def engine(self, options: BuildOptions, wheels: Iterable[ListedWheel]) -> LocalEngine | ClusterEngine:
+        """Return where wheels are relinked."""
+        needs = (_MOST_MEMORY if one.size is None else _BASE_MEMORY + _PER_BYTE * one.size for one in wheels)
+        need = min(_MOST_MEMORY, max(needs))
         if options.scheduler is None:
             return LocalEngine(need, options.workers, options.memory)
         return ClusterEngine(

@@ -28,8 +28,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from relink import __version__
 from relink.indexes.build.recipe import IndexTarget
@@ -117,15 +116,15 @@ def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], Non
             result = future.result(_RESULT)
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
             result = engine.error_of(future, error)
-        if isinstance(result, LostWorkerError):
-            losses[job] += 1
-        if isinstance(result, LostWorkerError) and losses[job] < engine.tries:
+        is_lost = isinstance(result, LostWorkerError)
+        losses[job] += is_lost
+        if is_lost and losses[job] < engine.tries:
             lost.append(job)
         else:
             on_done(job, result)
 
 
-class LocalEngine:
+class LocalEngine(ExitStack):
     """Processes of this machine.
 
     :param need: bytes that one task may take.
@@ -136,20 +135,17 @@ class LocalEngine:
     tries = 3  # the first time it may have been the death of another one
 
     def __init__(self, need: int, workers: int | None = None, memory: int | None = None) -> None:
+        super().__init__()
         fitting = (memory or _free_memory() * 9 // 10) // need
         self.window = max(1, min(workers or len(os.sched_getaffinity(0)), fitting))
         self._pool = self._new_pool()
+        self.push(self._end)
 
     def _new_pool(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")  # not forked: threads of this process hold locks
         return ProcessPoolExecutor(self.window, context, _begin, (os.getpid(),))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _end(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         processes = list((self._pool._processes or {}).values())  # noqa: SLF001 (there is no public way)
         self._pool.shutdown(wait=error is None, cancel_futures=True)
         for process in processes if error is not None else ():
