@@ -25,6 +25,9 @@ from relink.system.safe_open import read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
+# What describes a distribution; the last two are of editable ones.
+_KINDS = ("dist-info", "egg-link", "egg-info")
+_LIMIT = 64 << 20  # bytes of METADATA, as for that of a wheel
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
 # Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above
@@ -102,9 +105,6 @@ def _ask(python: str) -> dict[str, str]:
     raise TargetError(f"{python}: is not a working Python; name another by --python")
 
 
-_LIMIT = 64 << 20  # bytes of METADATA, as for that of a wheel
-
-
 @dataclass(frozen=True, slots=True)
 class Installed:
     """One installed distribution.
@@ -135,15 +135,12 @@ def find_installed(environment: TargetEnvironment, name: str) -> Installed | Non
     wanted = canonicalize_name(name)
     for site in environment.site:
         for entry in _entries(site):
-            stem, dot, kind = entry.rpartition(".")
-            if dot and kind == "dist-info" and canonicalize_name(stem.partition("-")[0]) == wanted:
+            stem, _, kind = entry.rpartition(".")
+            if kind not in _KINDS or canonicalize_name(stem.partition("-")[0]) != wanted:
+                continue
+            if kind == "dist-info":
                 return _read(site / entry)
-            if (
-                dot
-                and kind in ("egg-link", "egg-info")
-                and canonicalize_name(stem.partition("-")[0]) == wanted
-            ):
-                return Installed(stem, "", site / entry, "", editable=True, plan=None, sha256=None)
+            return Installed(stem, "", site / entry, "", editable=True, plan=None, sha256=None)
     return None
 
 
@@ -170,6 +167,9 @@ def _read(dist_info: Path) -> Installed:
         plan = _text(dist_info / PLAN_MEMBER, JSON_LIMIT)
         url = _text(dist_info / "direct_url.json", JSON_LIMIT)
         direct = parse_json(url) if url else {}
+        hashed = _inside(direct, "archive_info", "hashes", "sha256") or _inside(
+            direct, "archive_info", "hash"
+        )
     except (OSError, ValueError) as error:
         if isinstance(error, OSError):
             raise_if_machine_fault(error, str(dist_info))
@@ -183,14 +183,9 @@ def _read(dist_info: Path) -> Installed:
         installer=(_text(dist_info / "INSTALLER", 1024) or "").strip(),
         editable=bool(_inside(direct, "dir_info", "editable")),
         plan=from_json(plan, strict=False) if plan else None,
-        sha256=_sha256(direct),
+        sha256=hashed.removeprefix("sha256=") if isinstance(hashed, str) else None,
         requires=metadata.requires_dist,
     )
-
-
-def _sha256(direct: Any) -> str | None:
-    found = _inside(direct, "archive_info", "hashes", "sha256") or _inside(direct, "archive_info", "hash")
-    return found.removeprefix("sha256=") if isinstance(found, str) else None
 
 
 def _inside(data: Any, *keys: str) -> Any:
