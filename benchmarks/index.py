@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost import measured
-from relink.indexes.build.building import task_key
+from relink.indexes.build.building import target_key
 from relink.indexes.build.recipe import read_recipe
 from relink.indexes.build.store import Store
 from tests.support.wheels import make_wheel
@@ -110,16 +110,7 @@ def _fill(
                 record = json.loads(row["body"])
                 filename = f"{name}-{version}-{TAG}.whl"
                 record["wheel"]["url"] = f"https://wheels.invalid/{filename}"
-                padding = f"{project} {'x' * _PADDING}"
-                cause = {
-                    "code": "RLK999",
-                    "level": "info",
-                    "subjects": [],
-                    "more": 0,
-                    "remedy": "",
-                    "message": padding,
-                }
-                record["causes"].append(cause)
+                record["causes"].append(f"RLK999 info: {project} {'x' * _PADDING}")
                 if file := record["file"]:
                     local = file["filename"].partition("+")[2].partition("-")[0]
                     file["filename"] = f"{name}-{version}{f'+{local}' if local else ''}-{TAG}.whl"
@@ -132,7 +123,7 @@ def _fill(
                     "id": count,
                     "project": project,
                     "version": version,
-                    "key": task_key(sha256, targets[row["target"]]),
+                    "key": target_key(targets[row["target"]]),
                     "input": sha256,
                     "filename": filename,
                     "file_sha256": file and file["sha256"],

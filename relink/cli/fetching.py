@@ -17,7 +17,7 @@ from relink.planning.options import Options
 
 if TYPE_CHECKING:
     from relink.indexes.install.cache import CachedWheel
-    from relink.indexes.install.fetching import Platform
+    from relink.indexes.install.installers import Platform
 
 
 @app.command()
@@ -35,8 +35,8 @@ def fetch(
     Example: relink fetch onnxruntime-rocm==1.22.2.post3 --python /usr/bin/python3.12
     """
     from relink.cli.terminal import print_json
-    from relink.indexes.install.fetching import fetch as fetch_wheel
-    from relink.indexes.install.fetching import parse_requirement
+    from relink.indexes.install.installers import fetch as fetch_wheel
+    from relink.indexes.install.installers import parse_requirement
     from relink.system.atomic import copy_file
     from relink.system.errors import UsageError
 
@@ -64,8 +64,8 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, quiet: bool) -> li
 
     :raises RelinkError: one cannot be fetched.
     """
-    from relink.indexes.install.fetching import fetch as fetch_wheel
-    from relink.indexes.install.fetching import parse_requirement
+    from relink.indexes.install.installers import fetch as fetch_wheel
+    from relink.indexes.install.installers import parse_requirement
 
     platform = platform_for(options)
     paths = []
@@ -82,7 +82,7 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, quiet: bool) -> li
 
 def platform_for(options: Options) -> Platform:
     """Return what wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
-    from relink.indexes.install.fetching import platform_of
+    from relink.indexes.install.installers import platform_of
     from relink.loader.python import ask_python
     from relink.planning.wheel_plan import target_of
 

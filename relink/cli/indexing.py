@@ -10,7 +10,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown
 from relink.cli.options import takes_options
-from relink.indexes.build.build_options import BuildOptions
+from relink.indexes.build.running import BuildOptions
 
 index = typer.Typer(
     name="index",
@@ -54,7 +54,7 @@ def build(
         read = read_recipe(recipe)
         with watched(log, quiet=shown.quiet or shown.as_json) as say:
             summary = build_site(read, output, options, say)
-        ok = summary.ok(read)
+        ok = summary.ok(read.refused)
     finally:  # on every way out: what watches the figures has to see a run that ended early, too
         if metrics is not None:
             summary.write_metrics(metrics, ok=ok)
@@ -116,11 +116,11 @@ def prune(
     Example: relink index prune index.toml -o /srv/wheels --keep 5
     """
     from relink.cli.terminal import show
-    from relink.indexes.build.pruning import prune as prune_site
     from relink.indexes.build.recipe import read_recipe
+    from relink.indexes.build.site import prune as prune_site
 
-    gone = prune_site(read_recipe(recipe), output, keep)
-    show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")
+    results, files, size = prune_site(read_recipe(recipe), output, keep)
+    show(f"{results} results and {files} files removed, {size >> 20} MiB")
 
 
 @index.command()
@@ -134,8 +134,8 @@ def remove(
     Example: relink index remove index.toml onnxruntime-rocm==1.20.0 -o /srv/wheels
     """
     from relink.cli.terminal import show
-    from relink.indexes.build.pruning import remove as remove_releases
     from relink.indexes.build.recipe import read_recipe, read_release
+    from relink.indexes.build.site import remove as remove_releases
 
-    gone = remove_releases(read_recipe(recipe), output, read_release(release))
-    show(f"{gone.results} results and {gone.files} files removed, {gone.bytes >> 20} MiB")
+    results, files, size = remove_releases(read_recipe(recipe), output, read_release(release))
+    show(f"{results} results and {files} files removed, {size >> 20} MiB")

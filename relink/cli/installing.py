@@ -52,7 +52,7 @@ def install(
     """
     from relink.indexes.install.dependencies import install_wheel
     from relink.indexes.install.environment import find_environment
-    from relink.indexes.install.fetching import fetch, parse_requirement
+    from relink.indexes.install.installers import fetch, parse_requirement
 
     environment = find_environment(options.python, os.environ)
     options = installing_into(environment, options)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from relink.cli.terminal import console
-from relink.indexes.build.running import Event
+from relink.indexes.build.running import Say
 from relink.report.lines import Line
 from relink.system.errors import UsageError
 from relink.system.text import escaped
 
 
 @contextmanager
-def watched(log: Path | None, *, quiet: bool) -> Iterator[Callable[[Event], None]]:
+def watched(log: Path | None, *, quiet: bool) -> Iterator[Say]:
     """Give the function that is told each event.
 
     :param log: a file that each event is appended to, as a line of JSON.
@@ -40,19 +40,16 @@ def watched(log: Path | None, *, quiet: bool) -> Iterator[Callable[[Event], None
         bar = stack.enter_context(Progress(*columns, console=errors, transient=True)) if shown else None
         task = bar.add_task("sources", total=None) if bar else None
 
-        def say(event: Event) -> None:
+        def say(event: str, facts: Mapping[str, Any]) -> None:
             if file is not None:
-                file.write(
-                    json.dumps({"time": round(time.time(), 3), "event": event.kind, **event.facts}) + "\n"
-                )
+                file.write(json.dumps({"time": round(time.time(), 3), "event": event, **facts}) + "\n")
                 file.flush()
-            if line := _line(event, quiet=quiet):
+            if line := _line(event, facts, quiet=quiet):
                 errors.print(line, soft_wrap=True)
             if bar is not None and task is not None:
-                facts = event.facts
-                if event.kind == "budget":
+                if event == "budget":
                     bar.update(task, total=facts["tasks"], completed=facts["done"], description="tasks")
-                elif event.kind in ("result", "failure"):
+                elif event in ("result", "failure"):
                     bar.update(task, advance=1, description=escaped(facts["wheel"].partition("-")[0]))
 
         yield say
@@ -65,21 +62,20 @@ def _opened(log: Path) -> IO[str]:
         raise UsageError(f"{log}: the log cannot be written ({error.strerror})") from error
 
 
-def _line(event: Event, *, quiet: bool) -> Line | None:
-    facts = event.facts
-    if event.kind in ("failure", "source"):
+def _line(event: str, facts: Mapping[str, Any], *, quiet: bool) -> Line | None:
+    if event in ("failure", "source"):
         where = f"{facts['wheel']} for {facts['target']}: " if "wheel" in facts else ""
         return Line(f"{where}{facts.get('error') or facts['text']}", style="red")
     if quiet:
         return None
-    if event.kind == "budget":
+    if event == "budget":
         unknown = f" and {facts['unknown']} of unknown size" if facts["unknown"] else ""
         return Line(
             f"{facts['wheels']} wheels, {facts['tasks']} tasks, {facts['done']} of them done; "
             f"to fetch: {facts['fetches']} wheels, {decimal(facts['download'])}{unknown}"
         )
-    if event.kind == "result" and facts["status"] == "refused":
+    if event == "result" and facts["status"] == "refused":
         return Line(f"{facts['wheel']} for {facts['target']}: refused: {facts['text']}", style="yellow")
-    if event.kind == "note":
+    if event == "note":
         return Line(facts["text"], style="dim")
     return None

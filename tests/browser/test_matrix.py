@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.matrix import Cell, matrix_data, matrix_page
+from relink.indexes.build.matrix import matrix_data, matrix_page
 from relink.indexes.build.recipe import IndexTarget
-from relink.wheel.naming import parse_wheel_name
 from tests.browser.conftest import Open, take_pictures
 from tests.browser.test_page import loaded_after, overflow, violations
 from tests.unit.indexes.build.test_matrix import FACTS, record
@@ -26,10 +25,12 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts["file"] = {"filename": "demo-1.0+rocm7.2.4.1-x.whl", "sha256": "ab", "statement": True}
     refused = record("error", None, "RLK101")
     cells = [
-        Cell(
-            parse_wheel_name(f"package_{row % 40}-1.{row}-cp312-cp312-linux_x86_64.whl"),
-            target,
-            "written" if row % 7 else "refused",
+        (
+            {
+                "filename": f"package_{row % 40}-1.{row}-cp312-cp312-linux_x86_64.whl",
+                "target": target,
+                "status": "written" if row % 7 else "refused",
+            },
             facts if row % 7 else refused,
         )
         for row in range(ROWS)

@@ -20,12 +20,11 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.building import build
 from relink.indexes.build.checking import check_site
-from relink.indexes.build.cluster import ClusterError
+from relink.indexes.build.engine import ClusterError
 from relink.indexes.build.recipe import Recipe
-from relink.indexes.build.running import Event
+from relink.indexes.build.running import BuildOptions
 from tests.support.cc import shared
 from tests.support.dask_cluster import DaskCluster, dask_cluster
 from tests.support.indexes import contents, copied, recipe_of
@@ -87,9 +86,9 @@ def built(
     """
     results: Counter[tuple[str, str]] = Counter()
 
-    def say(event: Event) -> None:
-        if event.kind == "result":
-            results[event.facts["wheel"], event.facts["target"]] += 1
+    def say(event: str, facts: Any) -> None:
+        if event == "result":
+            results[facts["wheel"], facts["target"]] += 1
             after(results.total())
 
     summary = build(recipe, site, BuildOptions(scheduler=scheduler), say)

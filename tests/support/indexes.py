@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.build_options import BuildOptions
 from relink.indexes.build.building import build
 from relink.indexes.build.engine import Job
 from relink.indexes.build.recipe import Recipe, read_recipe
-from relink.indexes.build.running import Event, Summary
+from relink.indexes.build.running import BuildOptions, Summary
 from tests.support.works import Works
 
 __all__ = ["InlineEngine", "built", "contents", "copied", "recipe_of"]
@@ -33,7 +32,7 @@ class InlineEngine:
     :ivar ran: the tasks that were run.
     """
 
-    window = 1
+    window = tries = 1
 
     def __init__(self, ran: list[Any]) -> None:
         self.ran = ran
@@ -48,8 +47,8 @@ class InlineEngine:
                 future.set_exception(error)
             yield future
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> BaseException:
-        del job, future
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        del future
         return error
 
     def look(self) -> None:
@@ -75,7 +74,7 @@ class Built:
 
     summary: Summary
     ran: list[Any] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[tuple[str, Any]] = field(default_factory=list)
 
 
 def built(
@@ -83,14 +82,17 @@ def built(
 ) -> Built:
     """Build in this process."""
     ran: list[Any] = []
-    events: list[Event] = []
+    events: list[tuple[str, Any]] = []
 
     @contextmanager
     def local(*_: Any) -> Any:
         yield InlineEngine(ran)
 
     monkeypatch.setattr("relink.indexes.build.building.LocalEngine", local)
-    say: Callable[[Event], None] = events.append
+
+    def say(event: str, facts: Any) -> None:
+        events.append((event, facts))
+
     return Built(build(recipe, site, options or BuildOptions(), say), ran, events)
 
 

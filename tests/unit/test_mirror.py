@@ -19,11 +19,9 @@ ELSEWHERE = {
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",
-    "indexes/install/cache": "unit/indexes/install/test_fetching",
+    "indexes/install/cache": "unit/indexes/install/test_installers",
     "indexes/install/environment": "unit/indexes/install/test_installing",
-    "indexes/install/installed": "unit/indexes/install/test_installing",
-    "indexes/install/installers": "unit/indexes/install/test_installing",
-    "cli/fetching": "unit/indexes/install/test_fetching",
+    "cli/fetching": "unit/indexes/install/test_installers",
     "indexes/install/repairing": "unit/indexes/install/test_installing",
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
@@ -48,6 +46,7 @@ ELSEWHERE = {
 """Where a module without a test module of its name is tested, below tests/. With tests of its own, its line goes."""
 
 ACROSS = {
+    "indexes/build/test_cluster": "the engine of indexes/build/engine.py that needs Dask, with real workers",
     "test_nix_hook": "the hook for Nix in bash alone; tests/nix builds with it",
     "test_claims": "docs/claims.md",
     "test_compare_facts": "what AMD's sources have and the tables of ROCm and GPUs lack: a script",

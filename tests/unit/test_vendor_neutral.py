@@ -32,11 +32,11 @@ PRODUCT = "relink's own name on PyPI"
 KEY = "a key of JSON that is printed or written; keys are never renamed"
 EXCEPTIONS |= {
     (
-        "relink/indexes/build/cluster.py",
+        "relink/indexes/build/engine.py",
         "--scheduler needs Dask: pip install 'rocm-relink[cluster]'",
     ): PRODUCT,
     (
-        "relink/indexes/build/build_options.py",
+        "relink/indexes/build/running.py",
         "Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster].",
     ): PRODUCT,
     ("relink/indexes/build/web.py", "rocm-relink/"): PRODUCT,

@@ -1,15 +1,20 @@
-"""`relink index check`: every page, link, hash and name of a site, and what lies beside each wheel.
+"""The files of a site, each wheel in a directory that is called by its SHA-256, with what lies beside it; `relink index check`.
 
-It reads the site as an installer does, through its pages, and uses nothing that the run that made it remembers. A wheel of
-the right content has the RECORD and the plan that it was made with; `relink verify` asks its loader.
+Beside a wheel lie its metadata (PEP 658), and of a relinked one the bill of materials and the in-toto statement.
+
+What checks a site reads every page, link, hash and name of it as an installer does, and uses nothing that the run that made it
+remembers. A wheel of the right content has the RECORD and the plan that it was made with; `relink verify` asks its loader.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterator
+import itertools
+import os
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,30 +22,34 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name
 
 from relink.indexes.build.matrix import MATRIX_LIMIT, PROJECTS
-from relink.indexes.build.pages import FILES
-from relink.indexes.build.publishing import BASIS
-from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_page
+from relink.indexes.build.simple_api import (
+    FILES,
+    METADATA,
+    PAGE_LIMIT,
+    SBOM_FILE,
+    STATEMENT_FILE,
+    ListedWheel,
+    read_page,
+)
+from relink.indexes.build.site import BASIS, no_site
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
-from relink.indexes.build.wheel_files import METADATA, METADATA_LIMIT, STATEMENT_FILE, read_beside
-from relink.indexes.install.cache import LARGEST
-from relink.system.atomic import atomic_file
+from relink.indexes.install.cache import LARGEST, cache_directory
+from relink.make.added_members import SBOM_MEMBER, json_bytes
+from relink.system.atomic import atomic_file, copy_file, publish_directory
 from relink.system.bounded_json import parse_json
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError
 from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
+from relink.wheel.metadata import read_metadata
 
+METADATA_LIMIT = 16 << 20
+"""Bytes of METADATA; the largest of real wheels has some hundred KiB."""
 _READERS = 2
 _BASE = "https://site.invalid/"
-_ODD = (
-    OSError,
-    RelinkError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-)  # what reading odd data raises
+# What reading odd data raises.
+_ODD = (OSError, RelinkError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ def check_site(site: Path) -> CheckedSite:
     :raises UsageError: there is no site.
     """
     if not (site / "index.html").is_file() or not (site / "matrix.json").is_file():
-        raise _no_site(site)
+        raise no_site(site)
     site = site.resolve()  # the one that is shown now, also if a new one appears meanwhile
     problems: list[str] = []
     wheels: dict[str, tuple[ListedWheel, Any]] = {}
@@ -69,10 +78,8 @@ def check_site(site: Path) -> CheckedSite:
                 problems.append(f"{place}: {wheel.filename} has another hash than in another index")
     local = {url.removeprefix(_BASE): found for url, found in wheels.items() if url.startswith(_BASE)}
     with ThreadPoolExecutor(_READERS, "relink-check") as pool:
-        for said in pool.map(
-            lambda item: list(_wheel_problems(site, unquote(item[0]), *item[1])), local.items()
-        ):
-            problems += said
+        each = pool.map(lambda key: list(_wheel_problems(site, unquote(key), *local[key])), local)
+        problems += itertools.chain.from_iterable(each)
     problems += _matrix_problems(site)
     return CheckedSite(len(places), len(local), tuple(problems))
 
@@ -84,44 +91,43 @@ def repair_site(site: Path) -> tuple[str, ...]:
     :raises UsageError: another run works on the site, or it cannot be written.
     """
     if not site.is_symlink():
-        raise _no_site(site)
-    said = []
+        raise no_site(site)
+    said, damaged = [], []
     with Store(site) as store:
         if removed := store.repair():
             said.append(f"{removed} damaged records are removed")
-        damaged = set()
-        for target, filename, sha256, name in store.all_files():
+        for number, sha256, name in store.files_of():
             path = Path(store.path_of(sha256, name))
             try:
-                whole = file_sha256(path, LARGEST) == sha256
-                if whole:
-                    with WheelArchive(path, limits=NO_LIMITS) as archive:
-                        beside = read_beside(archive)
+                found = _beside(path, sha256)
             except (OSError, RelinkError):
-                whole = False
-            if not whole:
-                damaged.add((target, filename))
+                found = None
+            if found is None:
+                damaged.append(number)
                 said.append(f"{name}: is not what it was; the next build makes it again")
-                continue
-            for ending, content in beside.items():
-                if not _has(Path(f"{path}{ending}"), content):
-                    with atomic_file(Path(f"{path}{ending}")) as file:
-                        file.write(content)
-                    said.append(f"{name}{ending}: is written again")
+            for ending, content in (found or {}).items():
+                beside = Path(f"{path}{ending}")
+                with contextlib.suppress(OSError, RelinkError):
+                    if read_bytes(beside, METADATA_LIMIT) == content:
+                        continue
+                with atomic_file(beside) as file:
+                    file.write(content)
+                said.append(f"{beside.name}: is written again")
         store.drop(damaged)
         (site / BASIS).unlink(missing_ok=True)  # so that the next build writes all pages
     return tuple(said)
 
 
-def _no_site(site: Path) -> UsageError:
-    return UsageError(f"{site}: is no site; make one by `relink index build RECIPE -o {site}`")
+def _beside(path: Path, sha256: str | None) -> dict[str, bytes] | None:
+    """What is to lie beside a wheel; None where its content is not that of its hash.
 
-
-def _has(path: Path, content: bytes) -> bool:
-    try:
-        return read_bytes(path, METADATA_LIMIT) == content
-    except (OSError, RelinkError):
-        return False
+    :raises OSError: it cannot be read.
+    :raises RelinkError: it is no wheel.
+    """
+    if file_sha256(path, LARGEST) != sha256:
+        return None
+    with WheelArchive(path, limits=NO_LIMITS) as archive:
+        return read_beside(archive)
 
 
 def _read_project(site: Path, place: str, problems: list[str]) -> Iterator[tuple[ListedWheel, Any]]:
@@ -137,11 +143,8 @@ def _read_project(site: Path, place: str, problems: list[str]) -> Iterator[tuple
         problems.append(f"{place}: the pages cannot be read ({error})")
         return
     problems += [*said, *more]
-    told = [
-        [(one.url, one.sha256, one.yanked, one.requires_python) for one in page]
-        for page in (by_html, by_json)
-    ]
-    if told[0] != told[1]:
+    # A page in HTML has no sizes and times.
+    if by_html != tuple(replace(one, size=None, uploaded=None) for one in by_json):
         problems.append(f"{place}: index.html and index.json do not say the same")
     yield from ((wheel, metadata.get(wheel.filename)) for wheel in by_json)
 
@@ -152,13 +155,12 @@ def _wheel_problems(site: Path, key: str, wheel: ListedWheel, metadata: Any) -> 
         yield f"{key}: lies outside of the site's files"
         return
     try:
-        if file_sha256(path, LARGEST) != wheel.sha256:
+        found = _beside(path, wheel.sha256)
+        if found is None:
             yield f"{key}: its content is not that of its hash"
             return
-        with WheelArchive(path, limits=NO_LIMITS) as archive:
-            content = read_beside(archive)[METADATA]
         beside = read_bytes(f"{path}{METADATA}", METADATA_LIMIT)
-        if content != beside or hashlib.sha256(beside).hexdigest() != metadata:
+        if found[METADATA] != beside or hashlib.sha256(beside).hexdigest() != metadata:
             yield f"{key}: the metadata beside it is not that of the wheel, or its hash is wrong"
     except (OSError, RelinkError) as error:
         yield f"{key}: cannot be read ({error})"
@@ -191,3 +193,72 @@ def _matrix_problems(site: Path) -> Iterator[str]:
     for target in targets:
         if not (site / target / "simple" / "index.html").is_file():
             yield f"{target}: the matrix has it, and there is no index of it"
+
+
+def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Put a wheel, and what lies beside it, into the directory of its content: all of it appears at once.
+
+    :param place: a working directory of the same file system.
+    """
+    sha256 = file_sha256(wheel, LARGEST)
+    made = place / "made"
+    made.mkdir()
+    with WheelArchive(wheel) as archive:
+        beside = read_beside(archive)
+    for ending, content in beside.items():
+        (made / f"{wheel.name}{ending}").write_bytes(content)
+    if statement is not None:
+        (made / f"{wheel.name}{STATEMENT_FILE}").write_bytes(json_bytes(dict(statement)))
+    if wheel.is_relative_to(place):
+        wheel.replace(made / wheel.name)
+    else:
+        _copy(wheel, made / wheel.name)
+    final = files / sha256[:2] / sha256
+    if not _is_there(made, final):
+        final.parent.mkdir(exist_ok=True)
+        made.chmod(0o755)
+        with contextlib.suppress(FileNotFoundError):
+            final.rename(place / "damaged")
+        try:
+            publish_directory(made, final)
+        except OSError:  # another worker has just done the same
+            if not _is_there(made, final):
+                raise
+    return {
+        "filename": wheel.name,
+        "sha256": sha256,
+        "size": (final / wheel.name).stat().st_size,
+        "metadata": hashlib.sha256(beside[METADATA]).hexdigest(),
+        "requires_python": read_metadata(beside[METADATA]).requires_python,
+        "statement": statement is not None,
+    }
+
+
+def read_beside(archive: WheelArchive) -> dict[str, bytes]:
+    """Return what lies beside a wheel and is in it, too, by the ending of its name."""
+    found = {METADATA: archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)}
+    if (sbom := f"{archive.dist_info}/{SBOM_MEMBER}") in archive.members:
+        found[SBOM_FILE] = archive.read(sbom)
+    return found
+
+
+def _is_there(made: Path, final: Path) -> bool:
+    """Whether a directory has all that is to be in it, with its content; of a statement any."""
+    try:
+        return all(
+            (final / path.name).is_file()
+            if path.name.endswith(STATEMENT_FILE)
+            else file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
+            for path in made.iterdir()
+        )
+    except OSError:
+        return False
+
+
+def _copy(source: Path, destination: Path) -> None:
+    """Copy a wheel; one of the cache, which nobody changes, becomes one file of two names where that can be."""
+    if source.is_relative_to(cache_directory()):
+        with contextlib.suppress(OSError):
+            os.link(source, destination)
+            return
+    copy_file(source, destination)

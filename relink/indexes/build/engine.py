@@ -1,34 +1,51 @@
-"""Tasks in processes, by futures: of this machine here, of many machines in :mod:`relink.indexes.build.cluster`.
+"""Tasks in processes, by futures: of this machine, or of many by Dask distributed, the extra ``rocm-relink[cluster]``.
 
 What is done lies in the store, and a task that is run twice gives the same. So nothing is remembered of a worker that dies: its
 task runs again, alone.
+
+Dask's scheduler gets all tasks at once, and what becomes of them is its business: which worker has one, what runs again when a
+worker leaves, how many workers an adaptive cluster has. A worker says itself whether it can be used, by one of Dask's resources:
+a plugin, which Dask runs on each worker that comes, asks for its release of relink, whether it sees the site's files, and for its
+fingerprint of each target. Each task needs the resource that is called by the release and the fingerprints of this machine.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import multiprocessing
 import os
+import pickle
 import re
 import signal
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from relink.system.errors import RelinkError
+from relink import __version__
+from relink.indexes.build.recipe import IndexTarget
+from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import read_text
 
-_TRIES = 3  # of a task whose worker dies
 _LOOK = 1.0  # seconds without a result after which an engine is asked about what runs
 _RESULT = 60  # seconds for a result that is there to come from another machine
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
+_CONNECT = "30s"
+_ASK = 5.0  # seconds between two looks at the workers, while no task ends
+# Of a task that raises: a download that broke, a prefix that has changed since its worker was asked.
+_RETRIES = 2
+_BATCH = 1000  # tasks of one message to the scheduler
+_MEMORY = "relink memory"
+_LEAST = 2 << 30  # bytes that each worker offers at least: what the largest task says that it needs
 
 
 class LostWorkerError(RelinkError):
@@ -38,30 +55,28 @@ class LostWorkerError(RelinkError):
         super().__init__("its worker died each time; it may need more memory")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """One task.
-
-    :ivar losses: so many workers died under it; since the first time it runs with no other one.
-    :ivar pool: that it was given to.
-    """
+    """One task, and the function that does it in any process."""
 
     function: Callable[[Any], Any]
     task: Any
-    losses: int = 0
-    pool: Any = None
 
 
 class Engine(Protocol):
-    """Where tasks run; `window` jobs are given to it at the same time."""
+    """Where tasks run; `window` jobs are given to it at the same time, and one whose worker dies so many times."""
 
     window: int
+    tries: int
 
     def submit(self, jobs: Sequence[Job]) -> Iterable[Any]:
         """Start jobs; returns their futures, in the order of the jobs."""
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
-        """Return the job where it has to run again, or what it has ended with."""
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        """Return what a future has ended with: :class:`LostWorkerError` where its worker died.
+
+        :raises RelinkError: the engine cannot be used any more.
+        """
 
     def look(self) -> None:
         """See whether anything can run; called while nothing ends.
@@ -76,38 +91,40 @@ def call(job: Job) -> Any:
 
 
 def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]) -> None:
-    """Run jobs until none is left; those whose workers died at last, one by one, so that the one to blame is known.
+    """Run jobs until none is left; those whose workers died again, one by one, so that the one to blame is known.
 
     :param on_done: gets a job and its result, or the exception that it ended with.
     :raises RelinkError: the engine cannot be used any more.
     """
     waiting, lost = deque(jobs), deque[Job]()
-    running: dict[Job, Any] = {}
+    running, losses = set[Job](), Counter[Job]()
     ended: SimpleQueue[tuple[Job, Any]] = SimpleQueue()
     while waiting or lost or running:
         started = [waiting.popleft() for _ in range(min(len(waiting), engine.window - len(running)))]
         if lost and not running and not started:
             started.append(lost.popleft())
         for job, given in zip(started, engine.submit(started) if started else (), strict=True):
-            running[job] = given
+            running.add(job)
             given.add_done_callback(lambda future, job=job: ended.put((job, future)))
         try:
             job, future = ended.get(timeout=_LOOK)
         except Empty:
             engine.look()
             continue
-        del running[job]
+        running.remove(job)
         try:
             result = future.result(_RESULT)
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
-            result = engine.returned(job, future, error)
-        if result is job:
-            (lost if job.losses else waiting).append(job)
+            result = engine.error_of(future, error)
+        is_lost = isinstance(result, LostWorkerError)
+        losses[job] += is_lost
+        if is_lost and losses[job] < engine.tries:
+            lost.append(job)
         else:
             on_done(job, result)
 
 
-class LocalEngine:
+class LocalEngine(ExitStack):
     """Processes of this machine.
 
     :param need: bytes that one task may take.
@@ -115,47 +132,39 @@ class LocalEngine:
     :param memory: bytes that all tasks together may take; None for nine tenths of what is free now.
     """
 
+    tries = 3  # the first time it may have been the death of another one
+
     def __init__(self, need: int, workers: int | None = None, memory: int | None = None) -> None:
+        super().__init__()
         fitting = (memory or _free_memory() * 9 // 10) // need
         self.window = max(1, min(workers or len(os.sched_getaffinity(0)), fitting))
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool = self._new_pool()
+        self.push(self._end)
 
-    def __enter__(self) -> Self:
-        return self
+    def _new_pool(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")  # not forked: threads of this process hold locks
+        return ProcessPoolExecutor(self.window, context, _begin, (os.getpid(),))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            processes = list((self._pool._processes or {}).values())  # noqa: SLF001 (there is no public way)
-            self._pool.shutdown(wait=error is None, cancel_futures=True)
-            for process in processes if error is not None else ():
-                process.terminate()
+    def _end(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        processes = list((self._pool._processes or {}).values())  # noqa: SLF001 (there is no public way)
+        self._pool.shutdown(wait=error is None, cancel_futures=True)
+        for process in processes if error is not None else ():
+            process.terminate()
 
     def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
-        """Start jobs in processes of the pool."""
-        if self._pool is None:  # not forked: threads of this process hold locks
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.window, context, _begin, (os.getpid(),))
+        """Start jobs in processes of the pool; where one of its processes has died the pool has ended, and there is a new one."""
         for job in jobs:
-            job.pool = self._pool
             try:
-                yield self._pool.submit(job.function, job.task)
-            except BrokenProcessPool as error:  # by another job, of which nothing has been heard so far
-                future: Future[Any] = Future()
-                future.set_exception(error)
-                yield future
+                yield self._pool.submit(call, job)
+            except BrokenProcessPool:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+                self._pool = self._new_pool()
+                yield self._pool.submit(call, job)
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
-        """Where one process dies, the pool ends with all that ran: each runs again alone, in a new pool."""
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        """Where one process dies, all that ran in its pool is lost."""
         del future
-        if not isinstance(error, BrokenProcessPool):
-            return error
-        if job.pool is self._pool and self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        job.losses += 1
-        return LostWorkerError() if job.losses == _TRIES else job
+        return LostWorkerError() if isinstance(error, BrokenProcessPool) else error
 
     def look(self) -> None:
         """Nothing: a pool notices by itself when a process dies."""
@@ -174,3 +183,175 @@ def _free_memory() -> int:
     """Bytes that can be taken without paging, as the kernel estimates them."""
     match = _AVAILABLE.search(read_text("/proc/meminfo", 1 << 16))
     return int(match[1]) << 10 if match else 1 << 30
+
+
+class ClusterError(RelinkError):
+    """The scheduler cannot be reached, or no worker can be used."""
+
+
+class ClusterEngine(ExitStack):
+    """Workers of a Dask cluster. Its scheduler has all tasks at once.
+
+    :param address: of the scheduler: ``tcp://host:8786``.
+    :param targets: what is relinked for.
+    :param expected: the fingerprint of each target on this machine, by name.
+    :param files: the directory of the site's wheels.
+    :param need: bytes that one task may take.
+    :param say: called with a sentence about each worker that cannot be used.
+    :param patience: seconds to wait for a worker that can be used where others are there.
+    :raises UsageError: Dask is not installed.
+    :raises ClusterError: the scheduler cannot be reached.
+    """
+
+    window = sys.maxsize
+    tries = 2  # of each Dask itself makes several (allowed-failures)
+
+    def __init__(
+        self,
+        address: str,
+        targets: tuple[IndexTarget, ...],
+        expected: Mapping[str, str],
+        files: str,
+        need: int,
+        say: Callable[[str], None],
+        patience: float = 60,
+    ) -> None:
+        super().__init__()
+        try:
+            import distributed
+        except ImportError as error:
+            raise UsageError("--scheduler needs Dask: pip install 'rocm-relink[cluster]'") from error
+        self._dask: Any = distributed  # not typed
+        self._address, self._say, self._patience = address, say, patience
+        needed = json.dumps([__version__, files, sorted(expected.items())])
+        self._token = f"relink {hashlib.sha256(needed.encode()).hexdigest()}"
+        self._answers: dict[str, Sequence[str]] = {}  # what keeps a worker from being used, by its address
+        self._told: set[str] = set()
+        self._need = need
+        self._looked = self._useful = time.monotonic()
+        try:
+            self._client: Any = self._dask.Client(address, timeout=_CONNECT, set_as_default=False)
+            self.callback(self._client.close)
+            self.callback(self._tell)
+            self._client.subscribe_topic(self._token, self._answered)
+            for last in (False, False, True):
+                try:
+                    self._client.register_plugin(
+                        _plugin(self._token, targets, files, dict(expected)), name=self._token
+                    )
+                    break
+                except OSError:  # a worker that dies meanwhile ends the call for all workers
+                    if last:
+                        raise
+        except (OSError, ValueError) as error:
+            self.close()
+            raise ClusterError(f"{address}: the scheduler cannot be reached ({error})") from error
+
+    def _answered(self, event: tuple[float, Mapping[str, Any]]) -> None:
+        """Take the answer of a worker; on the thread of Dask's client."""
+        self._answers[event[1]["worker"]] = event[1]["wrong"]
+
+    def submit(self, jobs: Sequence[Job]) -> Sequence[Any]:
+        """Give jobs to the scheduler."""
+        futures: Sequence[Any] = self._client.map(
+            call,
+            jobs,
+            pure=False,
+            retries=_RETRIES,
+            resources={self._token: 1, _MEMORY: min(self._need, _LEAST)},
+            batch_size=_BATCH,
+        )
+        return futures
+
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
+        """What Dask has given up is lost, since workers died: it blames also what a worker had not begun.
+
+        :raises ClusterError: the scheduler has gone.
+        """
+        if isinstance(error, self._dask.KilledWorker):
+            return LostWorkerError()
+        if future.status != "error":
+            raise ClusterError(
+                f"{self._address}: the scheduler has gone ({error}); run the same again to go on"
+            )
+        return error
+
+    def look(self) -> None:
+        """Say which workers cannot be used; end where none of those that are there can be, and none comes for a while.
+
+        Where there is no worker it is waited for: it may stand in a queue. ``distributed.scheduler.no-workers-timeout`` is Dask's
+        own limit for that.
+
+        :raises ClusterError: no worker can be used.
+        """
+        now = time.monotonic()
+        self._tell()
+        if now < self._looked + _ASK and now < self._useful + self._patience:
+            return
+        self._looked = now
+        try:
+            # Not Client.scheduler_info, which may give what its heartbeat has asked for: no workers.
+            workers = self._client.sync(self._client.scheduler.identity, n_workers=-1)["workers"]
+        except (OSError, AttributeError):  # the client notices by itself
+            return
+        asked = all(address in self._answers for address in workers)
+        if not workers or not asked or any(self._token in worker["resources"] for worker in workers.values()):
+            self._useful = now
+        elif now > self._useful + self._patience:
+            raise ClusterError(f"{self._address}: no worker can be used; see what is said of each")
+
+    def _tell(self) -> None:
+        for address, wrong in list(self._answers.items()):
+            for reason in wrong:
+                if (text := f"worker {address} gets no task: {reason}") not in self._told:
+                    self._told.add(text)
+                    self._say(text)
+
+
+def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: Mapping[str, str]) -> Any:
+    """What Dask runs on each worker. It goes there by value, so that a worker without relink, or with another one, can say so."""
+    from distributed import WorkerPlugin
+
+    release, pickled = __version__, pickle.dumps(targets)
+
+    class Offer(WorkerPlugin):
+        name = token
+
+        def setup(self, worker: Any) -> None:
+            import asyncio
+
+            self.task = asyncio.get_running_loop().create_task(self.offer(worker))
+
+        async def offer(self, worker: Any) -> None:
+            import asyncio
+            import pickle
+
+            from distributed.core import Status
+
+            wrong = []
+            try:
+                import relink
+                from relink.indexes.build.work import fingerprints
+
+                if relink.__version__ == release:
+                    targets = pickle.loads(pickled)  # noqa: S301 (the coordinator's)
+                    own = await asyncio.to_thread(fingerprints, targets, files)
+                    for name, said in own.items():
+                        if said != expected[name]:
+                            short = (
+                                f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
+                            )
+                            wrong.append(f"{name}: {short}")
+                else:
+                    wrong.append(f"it has relink {relink.__version__}, and {release} is needed")
+            except Exception as error:  # noqa: BLE001 (whatever a worker cannot do, it cannot be used)
+                wrong.append(f"{type(error).__name__}: {error}")
+            if not wrong:
+                limit = worker.state.total_resources.get("memory", worker.memory_manager.memory_limit)
+                await worker.set_resources(**{token: 1e9, _MEMORY: max(limit or 1e15, _LEAST)})
+                if worker.status == Status.running:  # or tasks that wait for this would not be told of it
+                    worker.status = Status.paused
+                    worker.status = Status.running
+            worker.log_event(token, {"worker": worker.contact_address, "wrong": wrong})
+
+    return Offer()

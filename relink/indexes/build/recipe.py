@@ -20,6 +20,7 @@ from relink.indexes.install.cache import SIZE
 from relink.planning.options import Options
 from relink.providers.profiles.document import (
     DOCUMENT_LIMIT,
+    KeyPath,
     Problem,
     check_document,
     parse_document,
@@ -33,7 +34,6 @@ from relink.wheel.naming import WheelName
 _KINDS = ("index", "directory", "lock")
 _TARGET_NAME = re.compile(r"[a-z][a-z0-9]{0,30}")
 _UNITS = {"M": 20, "G": 30, "T": 40}
-_TARGETS = 64
 _SUPERSEDED = 90  # days
 _RESERVED = frozenset({"files", "projects", "simple"})  # directories of a site
 
@@ -129,13 +129,13 @@ def read_recipe(path: Path) -> Recipe:
     size = str(data.get("cache-size", ""))
     return Recipe(
         path=path,
-        pythons=tuple(_python(python) for python in data["pythons"]),
+        pythons=tuple((3, int(python.partition(".")[2])) for python in data["pythons"]),
         sources=tuple(_source(source, path.parent) for source in data["sources"]),
         targets=tuple(_target(name, target, path.parent) for name, target in data["targets"].items()),
         refused=data.get("refused", "report"),
         originals=data.get("originals", "mirror"),
         cache_size=int(size[:-1]) << _UNITS[size[-1]] if size else SIZE,
-        deny=tuple(Requirement(text) for text in data.get("deny", ())),
+        deny=tuple(map(Requirement, data.get("deny", ()))),
         superseded=int(data.get("superseded", f"{_SUPERSEDED}d")[:-1]) * 86400.0,
     )
 
@@ -152,23 +152,20 @@ def read_release(text: str) -> Requirement:
 
 def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """What a JSON schema cannot say."""
+    requirements: dict[KeyPath, Any] = {("deny",): data.get("deny", ())}
     for number, source in enumerate(data["sources"]):
-        at = ("sources", number)
+        requirements["sources", number, "requirements"] = source.get("requirements", ())
         kinds = [kind for kind in _KINDS if kind in source]
         if len(kinds) != 1:
-            yield Problem(at, "one of index, directory and lock was expected, and only one")
+            text = "one of index, directory and lock was expected, and only one"
+            yield Problem(("sources", number), text)
         elif kinds == ["index"] and "requirements" not in source:
-            yield Problem(
-                at, "the key requirements is missing: an index has more than anybody wants to relink"
-            )
-        for place, text in enumerate(source.get("requirements", ())):
+            text = "the key requirements is missing: an index has more than anybody wants to relink"
+            yield Problem(("sources", number), text)
+    for at, texts in requirements.items():
+        for place, text in enumerate(texts):
             if why := _wrong_requirement(text):
-                yield Problem((*at, "requirements", place), why)
-    for place, text in enumerate(data.get("deny", ())):
-        if why := _wrong_requirement(text):
-            yield Problem(("deny", place), why)
-    if len(data["targets"]) > _TARGETS:
-        yield Problem(("targets",), f"more than {_TARGETS} targets")
+                yield Problem((*at, place), why)
     for name, target in data["targets"].items():
         if not _TARGET_NAME.fullmatch(name) or name in _RESERVED:
             yield Problem(
@@ -177,18 +174,14 @@ def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 f"{', '.join(sorted(_RESERVED))}: it stands in addresses",
             )
         for place, gpu in enumerate(target.get("gpus", ())):
-            if why := _wrong_gpu(gpu):
-                yield Problem(("targets", name, "gpus", place), why)
-
-
-def _wrong_gpu(text: str) -> str | None:
-    if text.strip().lower() == "auto":
-        return "auto is the GPU of one machine; name GPUs"
-    try:
-        wanted_gpus([text])
-    except UsageError as error:
-        return error.message
-    return None
+            where = ("targets", name, "gpus", place)
+            if gpu.strip().lower() == "auto":
+                yield Problem(where, "auto is the GPU of one machine; name GPUs")
+                continue
+            try:
+                wanted_gpus([gpu])
+            except UsageError as error:
+                yield Problem(where, error.message)
 
 
 def _wrong_requirement(text: str) -> str | None:
@@ -199,16 +192,10 @@ def _wrong_requirement(text: str) -> str | None:
     return "a requirement with a URL is not taken; put the wheel into a directory" if parsed.url else None
 
 
-def _python(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")
-    return int(major), int(minor)
-
-
 def _source(data: Mapping[str, Any], base: Path) -> WheelSource:
     kind = next(kind for kind in _KINDS if kind in data)
     place = data[kind] if kind == "index" else os.path.join(base, data[kind])
-    requirements = tuple(Requirement(text) for text in data.get("requirements", ()))
-    return WheelSource(kind, place, requirements, data.get("latest"))
+    return WheelSource(kind, place, tuple(map(Requirement, data.get("requirements", ()))), data.get("latest"))
 
 
 def _target(name: str, data: Mapping[str, Any], base: Path) -> IndexTarget:

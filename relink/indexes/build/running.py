@@ -1,4 +1,5 @@
-"""What a run has done: events while it goes on, figures at its end, for persons, for cron and CI, and for Prometheus.
+"""What a user can say about one build of an index, and what a run has done: events while it goes on, figures at its end, for
+persons, for cron and CI, and for Prometheus.
 
 Source: Prometheus's documentation, "Text-based format" and the node exporter's textfile collector.
 """
@@ -6,27 +7,21 @@ Source: Prometheus's documentation, "Text-based format" and the node exporter's 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from relink.indexes.build.recipe import Recipe
+from relink.planning.option_fields import Option, mebibytes
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
 
 SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened, for a bar and a log.
-
-    :ivar kind: ``source``, ``note``, ``budget``, ``fetched``, ``result``, ``failure``, ``published``.
-    """
-
-    kind: str
-    facts: Mapping[str, Any]
+Say: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+"""Is told what happens, for a bar and a log: an event and its facts. Events are ``source``, ``note``, ``budget``, ``fetched``,
+``result``, ``failure`` and ``published``."""
 
 
 @dataclass(slots=True)
@@ -60,9 +55,12 @@ class Summary:
         state = "the site is new" if self.published else "the site is as it was"
         return f"{did}: {', '.join(parts)}; {state}."
 
-    def ok(self, recipe: Recipe) -> bool:
-        """Whether the exit code is 0: everything was tried, and nothing was refused that the recipe wants to fail for."""
-        return not (self.failed or self.source_failures or (recipe.refused == "fail" and self.red))
+    def ok(self, refused: str) -> bool:
+        """Whether the exit code is 0: everything was tried, and nothing was refused that the recipe wants to fail for.
+
+        :param refused: as a recipe has it.
+        """
+        return not (self.failed or self.source_failures or (refused == "fail" and self.red))
 
     def data(self, *, ok: bool) -> dict[str, Any]:
         """Return the figures as JSON data."""
@@ -83,3 +81,42 @@ class Summary:
                 file.write("".join(lines).encode())
         except OSError as error:
             raise UsageError(f"{path}: the figures cannot be written ({error.strerror})") from error
+
+
+_COMMAND = ("index build",)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How to build.
+
+    :ivar workers: processes on this machine; None: one a processor.
+    :ivar memory: bytes that all of them may take; None: most of what is free.
+    :ivar scheduler: the address of a Dask scheduler; None for processes of this machine.
+    :ivar since: keep results that this release of relink or a later one has made; None: this release alone.
+    """
+
+    workers: int | None = Option(
+        _COMMAND, None, "Processes. Default: one a processor.", ("--jobs", "-j"), "N", kind=int, least=1
+    ).field(None)
+    memory: int | None = Option(
+        _COMMAND,
+        None,
+        "Memory for all of them. Default: most of what is free.",
+        metavar="MIB",
+        kind=int,
+        least=1,
+        parse=mebibytes,
+    ).field(None)
+    scheduler: str | None = Option(
+        _COMMAND,
+        None,
+        "Work on a Dask cluster: tcp://HOST:8786. Needs rocm-relink[cluster].",
+        metavar="ADDRESS",
+    ).field(None)
+    since: str | None = Option(
+        _COMMAND,
+        None,
+        "Keep what this release of relink, or a later one, has made. Default: this one alone.",
+        metavar="VERSION",
+    ).field(None)

@@ -2,27 +2,52 @@
 
 It is written project by project, so that an index of a hundred thousand wheels needs no more memory than its largest project, and
 not at all where nothing of what it is made of has changed.
+
+A site appears whole: its pages are written aside, and one rename of a symbolic link puts them in the place of the old ones.
+``SITE`` is a link to ``SITE.relink/sites/NAME``, and ``files`` in there leads to ``SITE.relink/files``, which pages of all times
+share: files there never change, so an installer that has read an old page still gets what the page says.
+
+`relink index prune|remove`: releases leave a site, and files that nothing names any more leave the disk. What `prune` leaves are
+the newest releases of each project and target, and always the newest one that works.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
 from relink import __version__
-from relink.indexes.build.matrix import PROJECTS, Cell, matrix_data, matrix_page
-from relink.indexes.build.pages import SiteFile, json_bytes, list_pages, project_pages
-from relink.indexes.build.publishing import Write, publish, shows
-from relink.indexes.build.recipe import Recipe
+from relink.indexes.build.matrix import PROJECTS, matrix_data, matrix_page
+from relink.indexes.build.recipe import Recipe, covers
+from relink.indexes.build.simple_api import (
+    FILES,
+    json_bytes,
+    list_pages,
+    listed_file,
+    parsed_name,
+    project_pages,
+)
 from relink.indexes.build.store import Store, now
+from relink.system.atomic import publish_directory, sync_directory, working_directory
+from relink.system.errors import UsageError
+from relink.system.safe_open import read_text
+from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
 from relink.wheel.naming import parse_wheel_name
 
@@ -30,7 +55,11 @@ _CHANGES = 500  # that the page and the feed show
 _FEED = 100
 ONE_PAGE = 15_000
 """Results that one page shows; where there are more, each project has a page."""
-_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
+_YOUNG = 3600  # seconds: a file that is younger may belong to a run that was killed and will go on
+BASIS = "site.sha256"
+"""The file of a site that says what it was made of."""
+Write: TypeAlias = Callable[[str, bytes], None]
+"""Takes a path below the site and the content of the file."""
 
 
 def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
@@ -46,34 +75,37 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     changes = store.changes(_CHANGES)
     many = store.count("written", "original", "refused", "failed") > ONE_PAGE
 
-    def write_pages(write: Write) -> None:
+    def version(cell: tuple[Any, Any]) -> Version:
+        return parsed_name(cell[0]["filename"]).version
+
+    with publishing(store, site, basis) as write:
         projects: dict[str, list[str]] = {target.name: [] for target in targets}
         listed: list[str] = []
 
-        def cells() -> Iterator[Cell]:
+        def cells() -> Iterator[tuple[Any, dict[str, Any]]]:
             for project in store.projects():
-                own: list[Cell] = []
-                files: dict[str, list[SiteFile]] = {name: [] for name in projects}
+                own: list[tuple[Any, dict[str, Any]]] = []
+                files: dict[str, list[dict[str, Any]]] = {name: [] for name in projects}
                 for row in store.listed(project, superseded):
                     if row["target"] not in files:
                         continue
-                    record = store.parsed(row["record"])
+                    record = store.parsed(row["body"])
                     if row["until"] is None:
-                        own.append(Cell(_name(row["filename"]), row["target"], row["status"], record))
-                    if file := _site_file(row, record, recipe.originals):
+                        own.append((row, record))
+                    if file := listed_file(row, record, recipe.originals):
                         files[row["target"]].append(file)
                 for name in (name for name in files if files[name]):
                     projects[name].append(project)
                     for page, content in project_pages(project, files[name]).items():
                         write(f"{name}/simple/{project}/{page}", content)
-                own.sort(key=lambda cell: (cell.name.version, cell.name.filename, cell.target))
+                own.sort(key=lambda cell: (version(cell), cell[0]["filename"], cell[0]["target"]))
                 if many and own:
                     listed.append(project)
                     about = [change for change in changes if change["project"] == project]
                     data = matrix_data(targets, indexes, own, about)
                     write(f"{PROJECTS}/{project}.json", json_bytes(data))
                     write(f"{PROJECTS}/{project}.html", matrix_page(data, project).encode())
-                yield from (cell for cell in own if not many or cell.name.version == own[-1].name.version)
+                yield from (cell for cell in own if not many or version(cell) == version(own[-1]))
 
         data = matrix_data(targets, indexes, cells(), changes)
         for name, known in projects.items():
@@ -82,38 +114,9 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         data |= {PROJECTS: listed} if many else {}
         write("matrix.json", json_bytes(data))
         write("index.html", matrix_page(data).encode())
-        write("changes.atom", atom_feed("Changes of the index", store.site_id(), changes[:_FEED]))
-
-    publish(store, site, basis, write_pages)
+        ((identity,),) = store.rows("select id from site")
+        write("changes.atom", atom_feed("Changes of the index", uuid.UUID(identity), changes[:_FEED]))
     return True
-
-
-def _site_file(row: Any, record: Mapping[str, Any], originals: str) -> SiteFile | None:
-    """What an index has of a result; None where that is nothing."""
-    file, wheel, uploaded = record.get("file"), record.get("wheel"), row["uploaded"]
-    original = row["status"] == "original"
-    if wheel is None or (original and originals == "omit"):
-        return None
-    if not (original and uploaded) and (seconds := row["allocated"]) is not None:
-        uploaded = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    if original and originals == "link" and not wheel["url"].startswith("file:"):
-        name, digest, address = row["filename"], row["input"], wheel["url"]
-        file = {"size": wheel["size"], "requires_python": None, "metadata": None}
-    elif file is None:
-        return None
-    else:
-        name, digest, address = file["filename"], file["sha256"], None
-    python = file["requires_python"] or wheel["requires_python"]
-    return SiteFile(
-        _name(name),
-        digest,
-        file["size"],
-        python,
-        row["yanked"],
-        address,
-        file["metadata"],
-        uploaded,
-    )
 
 
 def atom_feed(title: str, site: uuid.UUID, changes: Sequence[Mapping[str, Any]]) -> bytes:
@@ -122,27 +125,162 @@ def atom_feed(title: str, site: uuid.UUID, changes: Sequence[Mapping[str, Any]])
     :param changes: the newest first; each has time (seconds since 1970), project, version, target, before and after.
     """
     feed = Element("feed", xmlns="http://www.w3.org/2005/Atom")
-    SubElement(feed, "id").text = site.urn
-    SubElement(feed, "title").text = escaped(title)
-    SubElement(feed, "updated").text = _time(changes[0]["time"] if changes else 0)
-    SubElement(SubElement(feed, "author"), "name").text = "relink"
+    updated = _time(changes[0]["time"] if changes else 0)
+    _add(feed, id=site.urn, title=title, updated=updated, author="")
+    SubElement(feed[-1], "name").text = "relink"
     SubElement(feed, "link", href="index.html")
     for change in changes:
-        seconds = change["time"]
+        what = f"{change['project']} {change['version']} for {change['target']}: {change['after']}"
         entry = SubElement(feed, "entry")
-        what = f"{change['project']} {change['version']} for {change['target']}"
-        SubElement(entry, "id").text = uuid.uuid5(site, f"{seconds} {change['wheel']} {change['target']}").urn
-        SubElement(entry, "title").text = escaped(f"{what}: {change['after']}")
-        SubElement(entry, "updated").text = _time(seconds)
+        identity = uuid.uuid5(site, f"{change['time']} {change['wheel']} {change['target']}")
+        _add(entry, id=identity.urn, title=what, updated=_time(change["time"]))
         SubElement(entry, "link", href="index.html")
-        before = change["before"] or "new"
-        SubElement(entry, "content", type="text").text = escaped(
-            f"{change['wheel']}: {before} → {change['after']}. {change['text']}"
-        )
+        said = f"{change['wheel']}: {change['before'] or 'new'} → {change['after']}. {change['text']}"
+        SubElement(entry, "content", type="text").text = escaped(said)
     indent(feed)
     text: bytes = tostring(feed, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
 
+def _add(parent: Element, **texts: str) -> None:
+    for name, text in texts.items():
+        SubElement(parent, name).text = escaped(text)
+
+
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def check_place(site: Path) -> None:
+    """Refuse to publish where something else is.
+
+    :raises UsageError: there is a file or a directory that is no site.
+    """
+    if os.path.lexists(site) and not (
+        site.is_symlink() and os.readlink(site).startswith(f"{site.name}.relink/")
+    ):
+        raise UsageError(
+            f"{site}: is there already and is no site of relink; name another place, or remove it"
+        )
+
+
+def no_site(site: Path, recipe: Path | str = "RECIPE") -> UsageError:
+    """Return the error that says how a site is made."""
+    return UsageError(f"{site}: is no site; make one by `relink index build {recipe} -o {site}`")
+
+
+def shows(site: Path, basis: str) -> bool:
+    """Whether the site that is shown was made of this."""
+    try:
+        return read_text(site / BASIS, 100) == basis
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+@contextmanager
+def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
+    """Give what writes one file of a site; at the end the site is shown. The one before stays: a web server may still read of it.
+
+    :param basis: a digest of what it is made of.
+    :raises UsageError: it cannot be written.
+    """
+    check_place(site)
+    final, link = store.sites / f"{time.time_ns()}", store.directory / "next"
+    try:
+        with working_directory(store.sites) as place:
+            made = place / "site"
+            made.mkdir(mode=0o755)
+
+            def write(name: str, content: bytes) -> None:
+                path = made / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+            yield write
+            write(BASIS, basis.encode())
+            (made / FILES).symlink_to(f"../../{FILES}")  # from where it will be
+            publish_directory(made, final)
+        link.unlink(missing_ok=True)
+        link.symlink_to(final.relative_to(site.parent))
+        os.replace(link, site)
+        sync_directory(site.parent)
+    except OSError as error:
+        raise_if_machine_fault(error, str(site))
+        raise UsageError(f"{site}: the site cannot be written ({error.strerror})") from error
+    others = [path for path in store.sites.iterdir() if path.name.isdigit() and path != final]
+    for path in sorted(others, key=lambda path: int(path.name))[:-1]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def prune(recipe: Recipe, site: Path, keep: int) -> tuple[int, int, int]:
+    """Take old releases out of a site.
+
+    :param keep: so many releases of each project and target stay, the newest.
+    :return: how many results and files went, and their bytes.
+    :raises UsageError: there is no site.
+    """
+    return _without(recipe, site, lambda store: _old_results(store, keep), _YOUNG)
+
+
+def remove(recipe: Recipe, site: Path, requirement: Requirement) -> tuple[int, int, int]:
+    """Take the releases that a requirement names out of a site, with all their files.
+
+    :return: how many results and files went, and their bytes.
+    :raises UsageError: there is no site.
+    """
+    return _without(recipe, site, lambda store: named_results(store, requirement), 0)
+
+
+def named_results(store: Store, requirement: Requirement) -> list[Any]:
+    """Return the results of the wheels that a requirement names."""
+    rows = store.results_of(canonicalize_name(requirement.name))
+    return [row for row in rows if covers(requirement, parse_wheel_name(row["filename"]))]
+
+
+def _old_results(store: Store, keep: int) -> Iterator[Any]:
+    """All results but those of the releases that stay."""
+    for project in store.projects():
+        releases = defaultdict[str, defaultdict[Version, list[Any]]](lambda: defaultdict(list))
+        for row in store.results_of(project):
+            releases[row["target"]][parse_wheel_name(row["filename"]).version].append(row)
+        for own in releases.values():
+            held = {
+                version: {row["status"] for row in rows if row["until"] is None} - {"failed"}
+                for version, rows in own.items()
+            }
+            ordered = sorted((version for version, statuses in held.items() if statuses), reverse=True)
+            working = (version for version in ordered if held[version] != {"refused"})
+            for version in set(ordered) - {*ordered[:keep], next(working, None)}:
+                yield from own[version]
+
+
+def _without(
+    recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float
+) -> tuple[int, int, int]:
+    """Publish a site without some results, and remove the files that nothing names.
+
+    :param young: files of fewer seconds stay.
+    """
+    check_place(site)
+    if not site.is_symlink():
+        raise no_site(site, recipe.path)
+    with Store(site) as store:
+        rows = list(chosen(store))
+        store.drop(row["id"] for row in rows)
+        publish_site(store, site, recipe)
+        held = sum(row["until"] is None for row in rows)
+        return held, *_sweep(store, now() - recipe.superseded, time.time() - young)
+
+
+def _sweep(store: Store, superseded: float, oldest: float) -> tuple[int, int]:
+    """Remove the directories of files that no index has and that are older than a time; returns how many, and their bytes."""
+    named = {sha256 for _, sha256, _ in store.files_of(superseded)}
+    count = size = 0
+    with working_directory(store.files) as place:  # renamed first: a directory is there whole, or it is not
+        for directory in sorted(store.files.glob("??/*")):
+            if directory.name in named or directory.stat().st_mtime > oldest:
+                continue
+            size += sum(path.stat().st_size for path in directory.iterdir())
+            count += 1
+            directory.rename(place / directory.name)
+    return count, size

@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import NormalizedName, canonicalize_name
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.indexes.build.fingerprint import Digests
-from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import Recipe, WheelSource
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_lock, read_page
-from relink.indexes.build.web import FetchError, Page, Web, without_secrets
+from relink.indexes.build.web import FetchError, Page, PipSettings, Web, without_secrets
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for
 from relink.system.errors import RelinkError, UsageError, WheelError
@@ -36,42 +33,12 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 
 _PAGES = 8  # pages that are read at the same time
 _TAGS = 10_000  # sets of tags whose answer is remembered
-
+_BATCH = 64  # projects that are held at the same time
 
 _Case: TypeAlias = tuple[tuple[int, int], str]  # a Python, and a machine
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What the sources have.
-
-    :ivar wheels: what is taken, in the order of names and versions.
-    :ivar notes: sentences about what was passed over.
-    :ivar failures: sentences about sources, or projects of one, that could not be read; nothing is known of those.
-    """
-
-    wheels: list[ListedWheel]
-    notes: list[str]
-    failures: list[str]
-
-
-@cache
-def _environment(version: tuple[int, int], machine: str) -> dict[str, str]:
-    """What markers are evaluated with: Linux, on `machine`, under this CPython."""
-    text = ".".join(map(str, version))
-    own = {key: str(value) for key, value in default_environment().items()}
-    return own | {
-        "implementation_name": "cpython",
-        "implementation_version": f"{text}.0",
-        "os_name": "posix",
-        "platform_machine": machine,
-        "platform_python_implementation": "CPython",
-        "platform_system": "Linux",
-        "python_full_version": f"{text}.0",
-        "python_version": text,
-        "sys_platform": "linux",
-        "extra": "",
-    }
+Tell: TypeAlias = Callable[[str, str], None]
+"""Takes a sentence of a kind: ``note``, about what was passed over; ``source``, about a source, or a project of one, that could
+not be read: nothing is known of that."""
 
 
 def fits(wheel: ListedWheel, python: tuple[int, int], machine: str) -> bool:
@@ -100,66 +67,124 @@ def _fits(
 
 
 def find_wheels(
-    recipe: Recipe, web: Web, digests: Digests, settings: PipSettings, machines: Iterable[str]
-) -> Listing:
-    """Ask every source of a recipe, and choose.
+    recipe: Recipe, web: Web, digests: Digests, settings: PipSettings, machines: Iterable[str], tell: Tell
+) -> Iterator[list[ListedWheel]]:
+    """Ask every source of a recipe, and choose: the wheels of some projects at a time, in the order of names and versions.
 
     :param settings: what ``index = "pip"`` stands for.
     :param machines: the targets' words for their machines in tags.
     :raises UsageError: a directory or a lock file cannot be read.
     """
-    listing = Listing([], [], [])
-    chosen: dict[str, ListedWheel] = {}
-    cases = [(python, machine) for machine in dict.fromkeys(machines) for python in recipe.pythons]
-    for source in recipe.sources:
-        if source.kind == "directory":
-            found = list(_in_directory(Path(source.place), digests, listing))
-        elif source.kind == "lock":
-            found = list(read_lock(Path(source.place)))
-        else:
-            own = source.place == "pip"
-            found = list(_in_links(settings.find_links if own else (), web, digests, listing))
-            known = {wheel.name.canonical for wheel in found}
-            found += _in_indexes(settings.indexes if own else (source.place,), source, web, listing, known)
-        for wheel in _choice(found, source, cases):
+    cases = [(python, machine) for machine in sorted(machines) for python in recipe.pythons]
+    sources = [_Source(source, cases, web, digests, settings, tell) for source in recipe.sources]
+    projects = sorted({project for source in sources for project in source.wanted or source.here})
+
+    def read(project: str) -> tuple[list[ListedWheel], list[tuple[str, str]]]:
+        chosen: dict[str, ListedWheel] = {}
+        said: list[tuple[str, str]] = []
+        for wheel in itertools.chain.from_iterable(source.choice(project, said) for source in sources):
             if recipe.denies(wheel.name):
                 continue
             if chosen.setdefault(wheel.filename, wheel).sha256 != wheel.sha256:
-                listing.notes.append(f"{wheel.filename}: two sources have other contents; the first is taken")
-    listing.wheels.extend(
-        sorted(chosen.values(), key=lambda one: (one.name.canonical, one.name.version, one.filename))
-    )
-    return listing
+                text = f"{wheel.filename}: two sources have other contents; the first is taken"
+                said.append(("note", text))
+        return sorted(chosen.values(), key=lambda one: (one.name.version, one.filename)), said
+
+    def batches() -> Iterator[list[ListedWheel]]:
+        with ThreadPoolExecutor(_PAGES, "relink-pages") as pool:
+            for first in range(0, len(projects), _BATCH):
+                found, said = zip(*pool.map(read, projects[first : first + _BATCH]), strict=True)
+                for kind, text in itertools.chain.from_iterable(said):
+                    tell(kind, text)
+                yield list(itertools.chain.from_iterable(found))
+
+    return batches()
 
 
-def _choice(
-    wheels: Iterable[ListedWheel], source: WheelSource, cases: Sequence[_Case]
-) -> Iterator[ListedWheel]:
-    """Choose by the requirements of a source, of each the newest; a release that is yanked whole does not count as one."""
-    projects: dict[str, list[tuple[ListedWheel, list[_Case]]]] = {}
-    for wheel in wheels:
-        if own := [case for case in cases if fits(wheel, *case)]:
-            projects.setdefault(wheel.name.canonical, []).append((wheel, own))
-    wanted: list[tuple[str, Requirement | None]] = [
-        (canonicalize_name(one.name), one) for one in source.requirements
-    ]
-    for project, requirement in wanted or [(project, None) for project in projects]:
-        listed = [wheel for wheel, own in projects.get(project, ()) if _in_force(requirement, own)]
-        versions = {wheel.name.version for wheel in listed}
-        if requirement is not None:
-            versions = set(requirement.specifier.filter(versions))
-        if source.latest:
-            offered = {wheel.name.version for wheel in listed if wheel.yanked is None} & versions
-            versions = set(sorted(offered, reverse=True)[: source.latest])
-        yield from (wheel for wheel in listed if wheel.name.version in versions)
+class _Source:
+    """A source: wheels that are here, by project, and indexes that are asked when a project's turn comes."""
+
+    def __init__(
+        self,
+        source: WheelSource,
+        cases: Sequence[_Case],
+        web: Web,
+        digests: Digests,
+        settings: PipSettings,
+        tell: Tell,
+    ) -> None:
+        self.cases, self.web, self.latest = cases, web, source.latest
+        self.here = defaultdict[str, list[ListedWheel]](list)
+        self.wanted = defaultdict[str, list[Requirement]](list)
+        self.indexes: tuple[str, ...] | None = None
+        found: Iterable[ListedWheel] = ()
+        if source.kind == "directory":
+            found = _in_directory(Path(source.place), digests, tell)
+        elif source.kind == "lock":
+            found = read_lock(Path(source.place))
+        elif source.place == "pip":
+            found, self.indexes = _in_links(settings.find_links, web, digests, tell), settings.indexes
+        else:
+            self.indexes = (source.place,)
+        for wheel in found:
+            self.here[wheel.name.canonical].append(wheel)
+        for requirement in source.requirements:
+            self.wanted[canonicalize_name(requirement.name)].append(requirement)
+
+    def choice(self, project: str, said: list[tuple[str, str]]) -> Iterator[ListedWheel]:
+        """Choose by the requirements, of each the newest; a release that is yanked whole does not count as one.
+
+        :param said: gets what is to be told.
+        """
+        if self.wanted and project not in self.wanted:
+            return
+        wheels = [*self.here.get(project, ()), *self._asked(project, said)]
+        fitting = [
+            (wheel, own) for wheel in wheels if (own := [one for one in self.cases if fits(wheel, *one)])
+        ]
+        for requirement in self.wanted.get(project, (None,)):
+            listed = [wheel for wheel, own in fitting if _in_force(requirement, own)]
+            versions = {wheel.name.version for wheel in listed}
+            if requirement is not None:
+                versions = set(requirement.specifier.filter(versions))
+            if self.latest:
+                offered = {wheel.name.version for wheel in listed if wheel.yanked is None} & versions
+                versions = set(sorted(offered, reverse=True)[: self.latest])
+            yield from (wheel for wheel in listed if wheel.name.version in versions)
+
+    def _asked(self, project: str, said: list[tuple[str, str]]) -> Iterator[ListedWheel]:
+        """The wheels that indexes have; a project that the first index lacks may be in the next one."""
+        lacking = 0
+        for index in self.indexes or ():
+            try:
+                address = f"{index.rstrip('/')}/{project}/"
+                wheels, refused = read_page(self.web.page(address, PAGE_LIMIT), canonicalize_name(project))
+            except RelinkError as error:
+                if isinstance(error, FetchError) and error.missing:
+                    lacking += 1
+                else:
+                    said.append(("source", str(error)))
+                continue
+            said += [("note", text) for text in refused]
+            yield from wheels
+        if self.indexes is not None and lacking == len(self.indexes) and project not in self.here:
+            names = ", ".join(map(without_secrets, self.indexes)) or "none is configured"
+            said.append(("source", f"{project}: no index has it ({names})"))
 
 
 def _in_force(requirement: Requirement | None, cases: Iterable[_Case]) -> bool:
-    marker = None if requirement is None else requirement.marker
-    return marker is None or any(marker.evaluate(_environment(*case)) for case in cases)
+    """Whether the marker of a requirement is true for one of the cases: of Linux and CPython, as here, is the rest."""
+    if requirement is None or requirement.marker is None:
+        return True
+    for (major, minor), machine in cases:
+        text = f"{major}.{minor}"
+        full = dict.fromkeys(("implementation_version", "python_full_version"), f"{text}.0")
+        if requirement.marker.evaluate(full | {"python_version": text, "platform_machine": machine}):
+            return True
+    return False
 
 
-def _in_links(places: Iterable[str], web: Web, digests: Digests, listing: Listing) -> Iterator[ListedWheel]:
+def _in_links(places: Iterable[str], web: Web, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
     """The wheels of what pip's find-links names: directories, and pages of several projects."""
     for place in places:
         parts = urlsplit(place)
@@ -167,7 +192,7 @@ def _in_links(places: Iterable[str], web: Web, digests: Digests, listing: Listin
             path = Path(os.path.abspath(unquote(parts.path)))
             here = parts.scheme in ("", "file")
             if here and not path.is_file():
-                yield from _in_directory(path, digests, listing)
+                yield from _in_directory(path, digests, tell)
                 continue
             page = (
                 Page(path.as_uri(), "text/html", read_bytes(path, PAGE_LIMIT))
@@ -175,13 +200,14 @@ def _in_links(places: Iterable[str], web: Web, digests: Digests, listing: Listin
                 else web.page(place, PAGE_LIMIT)
             )
             wheels, refused = read_page(page, None)
-            listing.notes.extend(refused)
+            for text in refused:
+                tell("note", text)
             yield from wheels
         except (RelinkError, OSError) as error:
-            listing.failures.append(str(error))
+            tell("source", str(error))
 
 
-def _in_directory(directory: Path, digests: Digests, listing: Listing) -> Iterator[ListedWheel]:
+def _in_directory(directory: Path, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
     except OSError as error:
@@ -192,40 +218,6 @@ def _in_directory(directory: Path, digests: Digests, listing: Listing) -> Iterat
         try:
             parsed = parse_wheel_name(name)
         except WheelError as error:
-            listing.notes.append(f"{path}: is passed over: {error.message}")
+            tell("note", f"{path}: is passed over: {error.message}")
             continue
         yield ListedWheel(parsed, path.as_uri(), digests.sha256(str(path)), os.stat(path).st_size)
-
-
-def _in_indexes(
-    indexes: Sequence[str], source: WheelSource, web: Web, listing: Listing, known: Collection[str]
-) -> Iterator[ListedWheel]:
-    """The wheels of the projects that are asked for; a project that the first index lacks may be in the next one.
-
-    :param known: projects that no index need have.
-    """
-    projects = dict.fromkeys(canonicalize_name(requirement.name) for requirement in source.requirements)
-
-    def read(
-        project: NormalizedName, index: str
-    ) -> tuple[tuple[ListedWheel, ...], tuple[str, ...]] | RelinkError:
-        try:
-            return read_page(web.page(f"{index.rstrip('/')}/{project}/", PAGE_LIMIT), project)
-        except RelinkError as error:
-            return error
-
-    asked = list(itertools.product(projects, indexes))
-    lacking = Counter[str]()
-    with ThreadPoolExecutor(_PAGES, "relink-pages") as pool:
-        for (project, _), found in zip(asked, pool.map(lambda one: read(*one), asked), strict=True):
-            if not isinstance(found, RelinkError):
-                listing.notes.extend(found[1])
-                yield from found[0]
-            elif isinstance(found, FetchError) and found.missing:
-                lacking[project] += 1
-            else:
-                listing.failures.append(str(found))
-    for project in projects:
-        if lacking[project] == len(indexes) and project not in known:
-            names = ", ".join(map(without_secrets, indexes)) or "none is configured"
-            listing.failures.append(f"{project}: no index has it ({names})")

@@ -1,30 +1,30 @@
 """Reading addresses that a recipe or an index names, by curl: http and https, and pages of an index that is a directory.
 
 Redirects lead to http and https only, and from https to https alone; a page has a largest size and a longest time, and a file a
-least rate, so one without an end is refused. What a page was stays in ``$XDG_CACHE_HOME/relink/pages``, and is asked for on the
-condition that it has changed. Source of the rules: RFC 9110 (ranges, redirects, conditional requests).
+least rate, so one without an end is refused. Source of the rules: RFC 9110 (ranges, redirects).
+
+What pip is configured for (indexes, certificates, a proxy) is asked of pip itself. Source: pip's documentation, "Configuration".
+`pip config list` prints what its files and the environment say; of its sections ``:env:`` wins over ``download``, and that over
+``global``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
+import ast
 import io
-import json
 import os
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from relink import __version__
-from relink.indexes.build.pip_settings import PipSettings
-from relink.indexes.install.cache import cache_directory
-from relink.system.atomic import atomic_file
-from relink.system.bounded_json import parse_json
+from relink.indexes.install.installers import InstallerError, find_pip
 from relink.system.errors import RelinkError, UsageError
+from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 
@@ -36,8 +36,10 @@ FILE_PACE = (60, 10_000)
 _REDIRECTS = 10
 _JSON = "application/vnd.pypi.simple.v1+json"
 _ACCEPT = f"Accept: {_JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
+_SECTIONS = ("global", "download", ":env:")  # the last one wins
+_LINE = re.compile(r"""(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>(['"]).*\4)""")
+_DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
 _INDEX_FILES = {"index.json": _JSON, "index.html": "text/html"}
-_CONDITIONS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
 
 
 class FetchError(RelinkError):
@@ -51,8 +53,8 @@ class FetchError(RelinkError):
         self.missing = missing
 
 
-class TooLargeError(FetchError):
-    """There is more than was promised."""
+class WrongFileError(FetchError):
+    """There is something else than was promised, or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,8 @@ class Web:
         """
         if urlsplit(url).scheme == "file":
             return _local_page(url, limit)
-        place = cache_directory().parent / "pages" / hashlib.sha256(url.encode()).hexdigest()
-        known, old = _cached(place, limit)
         body = io.BytesIO()
-        conditions = [f"{header}: {known[name]}" for name, header in _CONDITIONS.items() if name in known]
-        facts = self._read(url, body, limit, [_ACCEPT, *conditions])
-        if facts.pop("status") == "304":
-            return Page(known["url"], known["kind"], old)
-        if len(facts) > 2:  # more than an address and a type: something to make conditions of
-            _keep(place, facts, body.getvalue())
-        return Page(facts["url"], facts["kind"], body.getvalue())
+        return Page(*self._read(url, body, limit), body.getvalue())
 
     def file(self, url: str, path: Path, limit: int) -> None:
         """Read a file, and append it to what is there of it already; where the server sends no parts it begins anew.
@@ -103,12 +97,10 @@ class Web:
         with os.fdopen(
             os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666), "wb"
         ) as file:
-            self._read(url, file, limit, [], start=file.seek(0, os.SEEK_END))
+            self._read(url, file, limit, file.seek(0, os.SEEK_END))
 
-    def _read(
-        self, url: str, sink: IO[bytes], limit: int, headers: list[str], start: int | None = None
-    ) -> dict[str, str]:
-        """Read an address; returns its status, its address after redirects, its type, and headers for conditions.
+    def _read(self, url: str, sink: IO[bytes], limit: int, start: int | None = None) -> tuple[str, str]:
+        """Read an address; returns the one after redirects, and the type of what is there.
 
         :param start: of a file: the byte to begin at.
         """
@@ -119,20 +111,12 @@ class Web:
         parts, shown = urlsplit(url), without_secrets(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise FetchError(f"{shown}: not an address that is read: http and https are")
-        facts: dict[str, str] = {}
         failed: list[Exception] = []
-
-        def on_header(line: bytes) -> None:
-            name, _, value = line.decode("latin-1").partition(":")
-            if name.startswith("HTTP/"):  # that of a redirect or a proxy may come before
-                facts.clear()
-            elif name.lower() in _CONDITIONS:
-                facts[name.lower()] = value.strip()
 
         def on_data(data: bytes) -> int:
             try:
                 if sink.tell() + len(data) > limit:
-                    raise TooLargeError(f"{shown}: larger than the {limit} bytes that are expected")
+                    raise WrongFileError(f"{shown}: larger than the {limit} bytes that are expected")
                 return sink.write(data)
             except (FetchError, OSError) as error:  # curl would not let it through
                 failed.append(error)
@@ -142,8 +126,6 @@ class Web:
         options: dict[int, Any] = {
             pycurl.URL: _quoted(parts),
             pycurl.USERAGENT: f"rocm-relink/{__version__}",
-            pycurl.HTTPHEADER: headers,
-            pycurl.HEADERFUNCTION: on_header,
             pycurl.WRITEFUNCTION: on_data,
             pycurl.FAILONERROR: 1,
             pycurl.FOLLOWLOCATION: 1,
@@ -156,6 +138,7 @@ class Web:
         }
         if start is None:
             options |= {pycurl.TIMEOUT_MS: int(PAGE_PACE * 1000), pycurl.ACCEPT_ENCODING: ""}
+            options[pycurl.HTTPHEADER] = [_ACCEPT]
         else:
             options |= {pycurl.LOW_SPEED_TIME: FILE_PACE[0], pycurl.LOW_SPEED_LIMIT: FILE_PACE[1]}
         options |= self._access(pycurl, parts)
@@ -165,20 +148,18 @@ class Web:
                 handle.setopt(option, value)
             handle.perform()
             status = handle.getinfo(pycurl.RESPONSE_CODE)
-            # 206 is a part of a file that was asked for, 304 a page that has not changed since it was kept.
-            if status not in ((200, 304) if start is None and len(headers) > 1 else (200, 206)):
+            if status == 416 and start:  # no more than what is there already, which libcurl takes for success
+                return self._anew(url, sink, limit)
+            if status not in (200, 206):  # the latter is a part of a file
                 raise FetchError(f"{shown}: the server answers {status}")
-            facts["status"] = str(status)
-            facts["url"] = handle.getinfo(pycurl.EFFECTIVE_URL)
-            facts["kind"] = (handle.getinfo(pycurl.CONTENT_TYPE) or "").partition(";")[0].strip().lower()
+            kind = (handle.getinfo(pycurl.CONTENT_TYPE) or "").partition(";")[0].strip().lower()
+            return handle.getinfo(pycurl.EFFECTIVE_URL), kind
         except pycurl.error as error:
             if failed:
                 raise failed[0] from None
             code, text = error.args
             if code == pycurl.E_RANGE_ERROR and start:
-                sink.seek(0)
-                sink.truncate()
-                return self._read(url, sink, limit, headers, 0)
+                return self._anew(url, sink, limit)
             if code == pycurl.E_HTTP_RETURNED_ERROR:
                 status = handle.getinfo(pycurl.RESPONSE_CODE)
                 raise FetchError(
@@ -188,7 +169,11 @@ class Web:
             raise FetchError(f"{shown}: {slow} ({text})") from error
         finally:
             handle.close()
-        return facts
+
+    def _anew(self, url: str, sink: IO[bytes], limit: int) -> tuple[str, str]:
+        sink.seek(0)
+        sink.truncate()
+        return self._read(url, sink, limit, 0)
 
     def _access(self, pycurl: Any, parts: Any) -> dict[int, Any]:
         """Credentials, certificates, a proxy; a libcurl of a wheel does not know where this system has its certificates."""
@@ -229,25 +214,6 @@ def _quoted(parts: Any) -> str:
     return quoted
 
 
-def _cached(place: Path, limit: int) -> tuple[dict[str, str], bytes]:
-    """What was kept of a page, and its content; nothing where that cannot be read."""
-    with contextlib.suppress(OSError, RelinkError, ValueError, LookupError, AttributeError):
-        head, _, body = read_bytes(place, limit + (1 << 16)).partition(b"\n")
-        known: dict[str, str] = parse_json(head.decode())
-        if known["sha256"] == hashlib.sha256(body).hexdigest() and known["url"] and known["kind"]:
-            return known, body
-    return {}, b""
-
-
-def _keep(place: Path, facts: Mapping[str, str], body: bytes) -> None:
-    """Keep a page; a place that cannot be written costs time later and nothing else."""
-    head = json.dumps({**facts, "sha256": hashlib.sha256(body).hexdigest()})
-    with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(place) as file:
-            file.write(head.encode() + b"\n" + body)
-
-
 def _local_page(url: str, limit: int) -> Page:
     """A page of an index that lies in a directory, as pip reads it."""
     directory = Path(unquote(urlsplit(url).path))
@@ -258,3 +224,71 @@ def _local_page(url: str, limit: int) -> Page:
         raise_if_machine_fault(error, url)
         missing = isinstance(error, FileNotFoundError)
         raise FetchError(f"{url}: cannot be read ({error})", missing=missing) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PipSettings:
+    """What pip would ask, and how.
+
+    :ivar indexes: addresses of simple indexes, in pip's order, without a slash at the end.
+    :ivar cert: a file of certificates to trust; None for the system's.
+    :ivar client_cert: a file with a certificate and its key for servers that ask for one.
+    :ivar proxy: an address; None for what the environment says.
+    :ivar find_links: directories, and addresses of pages, that list wheels of several projects.
+    :ivar addresses: of all indexes that are asked, those of a recipe, too: their credentials are for all of their hosts.
+    """
+
+    indexes: tuple[str, ...] = ()
+    cert: str | None = None
+    client_cert: str | None = None
+    proxy: str | None = None
+    find_links: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+
+def pip_settings() -> PipSettings:
+    """Ask pip what it is configured for.
+
+    :raises UsageError: there is no pip.
+    :raises InstallerError: it fails.
+    """
+    pip = find_pip()
+    values: dict[str, str] = {}
+    lines = [
+        match for line in _said([*pip, "config", "list"]).splitlines() if (match := _LINE.fullmatch(line))
+    ]
+    for section in _SECTIONS:
+        values |= {
+            line["key"]: ast.literal_eval(line["value"]) for line in lines if line["section"] == section
+        }
+    indexes: list[str] = []
+    if values.get("no-index", "").strip().lower() not in ("1", "true", "yes", "on"):
+        indexes.append(values.get("index-url") or _default_index(pip))
+        indexes += values.get("extra-index-url", "").split()
+    return PipSettings(
+        tuple(dict.fromkeys(index.rstrip("/") for index in indexes)),
+        values.get("cert"),
+        values.get("client-cert"),
+        values.get("proxy"),
+        tuple(values.get("find-links", "").split()),
+    )
+
+
+def _default_index(pip: Sequence[str]) -> str:
+    """The index that pip asks where none is configured: its help says it."""
+    match = _DEFAULT.search(_said([*pip, "download", "--help"]))
+    if match is None:
+        raise UsageError(
+            "pip does not say which index it asks; set its index-url, or name the index in the recipe"
+        )
+    return match[1]
+
+
+def _said(command: Sequence[str]) -> str:
+    try:
+        run = ask_program(command, directory="/")
+    except NoAnswerError as error:
+        raise InstallerError(f"pip cannot be asked for its configuration ({error})") from error
+    if run.returncode != 0:
+        raise InstallerError("pip cannot be asked for its configuration", run.stderr.splitlines()[-3:])
+    return run.stdout

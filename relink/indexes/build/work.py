@@ -26,12 +26,11 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
+from relink.indexes.build.checking import METADATA_LIMIT, place_wheel
 from relink.indexes.build.fingerprint import Digests, TargetState, dependencies_of, state_of
-from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.web import FetchError, TooLargeError, Web, without_secrets
-from relink.indexes.build.wheel_files import METADATA_LIMIT, place_wheel
+from relink.indexes.build.web import FetchError, PipSettings, Web, WrongFileError, without_secrets
 from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, keep
 from relink.planning.contents import Contents
 from relink.planning.memory import spool_of
@@ -42,7 +41,7 @@ from relink.runs.relink_wheel import carry_out, make_plan
 from relink.runs.statement import make_statement
 from relink.system.atomic import working_directory
 from relink.system.errors import RelinkError, UsageError, WheelError
-from relink.system.findings.model import causes
+from relink.system.findings.model import Cause, causes
 from relink.system.progress import Clock
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
@@ -100,27 +99,8 @@ class TaskOutcome:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WheelOutcome:
-    """What came of a wheel.
-
-    :ivar sha256: of its content; `size` in bytes.
-    :ivar outcomes: by the names of the targets.
-    """
-
-    sha256: str
-    size: int
-    outcomes: dict[str, TaskOutcome]
-
-
-@functools.cache
-def _web(settings: PipSettings) -> Web:
-    return Web(settings)
-
-
-@functools.cache
-def _digests() -> Digests:
-    return Digests()
+_web = functools.cache(Web)
+_digests = functools.cache(Digests)
 
 
 def fingerprints(targets: tuple[IndexTarget, ...], files: str) -> dict[str, str]:
@@ -133,35 +113,32 @@ def fingerprints(targets: tuple[IndexTarget, ...], files: str) -> dict[str, str]
     found = {}
     for target in targets:
         try:
-            found[target.name] = _state(target).fingerprint
+            found[target.name] = state_of(target, _digests()).fingerprint
         except RelinkError as error:
             found[target.name] = str(error)
     _digests().save()
     return found
 
 
-def _state(target: IndexTarget) -> TargetState:
-    return state_of(target, _digests())
-
-
-def relink_wheel(task: WheelTask) -> WheelOutcome:
+def relink_wheel(task: WheelTask) -> tuple[str, int, dict[str, TaskOutcome]]:
     """Fetch a wheel, relink it for its targets, and put the results where the site's files lie.
 
+    :return: the SHA-256 and the bytes of the wheel, and what came of it by the names of the targets.
     :raises ForeignPrefixError: a prefix here is not the coordinator's.
     :raises RelinkError: the wheel cannot be fetched.
     """
     states = {}
     for own in task.targets:
         try:
-            state = states[own.target.name] = _state(own.target)
+            states[own] = state_of(own.target, _digests())
         except RelinkError as error:
             raise ForeignPrefixError(str(error)) from error
-        if state.fingerprint != own.fingerprint:
+        if states[own].fingerprint != own.fingerprint:
             raise ForeignPrefixError(f"the prefix of {own.target.name} has other content on this machine")
     cached = fetch_wheel(task.wheel, _web(task.settings), task.cache_size)
-    outcomes = {own.target.name: _outcome(task, own, cached, states[own.target.name]) for own in task.targets}
+    outcomes = {own.target.name: _outcome(task, own, cached, state) for own, state in states.items()}
     _digests().save()
-    return WheelOutcome(cached.sha256, cached.size, outcomes)
+    return cached.sha256, cached.size, outcomes
 
 
 def _outcome(task: WheelTask, own: TargetTask, cached: CachedWheel, state: TargetState) -> TaskOutcome:
@@ -180,8 +157,7 @@ def _relinked(
     """:raises RelinkError: this machine could not do it."""
     files = Path(task.files)
     with working_directory(files) as place:
-        options = own.target.options(place)
-        clock = Clock()
+        options, clock = own.target.options(place), Clock()
         with contextlib.ExitStack() as stack:
             try:
                 contents = stack.enter_context(
@@ -196,15 +172,14 @@ def _relinked(
                 return "refused", record_of_error(error), None
             report = Report((), planned.plan, None, planned.isa, timings=clock.timings)
             if planned.plan.ok and not planned.plan.empty:
-                planned = replace(
-                    planned, plan=replace(planned.plan, output=numbered(planned.output, own.number))
-                )
-                report = carry_out(wheel, planned, options, clock)
+                plan = replace(planned.plan, output=numbered(planned.output, own.number))
+                report = carry_out(wheel, replace(planned, plan=plan), options, clock)
         record = record_of(report, task.wheel.name, own.target)
         if not planned.plan.ok:
             return "refused", record, report
         if not report.ok:
-            raise RelinkError(record["verdict"]["text"], (cause["message"] for cause in record["causes"]))
+            told = (cause.message[:_TEXT] for cause in causes(report.findings) if cause.level != "info")
+            raise RelinkError(record["verdict"]["text"], told)
         if planned.plan.empty:
             if task.mirror:
                 record["file"] = place_wheel(cached.path, files, place, None)
@@ -235,21 +210,17 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
     isa = report.isa or {}
     return {
         "verdict": {"level": found.level, "text": found.text[:_TEXT]},
-        "causes": [
-            {
-                "code": cause.code,
-                "level": cause.level,
-                "subjects": list(cause.subjects[:_SUBJECTS]),
-                "more": max(0, len(cause.subjects) - _SUBJECTS),
-                "message": cause.message[:_TEXT],
-                "remedy": cause.remedy[:_TEXT],
-            }
-            for cause in causes(report.findings)
-            if cause.level != "info"
-        ],
+        "causes": [_cause_text(cause) for cause in causes(report.findings) if cause.level != "info"],
         "gpus": {gpu["target"]: gpu["state"] for gpu in isa.get("gpus", ())},
         "command": _command(name, target),
     }
+
+
+def _cause_text(cause: Cause) -> str:
+    more = max(0, len(cause.subjects) - _SUBJECTS)
+    names = f"{', '.join(cause.subjects[:_SUBJECTS])}{f' and {more} more' if more else ''}"
+    subjects = f" ({names})" if names else ""
+    return f"{cause.code} {cause.level}: {cause.message[:_TEXT]}{subjects}. {cause.remedy[:_TEXT]}".strip()
 
 
 def _command(name: WheelName, target: IndexTarget) -> str:
@@ -260,11 +231,8 @@ def _command(name: WheelName, target: IndexTarget) -> str:
 
 def record_of_error(error: RelinkError) -> dict[str, Any]:
     """Return the same for a wheel that cannot be read."""
-    cause = {"code": "", "level": "error", "subjects": [], "more": 0, "remedy": ""}
-    return {
-        "verdict": {"level": "error", "text": error.message[:_TEXT]},
-        "causes": [cause | {"message": str(error)[:_TEXT]}],
-    }
+    verdict = {"level": "error", "text": error.message[:_TEXT]}
+    return {"verdict": verdict, "causes": [f"error: {str(error)[:_TEXT]}."]}
 
 
 _TRIES = 4  # connections that may break; each goes on where the one before ended
@@ -276,29 +244,31 @@ def fetch_wheel(wheel: ListedWheel, web: Web, cache_size: int) -> CachedWheel:
     :param cache_size: bytes that the cache may hold afterwards; what was unused longest goes first.
     :raises FetchError: it cannot be read, or is not what the source's hash and size say.
     """
-    if urlsplit(wheel.url).scheme == "file":
-        path = Path(unquote(urlsplit(wheel.url).path))
+    parts = urlsplit(wheel.url)
+    if parts.scheme == "file":
+        path = Path(unquote(parts.path))
         return CachedWheel(path, _checked(wheel, path), wheel.name)
     with _alone(wheel) as partial:
         if wheel.sha256 and (found := find_by_sha256(wheel.sha256)):
             return found
-        most = LARGEST if wheel.size is None else min(LARGEST, wheel.size)
-        for left in reversed(range(_TRIES)):
-            try:
-                web.file(wheel.url, partial, most)
-                break
-            except TooLargeError:
-                partial.unlink()
-                raise
-            except FetchError as error:
-                if error.missing or not left:
-                    raise
         try:
+            _fetch(wheel, web, partial)
             _checked(wheel, partial)
-        except FetchError:
+        except WrongFileError:
             partial.unlink()
             raise
         return keep(partial, cache_size)
+
+
+def _fetch(wheel: ListedWheel, web: Web, partial: Path) -> None:
+    most = LARGEST if wheel.size is None else min(LARGEST, wheel.size)
+    for left in reversed(range(_TRIES)):
+        try:
+            web.file(wheel.url, partial, most)
+            break
+        except FetchError as error:
+            if error.missing or not left or isinstance(error, WrongFileError):
+                raise
 
 
 def _checked(wheel: ListedWheel, path: Path) -> str:
@@ -309,7 +279,7 @@ def _checked(wheel: ListedWheel, path: Path) -> str:
         raise_if_machine_fault(error, str(path))
         raise FetchError(f"{path}: cannot be read ({error.strerror})") from error
     if wheel.sha256 and sha256 != wheel.sha256:
-        raise FetchError(
+        raise WrongFileError(
             f"{without_secrets(wheel.url)}: its sha256 is {sha256}, and the source says {wheel.sha256}; it is not taken"
         )
     return sha256
@@ -320,22 +290,20 @@ def _alone(wheel: ListedWheel) -> Iterator[Path]:
     """Give the path of the partial file, which no other process of this machine uses meanwhile."""
     what = wheel.sha256 or hashlib.sha256(wheel.url.encode()).hexdigest()
     place = cache_directory() / "partial" / what
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(
-            place.parent / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
-        )
-    except OSError as error:
-        raise_if_machine_fault(error, str(place))
-        raise UsageError(
-            f"{place}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
-        ) from error
-    try:
-        # A file system without locks: two may fetch the same, and one is kept.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        place.mkdir(exist_ok=True)  # whoever was here before has removed it
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    with contextlib.ExitStack() as stack:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(f"{place}.lock", flags, 0o666)
+            stack.callback(os.close, descriptor)
+            # A file system without locks: two may fetch the same, and one is kept.
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            place.mkdir(exist_ok=True)
+        except OSError as error:
+            raise_if_machine_fault(error, str(place))
+            raise UsageError(
+                f"{place}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
+            ) from error
         yield place / wheel.filename
         shutil.rmtree(place, ignore_errors=True)
-    finally:
-        os.close(descriptor)

@@ -15,8 +15,7 @@ from packaging.utils import canonicalize_name
 
 from relink.indexes.install.cache import in_cache, working_place
 from relink.indexes.install.checking import check_environment
-from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.installed import find_installed, refuse_foreign
+from relink.indexes.install.environment import TargetEnvironment, find_installed, refuse_foreign
 from relink.indexes.install.installers import has_pip, run_installer
 from relink.indexes.install.installing import (
     InstallResult,

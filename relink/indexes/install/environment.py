@@ -1,6 +1,7 @@
-"""An environment that wheels are installed into: its Python, its directories, and whether others keep it.
+"""An environment that wheels are installed into: its Python, its directories, whether others keep it, and what is installed.
 
-Source of the rules: "Externally Managed Environments" of the PyPA specifications (PEP 668).
+Source of the rules: "Externally Managed Environments" (PEP 668) and "Recording installed projects" (PEP 376, PEP 627, PEP 610 for
+direct_url.json) of the PyPA specifications.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from packaging.utils import NormalizedName, canonicalize_name
 
 from relink.loader.python import FIND_HOME, active_python
-from relink.system.bounded_json import parse_json
+from relink.make.added_members import PLAN_MEMBER
+from relink.planning.model.model import Plan, from_json
+from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import TargetError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
+from relink.system.safe_open import read_bytes, read_text
+from relink.system.system_errors import raise_if_machine_fault
+from relink.wheel.metadata import read_metadata
 
+# What describes a distribution; the last two are of editable ones.
+_KINDS = ("dist-info", "egg-link", "egg-info")
+_LIMIT = 64 << 20  # bytes of METADATA, as for that of a wheel
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
 # Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above
@@ -91,3 +103,113 @@ def _ask(python: str) -> dict[str, str]:
         if isinstance(said, dict) and all(isinstance(value, str) for value in said.values()):
             return said
     raise TargetError(f"{python}: is not a working Python; name another by --python")
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One installed distribution.
+
+    :ivar name: as METADATA spells it.
+    :ivar dist_info: its directory.
+    :ivar installer: what INSTALLER says: ``pip``, ``uv``, ``conda``; empty without that file.
+    :ivar plan: the plan of the relinked wheel that it was installed from; None for a vendor's.
+    :ivar sha256: of the wheel that it was installed from, where direct_url.json says it.
+    :ivar requires: the requirements that METADATA has, as written.
+    """
+
+    name: str
+    version: str
+    dist_info: Path
+    installer: str
+    editable: bool
+    plan: Plan | None
+    sha256: str | None
+    requires: tuple[str, ...] = ()
+
+
+def find_installed(environment: TargetEnvironment, name: str) -> Installed | None:
+    """Return what is installed under a name, or None.
+
+    :raises UsageError: what describes it cannot be read.
+    """
+    wanted = canonicalize_name(name)
+    for site in environment.site:
+        for entry in _entries(site):
+            stem, _, kind = entry.rpartition(".")
+            if kind not in _KINDS or canonicalize_name(stem.partition("-")[0]) != wanted:
+                continue
+            if kind == "dist-info":
+                return _read(site / entry)
+            return Installed(stem, "", site / entry, "", editable=True, plan=None, sha256=None)
+    return None
+
+
+def refuse_foreign(environment: TargetEnvironment, installed: Installed) -> None:
+    """Refuse what another program keeps.
+
+    :raises UsageError: it is conda's, or an editable installation.
+    """
+    if installed.installer == "conda" or _in_conda(environment, canonicalize_name(installed.name)):
+        raise UsageError(
+            f"{installed.name} is a package of conda's in {environment.prefix}, which has its own libraries; relink changes only "
+            "what pip or uv has installed. Install the vendor's wheel into a virtual environment"
+        )
+    if installed.editable:
+        raise UsageError(
+            f"{installed.name} is an editable installation in {environment.prefix}, so there is no wheel of it to relink; build "
+            "one, and pass it to relink"
+        )
+
+
+def _read(dist_info: Path) -> Installed:
+    try:
+        metadata = read_metadata(read_bytes(dist_info / "METADATA", _LIMIT))
+        plan = _text(dist_info / PLAN_MEMBER, JSON_LIMIT)
+        url = _text(dist_info / "direct_url.json", JSON_LIMIT)
+        direct = parse_json(url) if url else {}
+        hashed = _inside(direct, "archive_info", "hashes", "sha256") or _inside(
+            direct, "archive_info", "hash"
+        )
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError):
+            raise_if_machine_fault(error, str(dist_info))
+        raise UsageError(
+            f"{dist_info}: cannot be read ({error}), so what was installed is not known; install the package again"
+        ) from error
+    return Installed(
+        name=metadata.name or "",
+        version=metadata.version or "",
+        dist_info=dist_info,
+        installer=(_text(dist_info / "INSTALLER", 1024) or "").strip(),
+        editable=bool(_inside(direct, "dir_info", "editable")),
+        plan=from_json(plan, strict=False) if plan else None,
+        sha256=hashed.removeprefix("sha256=") if isinstance(hashed, str) else None,
+        requires=metadata.requires_dist,
+    )
+
+
+def _inside(data: Any, *keys: str) -> Any:
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _text(path: Path, limit: int) -> str | None:
+    try:
+        return read_text(path, limit, errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _in_conda(environment: TargetEnvironment, name: NormalizedName) -> bool:
+    """conda-meta has a file NAME-VERSION-BUILD.json for each package; INSTALLER is not always there."""
+    stems = (entry.rsplit("-", 2)[0] for entry in _entries(environment.prefix / "conda-meta"))
+    return any(canonicalize_name(stem) == name for stem in stems)
+
+
+def _entries(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError as error:
+        raise_if_machine_fault(error, str(directory))
+        return []

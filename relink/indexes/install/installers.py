@@ -1,17 +1,27 @@
-"""pip and uv as programs: which of them there is, and running them.
+"""pip and uv as programs: which of them there is, running them, and wheels that pip chooses for a target's Python.
 
 pip downloads, since uv cannot. Both read their own configuration (index, proxies, credentials), of which relink knows nothing.
+Only wheels are taken, without dependencies, and kept in the cache: to build one of a source distribution would run its code.
 """
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+
+from relink.elf.image import machine_name
+from relink.indexes.install.cache import CachedWheel, keep, working_place
+from relink.loader.python import PythonFacts
+from relink.loader.target import Target
+from relink.planning.checks.tags import supported_tags
 from relink.system.errors import RelinkError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox.environment import child_environment
@@ -84,3 +94,95 @@ def run_installer(command: Sequence[str], directory: Path, failed: str, *, large
         lines = [line.strip() for line in f"{said or ''}\n{complained}".splitlines() if line.strip()]
         raise InstallerError(failed, lines[-_SHOWN:])
     return complained
+
+
+_EXACT = re.compile(r"={2,3}[^*,]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What a wheel is chosen for.
+
+    :ivar python: the Python that will load it.
+    :ivar glibc: the version of the C library of the target's loader.
+    :ivar machine: the word for it in platform tags.
+    """
+
+    python: PythonFacts
+    glibc: str
+    machine: str
+
+    @property
+    def shown(self) -> str:
+        """``Python 3.12 on x86_64 with glibc 2.36``."""
+        return f"{self.python.shown} on {self.machine} with glibc {self.glibc}"
+
+
+def platform_of(target: Target, own: PythonFacts | None = None) -> Platform:
+    """Return what wheels are chosen for: the target's Python, or `own` where only a loader was named.
+
+    :raises UsageError: there is neither.
+    """
+    python = target.python_facts or own
+    if python is None:
+        raise UsageError(
+            "no Python of this machine was named, so no wheel can be chosen; pass --python, too, or pass a wheel's path"
+        )
+    return Platform(python, target.glibc, machine_name(target.header.machine))
+
+
+def fetch(wanted: Requirement, platform: Platform) -> CachedWheel:
+    """Return the newest wheel that fits, from the index that pip is configured for.
+
+    :raises UsageError: there is no pip.
+    :raises InstallerError: pip fails; it may have found none, too.
+    """
+    python, text = platform.python, f"{wanted.name}{wanted.specifier}"
+    tags = supported_tags(python, platform.glibc, platform.machine)
+    own = tags[0]
+    platforms = dict.fromkeys(tag.platform for tag in tags if tag.platform != "any")
+    with working_place() as place:
+        command = [
+            *find_pip([python.file]),
+            "download",
+            "--no-input",
+            "--no-deps",
+            "--only-binary=:all:",
+            f"--dest={place}",
+            f"--implementation={own.interpreter[:2]}",
+            f"--python-version={'.'.join(map(str, python.version))}",
+            f"--abi={own.abi}",
+            *(f"--platform={name}" for name in platforms),
+            text,
+        ]
+        failed = (
+            f"{text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
+            "Python that will load it by --python, or see what pip says"
+        )
+        run_installer(command, place, failed)
+        wheels = list(place.glob("*.whl"))
+        if len(wheels) != 1:
+            raise InstallerError(failed)
+        return keep(wheels[0])
+
+
+def parse_requirement(text: str, *, exact: bool = False) -> Requirement:
+    """Take apart what a user writes: ``NAME==VERSION``, or for `fetch` and `install` a bare NAME or any version specifier.
+
+    :param exact: it must name one version, since a typing error in a bare name would fetch a stranger's package.
+    :raises UsageError: it is none, or one that relink does not fetch.
+    """
+    try:
+        parsed = Requirement(text)
+    except (InvalidRequirement, RecursionError) as error:
+        raise UsageError(f"{text!r} is not a requirement: write it like NAME==VERSION") from error
+    if parsed.url or parsed.marker:
+        raise UsageError(
+            f"{text!r}: a requirement with a URL or an environment marker is not fetched; write it like NAME==VERSION, "
+            "or download the wheel and pass its path"
+        )
+    if exact and not _EXACT.fullmatch(str(parsed.specifier)):
+        raise UsageError(
+            f"{text!r} does not name one version; write it like {parsed.name}==VERSION, or let `relink fetch` choose one"
+        )
+    return parsed

@@ -24,8 +24,7 @@ from packaging.utils import canonicalize_name
 
 from relink.gpu import seen_gpus
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
-from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.installed import find_installed
+from relink.indexes.install.environment import TargetEnvironment, find_installed
 from relink.indexes.install.installers import find_uv, has_pip, run_installer
 from relink.library import relink
 from relink.planning.model.files import FilePlan
@@ -345,14 +344,9 @@ def _run(command: Sequence[str]) -> tuple[str, str | None]:
             run = ask_program(command, directory=directory, timeout=_TIMEOUT)
         except NoAnswerError as error:
             return "", f"{command[0]} {error}"
-    return run.stdout, _ending(run.returncode, run.stderr) if run.returncode else None
-
-
-def _ending(status: int, errors: str) -> str:
-    """Say how a Python ended that did not do what it was to do."""
-    if status < 0:
-        return f"the process died of {signal.Signals(-status).name}"
-    return _reason(errors) or f"exit code {status}"
+    if run.returncode < 0:
+        return run.stdout, f"the process died of {signal.Signals(-run.returncode).name}"
+    return run.stdout, (_reason(run.stderr) or f"exit code {run.returncode}") if run.returncode else None
 
 
 def _reason(traceback: str) -> str:

@@ -11,9 +11,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_version
 
 from relink.indexes.install.cache import LARGEST, find_by_sha256, in_cache, working_place
-from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.fetching import fetch, parse_requirement, platform_of
-from relink.indexes.install.installed import Installed, find_installed, refuse_foreign
+from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, refuse_foreign
+from relink.indexes.install.installers import fetch, parse_requirement, platform_of
 from relink.indexes.install.installing import (
     InstallResult,
     hold_for_undo,

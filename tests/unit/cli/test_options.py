@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from relink.cli import app
 from relink.cli.formats import Shown
 from relink.cli.options import option_names, takes_options
-from relink.indexes.build.build_options import BuildOptions
+from relink.indexes.build.running import BuildOptions
 from relink.planning.option_fields import WORK, Option, mebibytes, option_table
 from relink.planning.options import Options
 

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relink.cli.watching import watched
-from relink.indexes.build.running import Event
 from relink.system.errors import UsageError
 
-EVENTS = [
-    Event(
+EVENTS: list[tuple[str, dict[str, Any]]] = [
+    (
         "budget",
         {"wheels": 2, "tasks": 4, "done": 1, "fetches": 1, "download": 5_000_000, "unknown": 1},
     ),
-    Event("note", {"text": "a note"}),
-    Event(
-        "result", {"wheel": "a-1.whl", "target": "one", "status": "written", "text": "Loads.", "seconds": 1}
-    ),
-    Event(
+    ("note", {"text": "a note"}),
+    ("result", {"wheel": "a-1.whl", "target": "one", "status": "written", "text": "Loads.", "seconds": 1}),
+    (
         "result",
         {"wheel": "b-1.whl", "target": "one", "status": "refused", "text": "Cannot \x1b work.", "seconds": 1},
     ),
-    Event("failure", {"wheel": "c-1.whl", "target": "one", "error": "no disk"}),
-    Event("source", {"text": "no answer"}),
-    Event("published", {"changed": True, "seconds": 2.0}),
+    ("failure", {"wheel": "c-1.whl", "target": "one", "error": "no disk"}),
+    ("source", {"text": "no answer"}),
+    ("published", {"changed": True, "seconds": 2.0}),
 ]
 
 
@@ -34,7 +32,7 @@ EVENTS = [
 def test_lines_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet: bool) -> None:
     with watched(tmp_path / "log", quiet=quiet) as say:
         for event in EVENTS:
-            say(event)
+            say(*event)
     lines = capsys.readouterr().err.splitlines()
     told = [
         "2 wheels, 4 tasks, 1 of them done; to fetch: 1 wheels, 5.0 MB and 1 of unknown size",
@@ -44,6 +42,6 @@ def test_lines_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet
     failed = ["c-1.whl for one: no disk", "no answer"]
     assert lines == (failed if quiet else [*told, *failed])
     logged = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-    assert [line["event"] for line in logged] == [event.kind for event in EVENTS]
+    assert [line["event"] for line in logged] == [event for event, _ in EVENTS]
     with pytest.raises(UsageError, match="the log cannot be written"), watched(tmp_path, quiet=True):
         pass

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.build_options import BuildOptions
-from relink.indexes.build.building import plan_tasks, task_key
+from relink.indexes.build.building import plan_tasks, target_key
 from relink.indexes.build.fingerprint import TargetState
-from relink.indexes.build.pruning import prune
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
+from relink.indexes.build.running import BuildOptions
 from relink.indexes.build.simple_api import ListedWheel
+from relink.indexes.build.site import prune
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
@@ -63,8 +63,8 @@ def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     summary = run.summary
     assert (summary.wheels, summary.tasks, summary.done_before) == (3, 6, 0)
     assert (summary.written, summary.original, summary.refused, summary.failed) == (2, 2, 2, 0)
-    assert summary.ok(recipe)
-    assert not summary.ok(replace(recipe, refused="fail"))
+    assert summary.ok(recipe.refused)
+    assert not summary.ok("fail")
     (one,) = page(site, "one", "demo")
     (two,) = page(site, "two", "demo")
     version = str(parse_wheel_name(one["filename"]).version)
@@ -209,11 +209,11 @@ def test_options_of_a_target_are_part_of_a_task(
 def test_fail_keeps_the_old_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_wheel(tmp_path / "wheels", {"demo/a.so": own.library}, tag=TAG)
     site, recipe = tmp_path / "site", recipe_of(tmp_path, own, head='refused = "fail"')
-    assert built(recipe, site, monkeypatch).summary.ok(recipe)
+    assert built(recipe, site, monkeypatch).summary.ok(recipe.refused)
     shown = site.readlink()
     wheels_of(own, tmp_path / "wheels")
     summary = built(recipe, site, monkeypatch).summary
-    assert (summary.ok(recipe), summary.red, site.readlink()) == (False, 1, shown)
+    assert (summary.ok(recipe.refused), summary.red, site.readlink()) == (False, 1, shown)
 
 
 @pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
@@ -263,14 +263,14 @@ def test_wheels_of_an_index(
     assert built(recipe, site, monkeypatch).ran == []
     server.answers.clear()
     gone = built(recipe, site, monkeypatch)
-    assert (gone.summary.ok(recipe), gone.summary.source_failures) == (False, 2)
+    assert (gone.summary.ok(recipe.refused), gone.summary.source_failures) == (False, 2)
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
     prune(recipe, site, 1)
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
 
 
 def relink_settings() -> Any:
-    from relink.indexes.build.pip_settings import PipSettings  # noqa: PLC0415
+    from relink.indexes.build.web import PipSettings  # noqa: PLC0415
 
     return PipSettings()
 
@@ -294,13 +294,13 @@ def test_what_a_machine_cannot_do_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setattr("relink.indexes.build.work.carry_out", full)
         summary = built(recipe, site, patch).summary
-    assert (summary.failed, summary.written, summary.ok(recipe)) == (1, 0, False)
+    assert (summary.failed, summary.written, summary.ok(recipe.refused)) == (1, 0, False)
     matrix = json.loads((site / "matrix.json").read_text())
     cells = {row["project"]: row["cells"]["one"]["status"] for row in matrix["rows"]}
     assert cells == {"demo": "failed", "lost": "refused", "plain": "original"}
     again = built(recipe, site, monkeypatch)
     assert relinked_for(again.ran) == ["demo one"]
-    assert again.summary.ok(recipe)
+    assert again.summary.ok(recipe.refused)
 
 
 @pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
@@ -330,7 +330,7 @@ def test_gigantic_metadata_are_refused(own: Works, tmp_path: Path, monkeypatch: 
         if row["version"] == "9.0"
     )
     assert row["cells"]["one"]["status"] == "refused"
-    (said,) = (event.facts["text"] for event in run.events if event.facts.get("status") == "refused")
+    (said,) = (facts["text"] for _, facts in run.events if facts.get("status") == "refused")
     assert "METADATA" in said
     assert f"at most {16 << 20} are expected" in said
 
@@ -340,14 +340,13 @@ TARGET = IndexTarget("one", ("/x",))
 
 def test_identity() -> None:
     keys = {
-        task_key("ab", TARGET),
-        task_key("cd", TARGET),
-        task_key("ab", replace(TARGET, name="two")),
-        task_key("ab", replace(TARGET, prefixes=("/y",))),
-        task_key("ab", replace(TARGET, allow_missing=("libx*",))),
+        target_key(TARGET),
+        target_key(replace(TARGET, name="two")),
+        target_key(replace(TARGET, prefixes=("/y",))),
+        target_key(replace(TARGET, allow_missing=("libx*",))),
     }
-    assert len(keys) == 5
-    assert task_key("ab", TARGET) == task_key("ab", replace(TARGET))
+    assert len(keys) == 4
+    assert target_key(TARGET) == target_key(replace(TARGET))
 
 
 def test_wheels_are_for_machines_and_pythons(tmp_path: Path) -> None:
@@ -367,7 +366,7 @@ def test_wheels_are_for_machines_and_pythons(tmp_path: Path) -> None:
     ]
     with Store(tmp_path / "site") as store:
         plan = plan_tasks(store, wheels, recipe, states)
-    planned = {wheel.name.platform: [target.name for target, _ in own] for wheel, own in plan.todo.items()}
+    planned = {wheel.name.platform: [one.target.name for one in own] for wheel, own in plan.todo.items()}
     assert planned == {"manylinux_2_28_x86_64": ["one"], "manylinux_2_28_aarch64": ["arm"]}
     assert (plan.tasks, plan.again) == (2, [])
     assert plan.releases == [("demo", "1.0", "one", 1), ("demo", "1.0", "arm", 1)]

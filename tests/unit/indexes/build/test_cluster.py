@@ -1,4 +1,4 @@
-"""index.cluster: a real scheduler and real workers, which are killed, leave, are short of memory, or have
+"""index.engine on Dask: a real scheduler and real workers, which are killed, leave, are short of memory, or have
 another prefix."""
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.cluster import ClusterEngine, ClusterError
-from relink.indexes.build.engine import Job, LostWorkerError, drive
+from relink.indexes.build.engine import ClusterEngine, ClusterError, Job, LostWorkerError, drive
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.work import fingerprints
 from tests.support.dask_cluster import DaskCluster, dask_cluster
@@ -210,7 +209,7 @@ def test_a_worker_with_another_release_gets_no_task(
     cluster: DaskCluster, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_workers(1)
-    monkeypatch.setattr("relink.indexes.build.cluster.__version__", "99.0")
+    monkeypatch.setattr("relink.indexes.build.engine.__version__", "99.0")
     engine, said = engine_of(cluster, works, tmp_path / "files", patience=1)
     with pytest.raises(ClusterError, match="no worker can be used"):
         run(engine, doubles(1))

@@ -101,43 +101,47 @@ def alive(pid: int) -> bool:
 
 
 class Manual:
-    """Gives futures that have ended; those of "lost" are lost so many times."""
+    """Gives futures that have ended; the worker of "lost" dies so many times."""
 
-    window = 2
+    window = tries = 2
 
     def __init__(self, losses: int = 0) -> None:
         self.losses = losses
-        self.together: list[int] = []
+        self.together: list[list[Any]] = []
 
     def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
-        self.together.append(len(jobs))
+        self.together.append([job.task for job in jobs])
         for job in jobs:
             future: Future[Any] = Future()
             if job.task == "lost" and self.losses:
                 self.losses -= 1
-                future.set_exception(ConnectionError("the scheduler is gone"))
+                future.set_exception(ConnectionError("its worker is gone"))
             elif job.task != "never":
                 future.set_result(job.task)
             yield future
 
-    def returned(self, job: Job, future: Any, error: BaseException) -> Job | BaseException:
+    def error_of(self, future: Any, error: BaseException) -> BaseException:
         assert future.done()
-        return job if isinstance(error, ConnectionError) else error
+        return LostWorkerError() if isinstance(error, ConnectionError) else error
 
     def look(self) -> None:
         raise RelinkError("nobody can be used")
 
 
-def test_what_a_scheduler_has_lost_runs_again() -> None:
-    engine = Manual(losses=3)
-    assert results(engine, [Job(add, "lost"), Job(add, "other")]) == {"lost": "lost", "other": "other"}
+@pytest.mark.parametrize("losses", [1, 2])
+def test_what_has_lost_its_worker_runs_once_more_and_alone(losses: int) -> None:
+    engine = Manual(losses)
+    found = results(engine, [Job(add, "lost"), Job(add, "other"), Job(add, "third")])
+    assert isinstance(found.pop("lost"), str if losses == 1 else LostWorkerError)
+    assert found == {"other": "other", "third": "third"}
+    assert engine.together[-1] == ["lost"]
     assert engine.losses == 0
 
 
 def test_no_more_than_a_window_at_a_time() -> None:
     engine = Manual()
     assert len(results(engine, [Job(add, str(number)) for number in range(5)])) == 5
-    assert max(engine.together) == 2
+    assert max(map(len, engine.together)) == 2
 
 
 def test_an_engine_that_cannot_be_used_ends_a_run() -> None:

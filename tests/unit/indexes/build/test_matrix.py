@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.matrix import CELL_STATES, Cell, matrix_data, matrix_page, state_of
+from relink.indexes.build.matrix import CELL_STATES, matrix_data, matrix_page, state_of
 from relink.indexes.build.recipe import IndexTarget
-from relink.wheel.naming import parse_wheel_name
 
 FACTS = {"prefixes": ["/opt/rocm"], "release": "rocm7.2.4", "fingerprint": "ab" * 32, "machine": "x86_64"}
 
 
 def record(level: str = "info", gpus: dict[str, str] | None = None, *codes: str) -> dict[str, Any]:
-    causes = [
-        {"code": code, "level": "warning", "subjects": ["x"], "more": 2, "message": "m", "remedy": "r."}
-        for code in codes
-    ]
+    causes = [f"{code} warning: m (x and 2 more). r." for code in codes]
     return {"verdict": {"level": level, "text": "t"}, "causes": causes, "gpus": gpus or {}, "command": "c"}
 
 
@@ -52,7 +48,10 @@ def test_states(status: str, facts: dict[str, Any], gpu: str | None, expected: s
 def test_data() -> None:
     targets = [IndexTarget("one", ("/x",), gpus=("RX 6750 XT", "gfx1100")), IndexTarget("two", ("/y",))]
     cells = [
-        Cell(parse_wheel_name("demo-1.0-py3-none-any.whl"), name, "written", record("info", None, "RLK130"))
+        (
+            {"filename": "demo-1.0-py3-none-any.whl", "target": name, "status": "written"},
+            record("info", None, "RLK130"),
+        )
         for name in ("one", "two")
     ]
     data = matrix_data(targets, {"one": FACTS, "two": FACTS}, cells, [{"time": 1.0, "after": "written"}])
@@ -73,8 +72,8 @@ HOSTILE = "</script><script>alert(1)</script><!--"
 
 def test_a_hostile_text_ends_nothing() -> None:
     facts = record() | {"command": HOSTILE}
-    cells = [Cell(parse_wheel_name("demo-1.0-py3-none-any.whl"), "one", "written", facts)]
-    data = matrix_data([IndexTarget("one", (HOSTILE,))], {"one": FACTS}, cells, [])
+    cell = {"filename": "demo-1.0-py3-none-any.whl", "target": "one", "status": "written"}
+    data = matrix_data([IndexTarget("one", (HOSTILE,))], {"one": FACTS}, [(cell, facts)], [])
     page = matrix_page(data)
     assert HOSTILE not in page
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)

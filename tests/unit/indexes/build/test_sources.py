@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from relink.indexes.build.fingerprint import Digests
-from relink.indexes.build.pip_settings import PipSettings
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.sources import Listing, find_wheels, fits
-from relink.indexes.build.web import Web
+from relink.indexes.build.sources import find_wheels, fits
+from relink.indexes.build.web import PipSettings, Web
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
 from tests.support.web_server import Answer, WebServer
@@ -35,6 +35,15 @@ FILES = [
 ]
 
 
+@dataclass
+class Listing:
+    """The wheels, and what was told of the rest."""
+
+    wheels: list[ListedWheel] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
 def of(*requirements: str, latest: int | None = None, kind: str = "index", place: str = "pip") -> WheelSource:
     return WheelSource(kind, place, tuple(map(Requirement, requirements)), latest)
 
@@ -49,7 +58,14 @@ def found(
     recipe = Recipe(
         Path("index.toml"), ((3, 11), (3, 12)), sources, (IndexTarget("x", ("/x",)),), deny=denied
     )
-    return find_wheels(recipe, Web(), Digests(), PipSettings(indexes=indexes, find_links=links), (MACHINE,))
+    listing = Listing()
+    told = {"note": listing.notes, "source": listing.failures}
+    settings = PipSettings(indexes=indexes, find_links=links)
+    for some in find_wheels(
+        recipe, Web(), Digests(), settings, (MACHINE,), lambda kind, text: told[kind].append(text)
+    ):
+        listing.wheels += some
+    return listing
 
 
 def names(listing: Listing) -> list[str]:

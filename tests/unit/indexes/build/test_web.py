@@ -1,4 +1,7 @@
-"""index.web: what is read of an address, and what is refused."""
+"""index.web: what is read of an address, and what is refused.
+
+And what pip itself says that it is configured for.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.pip_settings import PipSettings
-from relink.indexes.build.web import FetchError, TooLargeError, Web, without_secrets
-from relink.indexes.install.cache import cache_directory
+from relink.indexes.build.web import (
+    FetchError,
+    PipSettings,
+    Web,
+    WrongFileError,
+    pip_settings,
+    without_secrets,
+)
+from relink.indexes.install.installers import InstallerError
+from relink.system.errors import UsageError
 from tests.support.web_server import Answer, WebServer
 
 
@@ -45,21 +55,6 @@ def test_credentials_of_an_index_are_for_its_host(server: WebServer, tmp_path: P
     web.file(f"{server.url.replace('127.0.0.1', 'localhost')}/a", tmp_path / "y", 10)
     sent = [headers.get("Authorization") for _, headers in server.asked]
     assert sent == ["Basic " + base64.b64encode(b"me:s@cret").decode(), None]
-
-
-@pytest.mark.parametrize("header", ["ETag", "Last-Modified"])
-def test_a_page_that_has_not_changed_is_not_sent_again(server: WebServer, header: str) -> None:
-    server.answers["/a"] = Answer(b"old", headers={header: '"one"'})
-    first = Web().page(f"{server.url}/a", 100)
-    server.answers["/a"] = Answer(b"", status=304)
-    assert Web().page(f"{server.url}/a", 100) == first
-    asked = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}[header]
-    assert [headers.get(asked) for _, headers in server.asked] == [None, '"one"']
-    (kept,) = (cache_directory().parent / "pages").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-1])  # damaged: it is asked for as if it were not there
-    server.answers["/a"] = Answer(b"new")
-    assert Web().page(f"{server.url}/a", 100).body == b"new"
-    assert asked not in server.asked[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -152,5 +147,67 @@ def test_a_file_from_a_byte_on(server: WebServer, tmp_path: Path) -> None:
     assert read(b"0123456789") == b"0123456789"  # all of it is there: the server has no more
     server.answers["/a"].ranges = False
     assert read(b"abcd") == b"0123456789"
-    with pytest.raises(TooLargeError):
+    with pytest.raises(WrongFileError):
         read(b"", 9)
+
+
+CONFIG = """\
+[global]
+index-url = https://one.test/simple/
+extra-index-url =
+    https://two.test/simple
+    file:///srv/simple
+cert = /etc/ca.pem
+find-links = /srv/a https://links.test/
+[download]
+cert = /etc/other.pem
+[install]
+index-url = https://never.test/simple
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "CERT", "PROXY", "NO_INDEX", "FIND_LINKS"):
+        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    path = tmp_path / "pip.conf"
+    path.write_text(CONFIG)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(path))
+    return path
+
+
+@pytest.mark.slow(reason="pip runs")
+def test_files_sections_and_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = ("https://two.test/simple", "file:///srv/simple")
+    assert config.exists()
+    assert pip_settings() == PipSettings(
+        ("https://one.test/simple", *more), "/etc/other.pem", find_links=("/srv/a", "https://links.test/")
+    )
+    monkeypatch.setenv("PIP_INDEX_URL", "https://me:x@three.test/simple")
+    monkeypatch.setenv("PIP_PROXY", "http://proxy.test:1")
+    settings = pip_settings()
+    assert settings.indexes == ("https://me:x@three.test/simple", *more)
+    assert settings.proxy == "http://proxy.test:1"
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert pip_settings().indexes == ()
+
+
+@pytest.mark.slow(reason="pip runs")
+def test_the_index_that_pip_asks_by_itself(config: Path) -> None:
+    config.write_text("")
+    (index,) = pip_settings().indexes
+    assert index.startswith("https://")
+    assert index.endswith("/simple")
+
+
+def test_a_pip_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "pip"
+    broken.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("relink.indexes.build.web.find_pip", lambda: [str(broken)])
+    with pytest.raises(InstallerError, match="pip cannot be asked") as caught:
+        pip_settings()
+    assert caught.value.issues == ("broken",)
+    broken.write_text("#!/bin/sh\nexit 0\n")
+    with pytest.raises(UsageError, match="which index it asks"):
+        pip_settings()

@@ -13,8 +13,7 @@ import pytest
 
 from relink.indexes.install import cache
 from relink.indexes.install.cache import cached_sha256s, keep, working_place
-from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.installed import find_installed
+from relink.indexes.install.environment import TargetEnvironment, find_installed
 from relink.indexes.install.installing import Trial, import_modules, load_members, required_by
 from relink.system.errors import UsageError
 from tests.support.cc import shared

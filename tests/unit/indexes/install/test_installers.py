@@ -25,7 +25,7 @@ from relink.indexes.install.cache import (
     keep,
     working_place,
 )
-from relink.indexes.install.fetching import parse_requirement
+from relink.indexes.install.installers import parse_requirement
 from relink.make.added_members import PLAN_MEMBER
 from relink.system.errors import UsageError
 from tests.support.command import Run
