@@ -1,28 +1,37 @@
 """Reading addresses that a recipe or an index names, by curl: http and https, and pages of an index that is a directory.
 
 Redirects lead to http and https only, and from https to https alone; a page has a largest size and a longest time, and a file a
-least rate, so one without an end is refused. Source of the rules: RFC 9110 (ranges, redirects).
+least rate, so one without an end is refused. What a page was stays in ``$XDG_CACHE_HOME/relink/pages``, and is asked for on the
+condition that it has changed. Source of the rules: RFC 9110 (ranges, redirects, conditional requests).
 
-What pip is configured for (indexes, certificates, a proxy) is asked of pip itself. Source: pip's documentation, "Configuration".
-`pip config list` prints what its files and the environment say; of its sections ``:env:`` wins over ``download``, and that over
-``global``.
+
+What pip is configured for: indexes, certificates and a proxy, asked of pip itself.
+
+Source: pip's documentation, "Configuration". `pip config list` prints what its files and the environment say; of its sections
+``:env:`` wins over ``download``, and that over ``global``.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import hashlib
 import io
+import json
 import os
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from relink import __version__
+from relink.indexes.install.cache import cache_directory
 from relink.indexes.install.installers import InstallerError, find_pip
+from relink.system.atomic import atomic_file
+from relink.system.bounded_json import parse_json
 from relink.system.errors import RelinkError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_bytes
@@ -40,6 +49,7 @@ _SECTIONS = ("global", "download", ":env:")  # the last one wins
 _LINE = re.compile(r"""(?P<section>[^=]*?)\.(?P<key>[a-z-]+)=(?P<value>(['"]).*\4)""")
 _DEFAULT = re.compile(r"--index-url\b.*?\(default\s+(\S+?)\)", re.DOTALL)
 _INDEX_FILES = {"index.json": _JSON, "index.html": "text/html"}
+_CONDITIONS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
 
 
 class FetchError(RelinkError):
@@ -85,8 +95,16 @@ class Web:
         """
         if urlsplit(url).scheme == "file":
             return _local_page(url, limit)
+        place = cache_directory().parent / "pages" / hashlib.sha256(url.encode()).hexdigest()
+        known, old = _cached(place, limit)
         body = io.BytesIO()
-        return Page(*self._read(url, body, limit), body.getvalue())
+        conditions = [f"{header}: {known[name]}" for name, header in _CONDITIONS.items() if name in known]
+        facts = self._read(url, body, limit, [_ACCEPT, *conditions])
+        if facts.pop("status") == "304":
+            return Page(known["url"], known["kind"], old)
+        if len(facts) > 2:  # more than an address and a type: something to make conditions of
+            _keep(place, facts, body.getvalue())
+        return Page(facts["url"], facts["kind"], body.getvalue())
 
     def file(self, url: str, path: Path, limit: int) -> None:
         """Read a file, and append it to what is there of it already; where the server sends no parts it begins anew.
@@ -97,10 +115,12 @@ class Web:
         with os.fdopen(
             os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666), "wb"
         ) as file:
-            self._read(url, file, limit, file.seek(0, os.SEEK_END))
+            self._read(url, file, limit, [], start=file.seek(0, os.SEEK_END))
 
-    def _read(self, url: str, sink: IO[bytes], limit: int, start: int | None = None) -> tuple[str, str]:
-        """Read an address; returns the one after redirects, and the type of what is there.
+    def _read(
+        self, url: str, sink: IO[bytes], limit: int, headers: list[str], start: int | None = None
+    ) -> dict[str, str]:
+        """Read an address; returns its status, its address after redirects, its type, and headers for conditions.
 
         :param start: of a file: the byte to begin at.
         """
@@ -111,7 +131,15 @@ class Web:
         parts, shown = urlsplit(url), without_secrets(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise FetchError(f"{shown}: not an address that is read: http and https are")
+        facts: dict[str, str] = {}
         failed: list[Exception] = []
+
+        def on_header(line: bytes) -> None:
+            name, _, value = line.decode("latin-1").partition(":")
+            if name.startswith("HTTP/"):  # that of a redirect or a proxy may come before
+                facts.clear()
+            elif name.lower() in _CONDITIONS:
+                facts[name.lower()] = value.strip()
 
         def on_data(data: bytes) -> int:
             try:
@@ -126,6 +154,8 @@ class Web:
         options: dict[int, Any] = {
             pycurl.URL: _quoted(parts),
             pycurl.USERAGENT: f"rocm-relink/{__version__}",
+            pycurl.HTTPHEADER: headers,
+            pycurl.HEADERFUNCTION: on_header,
             pycurl.WRITEFUNCTION: on_data,
             pycurl.FAILONERROR: 1,
             pycurl.FOLLOWLOCATION: 1,
@@ -138,7 +168,6 @@ class Web:
         }
         if start is None:
             options |= {pycurl.TIMEOUT_MS: int(PAGE_PACE * 1000), pycurl.ACCEPT_ENCODING: ""}
-            options[pycurl.HTTPHEADER] = [_ACCEPT]
         else:
             options |= {pycurl.LOW_SPEED_TIME: FILE_PACE[0], pycurl.LOW_SPEED_LIMIT: FILE_PACE[1]}
         options |= self._access(pycurl, parts)
@@ -150,10 +179,12 @@ class Web:
             status = handle.getinfo(pycurl.RESPONSE_CODE)
             if status == 416 and start:  # no more than what is there already, which libcurl takes for success
                 return self._anew(url, sink, limit)
-            if status not in (200, 206):  # the latter is a part of a file
+            # 206 is a part of a file that was asked for, 304 a page that has not changed since it was kept.
+            if status not in ((200, 304) if start is None and len(headers) > 1 else (200, 206)):
                 raise FetchError(f"{shown}: the server answers {status}")
-            kind = (handle.getinfo(pycurl.CONTENT_TYPE) or "").partition(";")[0].strip().lower()
-            return handle.getinfo(pycurl.EFFECTIVE_URL), kind
+            facts["status"] = str(status)
+            facts["url"] = handle.getinfo(pycurl.EFFECTIVE_URL)
+            facts["kind"] = (handle.getinfo(pycurl.CONTENT_TYPE) or "").partition(";")[0].strip().lower()
         except pycurl.error as error:
             if failed:
                 raise failed[0] from None
@@ -169,11 +200,12 @@ class Web:
             raise FetchError(f"{shown}: {slow} ({text})") from error
         finally:
             handle.close()
+        return facts
 
-    def _anew(self, url: str, sink: IO[bytes], limit: int) -> tuple[str, str]:
+    def _anew(self, url: str, sink: IO[bytes], limit: int) -> dict[str, str]:
         sink.seek(0)
         sink.truncate()
-        return self._read(url, sink, limit, 0)
+        return self._read(url, sink, limit, [], 0)
 
     def _access(self, pycurl: Any, parts: Any) -> dict[int, Any]:
         """Credentials, certificates, a proxy; a libcurl of a wheel does not know where this system has its certificates."""
@@ -212,6 +244,25 @@ def _quoted(parts: Any) -> str:
     path = quote(parts.path, safe="/%:@!$&'()*+,;=~") or "/"
     quoted: str = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, parts.query, ""))
     return quoted
+
+
+def _cached(place: Path, limit: int) -> tuple[dict[str, str], bytes]:
+    """What was kept of a page, and its content; nothing where that cannot be read."""
+    with contextlib.suppress(OSError, RelinkError, ValueError, LookupError, AttributeError):
+        head, _, body = read_bytes(place, limit + (1 << 16)).partition(b"\n")
+        known: dict[str, str] = parse_json(head.decode())
+        if known["sha256"] == hashlib.sha256(body).hexdigest() and known["url"] and known["kind"]:
+            return known, body
+    return {}, b""
+
+
+def _keep(place: Path, facts: Mapping[str, str], body: bytes) -> None:
+    """Keep a page; a place that cannot be written costs time later and nothing else."""
+    head = json.dumps({**facts, "sha256": hashlib.sha256(body).hexdigest()})
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(place) as file:
+            file.write(head.encode() + b"\n" + body)
 
 
 def _local_page(url: str, limit: int) -> Page:

@@ -18,6 +18,7 @@ from relink.indexes.build.web import (
     pip_settings,
     without_secrets,
 )
+from relink.indexes.install.cache import cache_directory
 from relink.indexes.install.installers import InstallerError
 from relink.system.errors import UsageError
 from tests.support.web_server import Answer, WebServer
@@ -55,6 +56,21 @@ def test_credentials_of_an_index_are_for_its_host(server: WebServer, tmp_path: P
     web.file(f"{server.url.replace('127.0.0.1', 'localhost')}/a", tmp_path / "y", 10)
     sent = [headers.get("Authorization") for _, headers in server.asked]
     assert sent == ["Basic " + base64.b64encode(b"me:s@cret").decode(), None]
+
+
+@pytest.mark.parametrize("header", ["ETag", "Last-Modified"])
+def test_a_page_that_has_not_changed_is_not_sent_again(server: WebServer, header: str) -> None:
+    server.answers["/a"] = Answer(b"old", headers={header: '"one"'})
+    first = Web().page(f"{server.url}/a", 100)
+    server.answers["/a"] = Answer(b"", status=304)
+    assert Web().page(f"{server.url}/a", 100) == first
+    asked = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}[header]
+    assert [headers.get(asked) for _, headers in server.asked] == [None, '"one"']
+    (kept,) = (cache_directory().parent / "pages").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-1])  # damaged: it is asked for as if it were not there
+    server.answers["/a"] = Answer(b"new")
+    assert Web().page(f"{server.url}/a", 100).body == b"new"
+    assert asked not in server.asked[-1][1]
 
 
 @pytest.mark.parametrize(
