@@ -155,9 +155,7 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
     for owner in owners:
         if owner not in (0, os.geteuid()):
             return f"it belongs to another user (uid {owner})"
-    if status is not None and status.st_mode & stat.S_IWOTH:
-        return "everybody may write it"
-    return None
+    return "everybody may write it" if status is not None and status.st_mode & stat.S_IWOTH else None
 
 
 def _settings(path: Path, text: str) -> Settings | None:
@@ -201,9 +199,7 @@ def _problems(data: Any) -> Iterator[Problem]:
 
 def _resolved(key: str, value: Any, directory: Path) -> Any:
     """Return a value whose paths do not depend on the current directory."""
-    if key in _PATHS:
-        return [os.path.join(directory, item) for item in value]
-    return value
+    return [os.path.join(directory, item) for item in value] if key in _PATHS else value
 
 
 def check_gpus(settings: Settings) -> None:

@@ -159,8 +159,7 @@ def with_beside(
     for member, image in images.items():
         origin = posixpath.dirname(layout.path_of(member))
         for text in (image.search_path or "").split(":"):
-            expanded = expand(text, origin=origin, target=target) or ""
-            directory = posixpath.normpath(expanded)
+            directory = posixpath.normpath(expand(text, origin=origin, target=target) or "")
             if "ORIGIN" not in text or not directory.startswith(f"{layout.site_packages}/"):
                 continue
             entry = next(
@@ -269,19 +268,16 @@ def python_call_findings(
 
     :param finds: whether the target's loader finds a library by itself.
     """
-    modules = [name for name in archive.members if name.endswith(".py")]
-    for module in modules[:_MODULES]:
+    for module in islice((name for name in archive.members if name.endswith(".py")), _MODULES):
         text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
-        calls = dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
         provided = [
             soname
-            for soname in calls
+            for soname in dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
             if any(soname_stem(name) == soname_stem(soname) for name in provider.libraries)
             and not finds(soname)
         ]
         if provided:
-            shown = join_truncated(provided)
-            message = f"loads {shown} by name, which no search path of the wheel leads to"
+            message = f"loads {join_truncated(provided)} by name, which no search path of the wheel leads to"
             remedy, step = _way_out(provided, provider, vendor)
             yield finding("RLK538", module, message, remedy, step=step)
 

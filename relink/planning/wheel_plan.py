@@ -110,8 +110,7 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:
-    site = open_site(path, target, options.gpus)
-    return site or open_place(prefix_of_libraries(path, target), target)
+    return open_site(path, target, options.gpus) or open_place(prefix_of_libraries(path, target), target)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -241,8 +240,7 @@ def plan_wheel(
         return _plan(wheel, target, providers, options, gpus, layout)
     why = copies.told
     if copies.removed:
-        leaves = finding("RLK541", subject, why)
-        rest = replace(copies.rest, findings=(*wheel.findings, leaves))
+        rest = replace(copies.rest, findings=(*wheel.findings, finding("RLK541", subject, why)))
         planned = _plan(rest, target, providers, options, gpus, layout, copies.removed)
         if planned.plan.ok:
             return planned

@@ -95,8 +95,7 @@ def name_in_store_path(path: str) -> StoreName:
 
     Source: Nix manual, "builtins.parseDrvName", "Store Derivation" (the names of outputs).
     """
-    name = posixpath.basename(path)[_HASH:]
-    package, *rest = _VERSION_BEGINS.split(name, maxsplit=1)
+    package, *rest = _VERSION_BEGINS.split(posixpath.basename(path)[_HASH:], maxsplit=1)
     output = _OUTPUT.search(rest[0]) if rest else None
     if output is None or output[1] in _NO_OUTPUTS:
         return StoreName(package.removesuffix("-unstable"), rest[0] if rest else None, None)

@@ -99,8 +99,7 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
         level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
         if not asked:
             return Verdict(level, "No ELF file for this loader: nothing to check.")
-        loads = _with_losses(f"Loads; checked by ld.so for {files}", grouped)
-        parts = [loads, *_allowed(grouped)]
+        parts = [_with_losses(f"Loads; checked by ld.so for {files}", grouped), *_allowed(grouped)]
         return Verdict(level, f"{'. '.join(parts)}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     steps = [cause.step for cause in errors if cause.step]

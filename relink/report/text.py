@@ -154,7 +154,6 @@ def findings_text(
     :param next_follows: a verdict is printed below, which has the options that the errors lead to.
     """
     if verbose:
-        every = sorted(findings, key=_place)
         return _blocks(
             [
                 (
@@ -164,7 +163,7 @@ def findings_text(
                     f": {reported.message}{_rests(reported)}",
                     reported.remedy,
                 )
-                for reported in every
+                for reported in sorted(findings, key=_place)
             ]
         )
     told = sorted((cause for cause in causes(findings) if cause.level != "info"), key=_place)
@@ -173,8 +172,7 @@ def findings_text(
     for cause in told:
         remedy = cause.remedy
         if cause.step and cause.step.startswith("--"):
-            told_below = next_follows and cause.level == "error"
-            remedy = "" if told_below else f"Pass {cause.step}"
+            remedy = "" if next_follows and cause.level == "error" else f"Pass {cause.step}"
         elif counts[cause.code] > _MAX_REMEDIES:
             remedy = f"{RULES[cause.code].fix} What to do about each: -v"
         names = join_truncated([shown(subject) for subject in cause.subjects], _MAX_SUBJECTS)

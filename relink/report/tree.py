@@ -44,8 +44,7 @@ def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = No
     """
     trees = []
     for member in _tops(members) if pattern is None else members:
-        drawing = _Drawing(member, pattern)
-        tree = drawing.draw()
+        tree = _Drawing(member, pattern).draw()
         if pattern is None or tree.children:
             trees.append(tree)
     return trees
@@ -87,8 +86,7 @@ class _Drawing:
         if self.pattern is None:
             return True
         path = None if edge.target is None else self.member.closure.objects[edge.target].path
-        names = [edge.soname, *self._replaced(edge)]
-        return any(matches_library(self.pattern, name, path) for name in names)
+        return any(matches_library(self.pattern, name, path) for name in (edge.soname, *self._replaced(edge)))
 
     def _replaced(self, edge: Edge) -> list[str]:
         """The soname that the member needed before the plan put this edge's in its place."""
@@ -182,8 +180,7 @@ class _Drawing:
     def _missing(self, tree: Tree, edge: Edge) -> None:
         shown = self.member.layout.shown
         entry = self._decision(edge)
-        allowed = entry is not None and entry.origin == "assumed"
-        note = "  allowed to be missing" if allowed else ""
+        note = "  allowed to be missing" if entry is not None and entry.origin == "assumed" else ""
         below = tree.add(Line.assemble((edge.soname, "bold red"), ("  not found", "red"), (note, "yellow")))
         for tried in edge.tried:
             line = f"tried {shown(tried.path)}: {tried.reason} ({self._rule(tried.found_by, edge.requester)})"

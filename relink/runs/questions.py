@@ -90,8 +90,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         if options.environment is None:
             site = own_site(target)
         else:
-            python = context_of(wheel, target, (), options).layout.python
-            site = environment_site(options.environment, python)
+            site = environment_site(options.environment, context_of(wheel, target, (), options).layout.python)
         context = context_of(wheel, target, (), options, site=site)
         loaded, tables = wheel.contents.loaded, Tables(context.files, {})
         result = verify(

@@ -156,8 +156,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     sandbox = None if plan.empty else find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     # A changed member is counted twice: it is written, and read back.
-    new = [sizes[file.path] for file in plan.changed]
-    count = Count(sum(sizes.values()) + sum(new), clock.on_bytes)
+    count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in plan.changed), clock.on_bytes)
     with Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
             edits, failures = edit_members(

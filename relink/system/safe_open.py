@@ -59,8 +59,7 @@ def _check_regular(mode: int, path: StrPath) -> None:
 def _check_below(descriptor: int, root: str, path: StrPath) -> None:
     """Compare where the open file really is with where `root` really is: what a link led to a moment ago says nothing."""
     top = os.path.realpath(root)
-    where = os.readlink(f"/proc/self/fd/{descriptor}")
-    if os.path.commonpath((top, where)) != top:
+    if os.path.commonpath((top, os.readlink(f"/proc/self/fd/{descriptor}"))) != top:
         raise OSError(errno.EXDEV, f"lies outside of {root}", os.fspath(path))
 
 

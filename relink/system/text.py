@@ -64,9 +64,7 @@ def join_truncated(names: Sequence[str], shown: int = _SHOWN) -> str:
 
 def join_with_and(names: Sequence[str]) -> str:
     """Join names with commas and a last "and": ``a, b and c``."""
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def join_some(names: Sequence[str], shown: int = 6) -> str:

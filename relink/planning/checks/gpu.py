@@ -162,8 +162,7 @@ def plan_gpus(
     there = {library.coverage.path for library in libraries}
     served = {name: code for name, code in served.items() if on_disk.get(name, ("", ""))[1] not in there}
     hip = _hip_soname(files)
-    gpu_code = any(code.bundles or code.kpack for code in served.values())
-    if not gpu_code and not libraries and not hip:
+    if not any(code.bundles or code.kpack for code in served.values()) and not libraries and not hip:
         return check_gpus(served, (), None, gpus, allow_gap=allow_gap)
     releases = tuple(
         (f"{row.distribution} {row.version}", row.gpus)
@@ -262,8 +261,7 @@ def _requirements(
     codes_by_path = {**codes, **{library.coverage.path: library.code for library in libraries}}
     rows: dict[str, Row] = {}
     for path, code in codes_by_path.items():
-        needs = replace(needs_of([code], targets), gpus=())
-        for requirement in check(needs, runtime):
+        for requirement in check(replace(needs_of([code], targets), gpus=()), runtime):
             row = rows.get(requirement.what)
             if row is None or _rank(requirement) > _rank(row.requirement):
                 rows[requirement.what] = Row(requirement, (path,))

@@ -144,8 +144,7 @@ def _machine(machine: Doctor) -> Iterator[Finding]:
         more = f"; {join_with_and(absent)} {'is' if len(absent) == 1 else 'are'} not there" if absent else ""
         yield replace(finding("RLK421", "GPU", f"{reason}{more}"), subjects=("GPU", *absent))
     else:
-        for text in machine.devices.problems:
-            yield finding("RLK421", "GPU", text, level="warning")
+        yield from (finding("RLK421", "GPU", text, level="warning") for text in machine.devices.problems)
         for path in absent:
             remedy = "Give it to the container: --device /dev/kfd --device /dev/dri."
             yield finding("RLK422", path, "is not there, although the kernel lists a GPU", remedy)
@@ -172,8 +171,7 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
     """Yield RLK409, RLK424 to RLK426 and RLK508: what a prefix lacks, by itself and for the GPUs of the machine."""
     if prefix.release is None:
         yield finding("RLK508", prefix.path, "nothing in it says which ROCm release it is")
-    for problem in prefix.runtime.problems:
-        yield finding("RLK424", prefix.path, problem)
+    yield from (finding("RLK424", prefix.path, problem) for problem in prefix.runtime.problems)
     for group in prefix.runtime_groups:
         if not group.complete:
             needing = join_with_and([display_name(library) for library in group.libraries])

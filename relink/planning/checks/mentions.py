@@ -38,8 +38,7 @@ def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Itera
         for base in sorted(below + files):
             paths = _paths_of(join(directory, base), originals)
             if what := next((what for what, path in paths if leads_back(path, folder)), None):
-                text = f"its {what} leads to {originals[0]}"
-                yield finding("RLK544", normpath(join(folder, base)), text)
+                yield finding("RLK544", normpath(join(folder, base)), f"its {what} leads to {originals[0]}")
 
 
 def _paths_of(file: str, originals: tuple[str, ...]) -> Iterator[tuple[str, str]]:

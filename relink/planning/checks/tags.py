@@ -156,8 +156,7 @@ def _named_like(name: WheelName) -> Iterator[str]:
         last = first + _NEWER if tag.abi in ("abi3", "none") else first
         ending = "t" if tag.abi.endswith("t") else ""
         for minor in range(first, last + 1):
-            program = f"{'pypy' if match[1] == 'pp' else 'python'}3.{minor}{ending}"
-            path = shutil.which(program)
+            path = shutil.which(f"{'pypy' if match[1] == 'pp' else 'python'}3.{minor}{ending}")
             if path is not None and os.path.realpath(path) not in seen:
                 seen.add(os.path.realpath(path))
                 yield path

@@ -130,10 +130,9 @@ def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outc
 
 def _open_imports(prover: Prover, member: str, outcome: Outcome) -> tuple[Unbound, ...]:
     """The open imports of `member` itself that could be another library's; one with a version record has its library."""
-    bindings = prover.bindings(member, outcome.closure)
     return tuple(
         unbound
-        for unbound in bindings.unbound
+        for unbound in prover.bindings(member, outcome.closure).unbound
         if unbound.requester == outcome.root
         and not is_of_python(unbound)
         and unbound.file is None

@@ -110,8 +110,7 @@ def decide(
         # What is open where the user says that a library will be there may be that library's.
         allowed = any(issue.kind == "allowed" for issue in outcome.issues)
         open_imports = optional and not allowed and bool(prover.open_imports(member, outcome))
-        fails = not outcome.loads or open_imports
-        if (optional or context.profile.is_variant(member)) and fails:
+        if (optional or context.profile.is_variant(member)) and (not outcome.loads or open_imports):
             unserved.append(member)
             prover.adopt(member, ElfEdit())
         else:

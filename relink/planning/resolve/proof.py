@@ -53,8 +53,7 @@ class Prover:
 
     def __post_init__(self) -> None:
         self.members = dict(self.originals)
-        known = self.known or Tables(self.context.files, {})
-        self.tables = known.over(self.context.files, self.members)
+        self.tables = (self.known or Tables(self.context.files, {})).over(self.context.files, self.members)
         self.knowledge = DlopenKnowledge(self.context, self.tables)
 
     def bindings(self, member: str, closure: Closure) -> Bindings:
@@ -144,8 +143,7 @@ class Prover:
 
     def adopt(self, member: str, edit: ElfEdit) -> None:
         """Bind with the symbols that `member` has after an edit from now on."""
-        original = self.originals[member]
-        after = edited_table(original, dict(edit.replace), edit.versions)
+        after = edited_table(self.originals[member], dict(edit.replace), edit.versions)
         if after != self.members[member]:
             self.members[member] = after
             self.tables.replace(member, after)
@@ -217,9 +215,8 @@ class Prover:
             else:
                 reason = vendor.same_abi(soname, name)
                 profile = vendor.table if reason else None
-            table = self._table(path)
             candidates.setdefault(
-                opened.identity, SubstituteCandidate(name, path, table, reason, profile, copied)
+                opened.identity, SubstituteCandidate(name, path, self._table(path), reason, profile, copied)
             )
         return list(candidates.values())
 
@@ -232,8 +229,7 @@ class Prover:
         """The sonames of ``--preload`` that an object in the closure of `member` dlopens, and that `member` does not need yet."""
         if not self.context.preload:
             return ()
-        closure = self.knowledge.follow(member, outcome)
-        dlopened = {edge.soname for edge in closure.dlopened}
+        dlopened = {edge.soname for edge in self.knowledge.follow(member, outcome).dlopened}
         return tuple(
             soname
             for soname in self.context.preload

@@ -118,9 +118,8 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         return nothing
     interpreter = context.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
-    forwarded = opened_in_wheel(context, member)
     clean = all(entry.kept for entry in nothing.entries) and not (
-        wrong_interpreter or required_edit or forwarded
+        wrong_interpreter or required_edit or opened_in_wheel(context, member)
     )
     if clean and nothing.loads:
         return nothing
@@ -261,8 +260,7 @@ class _Base:
         added = list(self.edit.add)
         while True:
             needed = [*self.needed, *added]
-            edit = replace(self.with_path(needed, "runpath"), add=tuple(added))
-            outcome = self.attempt("flatten", edit)
+            outcome = self.attempt("flatten", replace(self.with_path(needed, "runpath"), add=tuple(added)))
             unserved = (
                 issue.edge.soname
                 for issue in outcome.issues

@@ -229,8 +229,7 @@ def _decision(
         return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
     # An import that no library is known for counts against this one, unless another missing library may have had it. A vendor
     # that renames versions gives one to each symbol, so none without a version is such a library's.
-    foreign = candidate.copy and bool(named)
-    rest = unexplained if standalone and not foreign else ()
+    rest = unexplained if standalone and not (candidate.copy and named) else ()
     wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *rest]))
     edits: list[VersionEdit] = []
     lost = [imported for imported in wanted if not _exports(candidate.table, imported)]

@@ -54,10 +54,9 @@ def _own(file: FilePlan) -> str:
 def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
     (number, file), *others = files
     state = "changed" if file.changed else "unchanged" if file.served else "not served"
-    name = path_of(file.path)
     title = tag(
         "summary",
-        tag("h3", name, f" and {len(others)} more" if others else None),
+        tag("h3", path_of(file.path), f" and {len(others)} more" if others else None),
         tag("span", state, class_=f"state {state.replace(' ', '-')}"),
         tag("span", _sentence(file), class_="muted"),
     )
@@ -131,9 +130,7 @@ def _kept(items: list[Html], number: int) -> Html | None:
 
 
 def _kind(kind: str | None, entries: list[str]) -> str:
-    if kind is None:
-        return "none"
-    return f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
+    return "none" if kind is None else f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
 
 
 def _row(change: Change, before: str | None, after: str | None) -> Html:
@@ -199,8 +196,7 @@ def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
         yield joined([" ", tag("code", directory) if same else path_of(path)])
     if entry.found_by:
         yield tag("span", f" {rule_phrase(entry.found_by, [own])}", class_="rule")
-    for sentence in entry.evidence:
-        yield tag("div", sentence, class_="evidence")
+    yield from (tag("div", sentence, class_="evidence") for sentence in entry.evidence)
 
 
 def _table(file: FilePlan, title: str, rows: list[Html], heads: tuple[str, ...]) -> Html:

@@ -192,8 +192,7 @@ def _column_class(columns: Sequence[str], number: int, wanted: Mapping[str, str]
 
 def _family(name: str) -> str:
     """The major version: gfx90a is of gfx9, gfx1030 of gfx10."""
-    number = name.removeprefix("gfx").partition("-")[0].partition(":")[0]
-    return number[:-2]
+    return name.removeprefix("gfx").partition("-")[0].partition(":")[0][:-2]
 
 
 def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:

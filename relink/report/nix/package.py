@@ -131,11 +131,10 @@ def package_of(
         text = "no --url was given, so fetchPypi is to fetch it"
         findings.append(finding("RLK712", archive.path.name, text))
     wheel = archive.name
-    exact = any(tag.abi == tag.interpreter for tag in wheel.tags)
     return Package(
         release=(wheel.canonical, str(wheel.version)),
         source=source,
-        python=python if exact else None,
+        python=python if any(tag.abi == tag.interpreter for tag in wheel.tags) else None,
         inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
         unknown=tuple(unknown),
         about=metadata.about(read),

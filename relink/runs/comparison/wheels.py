@@ -181,8 +181,7 @@ def _compared(change: MemberChange, old: memoryview, new: memoryview, ranges: Ra
         sections = read_sections(new, change.path)
     except ElfError:
         return change
-    named = named_ranges(ranges, new, images[1], sections)
-    return replace(change, ranges=named, elf=elf_changes(*images))
+    return replace(change, ranges=named_ranges(ranges, new, images[1], sections), elf=elf_changes(*images))
 
 
 def _side(archive: WheelArchive) -> WheelSide:

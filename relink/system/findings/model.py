@@ -150,9 +150,8 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
 
 def _matches(reported: Finding, pattern: str) -> bool:
     stem = _VERSION.sub("", reported.subject)
-    names = (reported.subject, stem, stem.removesuffix(".so"))
     return fnmatch.fnmatchcase(reported.code, pattern.upper()) or any(
-        fnmatch.fnmatchcase(name, pattern) for name in names
+        fnmatch.fnmatchcase(name, pattern) for name in (reported.subject, stem, stem.removesuffix(".so"))
     )
 
 

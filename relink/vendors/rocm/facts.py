@@ -177,9 +177,7 @@ class Owner:
     def has(self, name: str) -> bool:
         """Whether a symbol's name, mangled or not, is in the namespace of this component."""
         source, nested = source_name(name)
-        if nested:
-            return source in self.namespaces
-        return any(pattern.match(source) for pattern in self.names)
+        return source in self.namespaces if nested else any(pattern.match(source) for pattern in self.names)
 
 
 def source_name(name: str) -> tuple[str, bool]:

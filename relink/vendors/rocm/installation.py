@@ -239,12 +239,10 @@ def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
             return "nixpkgs' HIP"
         if function := _function_of_the_patch(path):
             return f"the HIP of {provider.path}, which has the patch's function {function}"
-        directory = posixpath.dirname(path)
-        real = posixpath.join(directory, os.path.basename(os.path.realpath(path)))
-        if found := _DEBIAN.search(real):
-            build = tuple(int(part) for part in found.groups())
-            if _DEBIAN_BUILDS[0] <= build < _DEBIAN_BUILDS[1]:
-                return "Debian's HIP before 6.4.3"
+        real = posixpath.join(posixpath.dirname(path), os.path.basename(os.path.realpath(path)))
+        build = tuple(map(int, found.groups())) if (found := _DEBIAN.search(real)) else ()
+        if _DEBIAN_BUILDS[0] <= build < _DEBIAN_BUILDS[1]:
+            return "Debian's HIP before 6.4.3"
         return None
     return None
 

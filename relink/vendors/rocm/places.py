@@ -340,9 +340,7 @@ def _rank(package: InstalledPackage, gpus: Iterable[str]) -> tuple[bool, bool, s
 
 def _belongs_to(package: InstalledPackage, core: InstalledPackage) -> bool:
     label = _LABEL.match(package.version.partition("+")[2])
-    if label:
-        return series(label[1]) == series(core.version)
-    return package.version == core.version
+    return series(label[1]) == series(core.version) if label else package.version == core.version
 
 
 def _packages(site: str, target: Target, only: str | None = None) -> Iterator[InstalledPackage]:

@@ -283,8 +283,7 @@ def _libraries(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterat
     for path, names in filters.items():
         text = f"the loader maps {join_truncated(list(names))} before it (DT_FILTER or DT_AUXILIARY), which is not simulated"
         yield finding("RLK117", path, text)
-    for soname, path in taken.items():
-        yield finding("RLK110", soname, f"taken from the system: {path}")
+    yield from (finding("RLK110", soname, f"taken from the system: {path}") for soname, path in taken.items())
 
 
 def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:

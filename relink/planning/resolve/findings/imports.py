@@ -166,8 +166,7 @@ def _changed_bindings(
     for (requester, before, after), names in groups.items():
         shown = context.layout.shown
         symbols = f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"
-        message = f"{symbols} bound to {shown(after)}, not to {shown(before)}"
-        yield finding("RLK304", member, message)
+        yield finding("RLK304", member, f"{symbols} bound to {shown(after)}, not to {shown(before)}")
 
 
 def duplicate_findings(
@@ -213,8 +212,7 @@ def _mixed_symbols(context: ResolveContext, shared_symbols: Iterable[SharedSymbo
         interposing.setdefault((second, level), []).append(first)
     for (second, level), firsts in interposing.items():
         names = join_truncated([posixpath.basename(path) for path in firsts])
-        sentence = f"{names} export symbols of {second} too, and theirs are used"
-        cause = sentence if len(firsts) > 1 else None
+        cause = f"{names} export symbols of {second} too, and theirs are used" if len(firsts) > 1 else None
         for first in firsts:
             shared = pairs[first, second]
             same = pluralize(shared.count, "symbol")
