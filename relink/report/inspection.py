@@ -84,11 +84,10 @@ def to_text(inspection: Inspection) -> list[Line]:
         rows.append(("symbols", f"{file.imports} imported, {file.exports} exported"))
         table = aligned((Line(f"{name:<12}", style="dim"), text) for name, text in rows)
         parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), *table]
-    parts += [
+    return parts + [
         Line(f"{finding.level} {finding.code} {finding.subject}: {finding.message}")
         for finding in inspection.findings
     ]
-    return parts
 
 
 def _size(count: int) -> str:

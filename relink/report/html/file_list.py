@@ -72,7 +72,7 @@ def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
 def _sentence(file: FilePlan) -> str:
     if not file.served:
         return "left as it is: no prefix has it"
-    parts = [_STRATEGIES[file.strategy]] if file.changed or file.strategy != "nothing" else ["loads as it is"]
+    parts = [_STRATEGIES[file.strategy]]
     if file.strategy == "runpath" and file.rpath.after is None and file.rpath.before is not None:
         parts = ["no search path is needed"]
     for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped")):
@@ -87,9 +87,14 @@ def _sentence(file: FilePlan) -> str:
 def _interpreter(file: FilePlan) -> Html:
     before, after = file.interpreter.before, file.interpreter.after
     change: Change = "kept" if before == after else "replaced"
-    return _table(
-        file, "Interpreter", [_row(change, before or "none", after or "none")], ("Change", "Before", "After")
+    row = tag(
+        "tr",
+        tag("td", change_mark(change)),
+        tag("td", tag("code", before or "none")),
+        tag("td", tag("code", after or "none")),
+        class_=change,
     )
+    return _table(file, "Interpreter", [row], ("Change", "Before", "After"))
 
 
 def _search_path(file: FilePlan) -> Html:
@@ -97,20 +102,17 @@ def _search_path(file: FilePlan) -> Html:
     before = [] if change.before is None else change.before.split(":")
     after = [] if change.after is None else change.after.split(":")
     kind_before, kind_after = _kind(change.kind_before, before), _kind(change.kind_after, after)
-    title = (
-        f"Search path: {kind_before} before, {kind_after} after" if before or after else "Search path: none"
-    )
-    if (before, change.kind_before) == (after, change.kind_after):
-        title = f"Search path: {kind_before}, unchanged" if before else title
     if not before and not after:
-        return tag("p", title, class_="none")
+        return tag("p", "Search path: none", class_="none")
+    unchanged = (before, change.kind_before) == (after, change.kind_after)
+    told = f"{kind_before}, unchanged" if unchanged else f"{kind_before} before, {kind_after} after"
     added = [_change("added", entry) for entry in after if entry not in before]
     dropped = [_change("dropped", entry) for entry in before if entry not in after]
     kept = [tag("li", _entry(entry)) for entry in after if entry in before]
-    parts = [tag("p", title, class_="caption")]
+    parts = [tag("p", f"Search path: {told}", class_="caption")]
     if added or dropped:
-        shown = tag("ul", *added, *(dropped if len(dropped) <= _MANY else ()), class_="changes")
-        parts.append(shown)
+        few_dropped = dropped if len(dropped) <= _MANY else ()
+        parts.append(tag("ul", *added, *few_dropped, class_="changes"))
     if len(dropped) > _MANY:
         summary = tag("summary", f"{len(dropped)} entries dropped")
         parts.append(tag("details", summary, tag("ul", *dropped, class_="changes"), class_="more"))
@@ -133,19 +135,7 @@ def _kind(kind: str | None, entries: list[str]) -> str:
     return "none" if kind is None else f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
 
 
-def _row(change: Change, before: str | None, after: str | None) -> Html:
-    return tag(
-        "tr",
-        tag("td", change_mark(change)),
-        tag("td", _entry(before)),
-        tag("td", _entry(after)),
-        class_=change,
-    )
-
-
-def _entry(text: str | None) -> Html:
-    if text is None:
-        return EMPTY
+def _entry(text: str) -> Html:
     return tag("span", "(empty: the current directory)", class_="muted") if text == "" else tag("code", text)
 
 
@@ -162,16 +152,14 @@ def _needed(file: FilePlan) -> Html:
             places.setdefault(joined(_served(entry, own)), []).append(entry.soname)
     items = [tag("li", tag("code", ", ".join(names)), " ", Html(place)) for place, names in places.items()]
     kept = _kept(items, sum(map(_quiet, file.needed)))
-    if not rows:
-        return joined([tag("p", title, class_="caption"), kept])
-    table = _table(file, title, rows, ("Change", "Before", "After", "Served by"))
-    return joined([table, kept])
+    heads = ("Change", "Before", "After", "Served by")
+    return joined([_table(file, title, rows, heads) if rows else tag("p", title, class_="caption"), kept])
 
 
 def _quiet(entry: NeededDecision) -> bool:
     """Whether nothing became of the entry, and it is found under its name."""
-    found = posixpath.basename(entry.resolved or "") == entry.soname
-    return entry.action == "keep" and found and not entry.evidence
+    under_its_name = posixpath.basename(entry.resolved or "") == entry.soname
+    return entry.action == "keep" and under_its_name and not entry.evidence
 
 
 def _needed_row(entry: NeededDecision, own: str) -> Html:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from relink.gpu import Remedy
 from relink.report.html.drawing import shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import name_of, path_of, region
 from relink.system.bounded_json import typed
 from relink.system.text import pluralize
 
-_SIGNS = {"full": "●", "slow": "slow", "jit": "jit", "only": "cond", "unknown": "?", "none": "-"}
 _LEGEND = (
     ("full", "●", "code for it in every bundle"),
     ("partial", "2/3", "in so many of the bundles only"),
@@ -23,6 +23,7 @@ _LEGEND = (
     ("none", "-", "none"),
     ("unknown", "?", "not known"),
 )
+_SIGNS = {state: sign for state, sign, _ in _LEGEND}
 _LONGEST = 60  # characters of a file's name in the matrix
 _VERDICTS = ("ok", "no", "unknown")
 _UNKNOWN = "unknown"
@@ -50,19 +51,13 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class _Remedy:
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Gpu:
     target: str
     name: str
     products: tuple[str, ...]
     local: bool
     covered: bool
-    remedies: tuple[_Remedy, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +169,8 @@ def _matrix(isa: Isa) -> Html:
         for state, sign, text in _LEGEND
         if state in met
     ]
-    marked = [f"▾ marks the GPU {text}: {name}" for name, text in wanted.items()]
-    return joined(
-        [
-            table,
-            tag("ul", *legend, *(tag("li", text) for text in marked), class_="legend"),
-        ]
-    )
+    legend += [tag("li", f"▾ marks the GPU {text}: {name}") for name, text in wanted.items()]
+    return joined([table, tag("ul", *legend, class_="legend")])
 
 
 def _column_class(columns: Sequence[str], number: int, wanted: Mapping[str, str]) -> str | None:
@@ -207,7 +197,7 @@ def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
 
 def _state(level: str) -> str:
     word = level.partition(" ")[0]
-    return word if word in _SIGNS or word == "partial" else "unknown"
+    return word if word in _SIGNS else "unknown"
 
 
 def _cell(level: str, mark: str | None) -> Html:

@@ -155,7 +155,7 @@ def _matches(reported: Finding, pattern: str) -> bool:
     )
 
 
-_ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
+ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def causes(findings: Iterable[Finding]) -> tuple[Cause, ...]:
 
 
 def _cause(group: Sequence[Finding]) -> Cause:
-    first = min(group, key=lambda finding: _ORDER[finding.level])  # the first of the worst
+    first = min(group, key=lambda finding: ORDER[finding.level])  # the first of the worst
     own = [finding for finding in group if finding.code == first.code]
     # By identity: two findings may be equal, and both are told.
     rest = [finding for finding in group if finding is not first]
