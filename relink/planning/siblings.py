@@ -62,8 +62,7 @@ def find_siblings(
         wanted = {soname: member for soname, member in needed.items() if profile.where_brought(soname)}
         if not (wanted and profile.imports) or own in profile.distributions:
             continue
-        why = next(_evidence(archive, profile, wanted.values()), None)
-        if why is not None:
+        if (why := next(_evidence(archive, profile, wanted.values()), None)) is not None:
             siblings.append(_located(Sibling(profile, why), wanted, target, files))
     return tuple(siblings)
 

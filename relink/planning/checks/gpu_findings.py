@@ -223,8 +223,9 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
         verb = "has" if len(names) == 1 else "have"
         joint = "; and " if own else "; "
         message += f"{joint}of the ROCm libraries it reaches {join_some(names)} {verb} none for {gpu.target}"
-    unmapped = next((g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None)
-    if unmapped:
+    if unmapped := next(
+        (g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None
+    ):
         message += f"; LLVM compiles {unmapped} for {gpu.target.processor}, and no released runtime maps it"
     return message
 
@@ -256,15 +257,12 @@ def _optional(library: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterat
     lack = "no kernels" if level.state == "none" else f"not all kernels ({level})"
     has = [name for name in library.processors() if library.level(TargetId(name)).usable]
     message = f"this prefix's {library.name} has {lack} for {gpu}; it has those for {join_with_and(has) or 'no GPU at all'}"
+    ending = "no library that the plan reaches names it, so this concerns programs that load it themselves"
     if reached:
-        message += "; its callers take a slower way or fail, as they choose"
-    else:
-        message += (
-            "; no library that the plan reaches names it, so this concerns programs that load it themselves"
-        )
+        ending = "its callers take a slower way or fail, as they choose"
     wanted = "GPU_TARGETS=" + ";".join([*has, gpu.target.processor])
     remedy = f"Use a ROCm whose {library.name} has it, or rebuild {library.name} with {wanted}."
-    yield finding("RLK409", str(gpu.target), message, remedy)
+    yield finding("RLK409", str(gpu.target), f"{message}; {ending}", remedy)
 
 
 def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Level]) -> Iterator[Finding]:

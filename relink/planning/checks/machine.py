@@ -114,8 +114,7 @@ def _health(provider: Provider) -> PrefixHealth:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
     by_hip: dict[str, list[LibraryCoverage]] = {}
     for library in read_libraries(unique.values()):
-        hip = hip_runtime_of(library.code.path)
-        by_hip.setdefault(hip, []).append(library.coverage)
+        by_hip.setdefault(hip_runtime_of(library.code.path), []).append(library.coverage)
     without_hip = by_hip.pop("", [])  # libraries that name no HIP runtime belong to each group
     groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
     if not groups and without_hip:
@@ -175,8 +174,9 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
     for group in prefix.runtime_groups:
         if not group.complete:
             needing = join_with_and([display_name(library) for library in group.libraries])
-            message = f"{group.hip} is not in it; needed by {needing}"
-            yield finding("RLK424", prefix.path, message, level="warning")
+            yield finding(
+                "RLK424", prefix.path, f"{group.hip} is not in it; needed by {needing}", level="warning"
+            )
         yield from _coherence(prefix, group)
     if prefix.runtime_groups:  # newest first; libraries of older runtimes may lack newer GPUs
         for gpu in machine.devices.gpus:
@@ -189,10 +189,9 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
                 message = f"{join_with_and([display_name(library) for library in lacking])}: no full code for {gpu.target}"
                 ways = remedies(gpu.target, lacking, runtime_generic=prefix.runtime.generic)
                 yield finding("RLK426", prefix.path, message, "; or ".join(way.text for way in ways) or None)
-            agents = prefix.runtime.agents
-            if agents and gpu.target.processor not in agents:
-                message = f"its HSA runtime does not know {gpu.target.processor}"
-                yield finding("RLK426", prefix.path, message)
+            processor = gpu.target.processor
+            if prefix.runtime.agents and processor not in prefix.runtime.agents:
+                yield finding("RLK426", prefix.path, f"its HSA runtime does not know {processor}")
 
 
 def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:

@@ -105,14 +105,13 @@ def tag_findings(
     if named:
         step = f"--python {shlex.quote(fitting)}" if fitting else None
         return (finding("RLK520", filename, message, remedy, step=step),)
-    brief = message
-    message += ": relink runs under it, and no other Python was named"
+    why = f"{message}: relink runs under it, and no other Python was named"
     use = (
         f"Pass --python {fitting}, if that is to load the result."
         if fitting
         else ("Name the Python that will load the result by --python.")
     )
-    return (finding("RLK520", filename, message, use, level="warning", brief=brief),)
+    return (finding("RLK520", filename, why, use, level="warning", brief=message),)
 
 
 def is_for(platform: str, machine: str) -> bool:

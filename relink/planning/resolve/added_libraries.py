@@ -101,9 +101,7 @@ def _rebound(prover: Prover, member: str, before: Outcome, after: Outcome) -> li
 
 def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outcome:
     """Add the libraries that export all open imports of `member` to its NEEDED, if evidence says so and no binding changes."""
-    if not outcome.loads:
-        return outcome
-    imports = _open_imports(prover, member, outcome)
+    imports = _open_imports(prover, member, outcome) if outcome.loads else ()
     if not imports:
         return outcome
     sonames = _only_suppliers(prover, member, imports)
@@ -169,15 +167,13 @@ def _evidence(context: ResolveContext, member: str, soname: str, imports: Sequen
     """Say what besides the symbols shows that this library is the one, or None where nothing does."""
     if soname in context.preload:
         return "--preload names it"
-    needing = [name for name, image in context.images.items() if name != member and soname in image.needed]
-    if needing:
+    if needing := [
+        name for name, image in context.images.items() if name != member and soname in image.needed
+    ]:
         verb = "needs" if len(needing) == 1 else "need"
         return f"{join_truncated([posixpath.basename(name) for name in needing], 3)} of the wheel {verb} it"
-    stem = soname_stem(soname)
-    other_version = any(
-        soname_stem(needed) == stem for image in context.images.values() for needed in image.needed
-    )
-    if soname in context.members.sonames or other_version:
+    stems = {soname_stem(needed) for image in context.images.values() for needed in image.needed}
+    if soname in context.members.sonames or soname_stem(soname) in stems:
         return None
     if soname in GLIBC_SONAMES:
         return "it is the target's own C library"
@@ -193,9 +189,9 @@ def _only_binds_more(prover: Prover, member: str, before: Outcome, after: Outcom
     """
     if not after.loads or _open_imports(prover, member, after):
         return False
-    if _in_new_versions(before.closure, after.closure):
-        return False
-    if _mixed(prover, member, after) - _mixed(prover, member, before):
+    if _in_new_versions(before.closure, after.closure) or _mixed(prover, member, after) - _mixed(
+        prover, member, before
+    ):
         return False
     return all(binding.before is None for binding in _rebound(prover, member, before, after))
 

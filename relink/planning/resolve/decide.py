@@ -165,11 +165,10 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
 
 
 def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> Finding:
+    what = "it"
     if error.path != context.layout.path_of(member):
-        shown = context.layout.shown(error.path)
-        text = f"the loader does not load {shown}, which the package loads before: {error.reason}"
-        return finding("RLK116", member, text)
-    return finding("RLK116", member, f"the loader does not load it: {error.reason}")
+        what = f"{context.layout.shown(error.path)}, which the package loads before"
+    return finding("RLK116", member, f"the loader does not load {what}: {error.reason}")
 
 
 def _refuse_more(loads: int, most: int) -> None:
@@ -197,16 +196,11 @@ def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served
     before = outcome.original
     needed = tuple(dict.fromkeys(before.needed))
     edit = necessary(outcome.edit, needed) if served else ElfEdit()
-    replaced = dict(edit.replace)
-    entries: list[tuple[str, Action, str | None]] = []
-    for soname in needed:
-        if soname in replaced:
-            entries.append((soname, "substitute", replaced[soname]))
-        elif soname in edit.remove:
-            entries.append((soname, "drop", None))
-        else:
-            entries.append((soname, "keep", soname))
-    entries += [(soname, "add", soname) for soname in edit.add]
+    # What becomes of each NEEDED, in the file's order, and its name afterwards; then those that are added.
+    actions: dict[str, tuple[Action, str | None]] = {soname: ("keep", soname) for soname in needed}
+    actions |= dict.fromkeys(edit.remove, ("drop", None))
+    actions |= {old: ("substitute", new) for old, new in edit.replace}
+    actions |= {soname: ("add", soname) for soname in edit.add}
     search_path, search_kind = before.search_path, before.search_kind
     if edit.search_path is not None:
         search_path, search_kind = edit.search_path or None, edit.search_kind
@@ -215,7 +209,7 @@ def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served
         strategy=outcome.strategy if served else "nothing",
         needed=tuple(
             _needed(context, outcome, soname, action, after, edges.get(after or soname))
-            for soname, action, after in entries
+            for soname, (action, after) in actions.items()
         ),
         rpath=RpathChange(before.search_path, search_path, before.search_kind, search_kind),
         interpreter=InterpreterChange(before.interpreter, edit.interpreter or before.interpreter),
@@ -252,10 +246,8 @@ def _needed(
             for other in closure.edges
             if other.soname == soname and other.requester != closure.roots[-1]
         )
-        if who:
-            evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
-        else:
-            evidence = ("loaded first, since a library opens it (dlopen)",)
+        needed = f"needed by {join_truncated(list(who))}, which cannot find it by itself"
+        evidence = (needed if who else "loaded first, since a library opens it (dlopen)",)
     elif found_by == "already loaded" and path in [
         context.layout.path_of(name) for name in context.profile.preload
     ]:

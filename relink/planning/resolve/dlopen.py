@@ -100,9 +100,8 @@ class DlopenKnowledge:
         context = self.context
         if member := context.members.at.get(caller.path):
             return context.opens.get(member, ())
-        if not context.is_held(caller.path):
-            return ()
-        if is_platform_library(caller.image.soname or "", context.target.header.machine):
+        platform = is_platform_library(caller.image.soname or "", context.target.header.machine)
+        if platform or not context.is_held(caller.path):
             return ()
         return self.tables.dlopened(file_of(caller), caller.image)
 

@@ -129,8 +129,7 @@ class Prover:
         substitutions |= {
             name: SubstitutionDecision(name, "substitute", soname, (_OF_A_COPY,)) for name, soname in copies
         }
-        added = self._preloads(member, outcome)
-        if added:
+        if added := self._preloads(member, outcome):
             outcome = find_strategy(self.context, member, replace(required_edit, add=added))
         self.adopt(member, required_edit)
         return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))

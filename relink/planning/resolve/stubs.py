@@ -83,8 +83,7 @@ def plan_stubs(
             if issue.kind == "missing" and issue.edge.requester == outcome.root
         }
         missed |= dict.fromkeys(missing)
-        asked = [name for name in missing if _asked(context, wanted, name)]
-        if asked:
+        if asked := [name for name in missing if _asked(context, wanted, name)]:
             bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
             unbound = {(imported.name, imported.version) for imported in bindings.unbound}
             for soname in sorted(asked):
@@ -98,8 +97,7 @@ def plan_stubs(
     for soname, library in by_soname.items():
         if soname not in wanted and not (library.imports or library.versions or library.copied):
             continue  # nothing of it is used, so its NEEDED may be dropped, and nobody asked for this stub
-        why = _why_not(context, soname, library, distribution)
-        if why:
+        if why := _why_not(context, soname, library, distribution):
             findings.append(finding("RLK126", soname, why))
             continue
         stub = _stub(context, soname, library, distribution)
@@ -286,7 +284,7 @@ def _forwarder(
     distribution: str,
 ) -> Stub | str:
     """Return the forwarder to the first library that loads and brings no second version of another; or why there is none."""
-    path = f"{distribution}.libs/{STUB_DIRECTORY}/{name}"
+    path = _member(name, distribution)
     if not is_plain(name) or context.target.header.machine != EM_X86_64:
         return "cannot be forwarded: forwarders are written for x86-64, and for plain file names"
     if path in context.images:

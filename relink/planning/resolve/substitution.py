@@ -137,10 +137,9 @@ def evaluate_substitution(
         for imported in possible[soname]
         if _exports(candidate.table, imported)
     }
-    decisions = {}
     unserved = sum(candidate is None for candidate in chosen.values())
-    for soname in missing:
-        decisions[soname] = _decision(
+    return {
+        soname: _decision(
             soname,
             _Record(tuple(need for need in needs if need.file == soname), named[soname], kept),
             own[soname],
@@ -150,15 +149,15 @@ def evaluate_substitution(
             standalone=unserved == (chosen[soname] is None),
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
         )
-    return decisions
+        for soname in missing
+    }
 
 
 def _preferred(
     named: Sequence[Import], open_imports: Sequence[Import], candidates: Sequence[SubstituteCandidate]
 ) -> SubstituteCandidate | None:
     """The candidate that a profile or the user says is the same ABI, else the one that exports most of the open imports."""
-    same_abi = [candidate for candidate in candidates if candidate.reason]
-    if same_abi:
+    if same_abi := [candidate for candidate in candidates if candidate.reason]:
         return same_abi[0]
     wanted = [*named, *open_imports]
     return max(

@@ -113,9 +113,8 @@ def _variants(
         if variant:
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
-            if not sonames:
-                text = "left as it is: no library that it loads has all that it imports"
-            yield left_out(context, member, text, sonames)
+            nothing = "left as it is: no library that it loads has all that it imports"
+            yield left_out(context, member, text if sonames else nothing, sonames)
     if not (context.providers or context.as_it_is):
         return
     nearest = _nearest(context, [*filter(context.profile.is_variant, unserved)], outcomes, lacking)
@@ -225,10 +224,8 @@ def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]
             message = f"a RUNPATH would not reach what the prefix's libraries need, a DT_RPATH does: {outcome.image.rpath}"
             yield finding("RLK206", member, message)
         if outcome.edit.interpreter is not None:
-            message = (
-                f"its loader is not the target's: {outcome.original.interpreter} → {outcome.edit.interpreter}"
-            )
-            yield finding("RLK207", member, message)
+            before, after = outcome.original.interpreter, outcome.edit.interpreter
+            yield finding("RLK207", member, f"its loader is not the target's: {before} → {after}")
 
 
 def _versions(
@@ -295,11 +292,10 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
     needed = {name for outcome in outcomes.values() for name in outcome.image.needed}
     for soname in context.preload:
         if soname not in needed:
-            text = "no prefix has it"
+            why = "no prefix has it"
             if context.provider_path(soname) is not None:
-                text = "no library is known to open it (dlopen), and it does not have all that a file lacks"
-            text = f"--preload: added to no NEEDED: {text}"
-            yield finding("RLK109", soname, text)
+                why = "no library is known to open it (dlopen), and it does not have all that a file lacks"
+            yield finding("RLK109", soname, f"--preload: added to no NEEDED: {why}")
     opened = {name for names in context.opens.values() for name in names} | {
         name for member in context.images for name in context.profile.dlopens(member)
     }

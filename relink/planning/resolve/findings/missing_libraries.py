@@ -71,12 +71,7 @@ def _merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision |
     same = [decision for decision in decisions if decision.candidate in (first.candidate, None)]
     lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
     serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
-    return replace(
-        first,
-        wanted=len({*lacking, *serving}),
-        lacking=lacking,
-        serving=serving,
-    )
+    return replace(first, wanted=len({*lacking, *serving}), lacking=lacking, serving=serving)
 
 
 def _not_taken(context: ResolveContext, soname: str) -> str:
@@ -84,9 +79,8 @@ def _not_taken(context: ResolveContext, soname: str) -> str:
     carrying = context.members.named.get(soname, [])
     path = context.withheld_path(soname)
     text = f"; {path} is not taken: {why_withheld(context)}" if path else ""
-    text += (
-        f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}" if len(carrying) > 1 else ""
-    )
+    if len(carrying) > 1:
+        text += f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}"
     sibling = sibling_of(context.siblings, soname)
     if sibling is not None and sibling.directory is not None:
         text += f"; {sibling.directory} should bring it ({sibling.why}) and does not have it"
@@ -172,8 +166,5 @@ def _near_text(context: ResolveContext, near: list[tuple[str, str]]) -> str:
     """Return which libraries of that stem the providers have."""
     if not context.providers:
         return "no prefix was given"
-    where = "the prefix" if len(context.providers) == 1 else "the prefixes"
-    has = "has" if len(context.providers) == 1 else "have"
-    if near:
-        return f"{where} {has} {', '.join(name for name, _ in near)}"
-    return f"{where} {has} nothing of that name"
+    where = "the prefix has" if len(context.providers) == 1 else "the prefixes have"
+    return f"{where} {', '.join(name for name, _ in near) or 'nothing of that name'}"
