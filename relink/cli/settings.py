@@ -175,7 +175,8 @@ def _settings(path: Path, text: str) -> Settings | None:
     lines = lines_of(text)
     return Settings(
         path,
-        {key: _resolved(key, value, path.parent) for key, value in data.items()},
+        # Paths do not depend on the current directory.
+        data | {key: [os.path.join(path.parent, item) for item in data[key]] for key in _PATHS & data.keys()},
         {key: line_of(lines, (*at, key)) for key in data},
     )
 
@@ -195,11 +196,6 @@ def _problems(data: Any) -> Iterator[Problem]:
             yield Problem(item.path, message)
         else:
             yield item
-
-
-def _resolved(key: str, value: Any, directory: Path) -> Any:
-    """Return a value whose paths do not depend on the current directory."""
-    return [os.path.join(directory, item) for item in value] if key in _PATHS else value
 
 
 def check_gpus(settings: Settings) -> None:

@@ -201,6 +201,4 @@ def satisfies_tag(claimed: str, found: str, machine: int) -> bool:
     Tags that auditwheel does not know (``linux_x86_64``) promise nothing.
     """
     priorities = {name: policy.priority for policy in read_policies(machine) for name in policy.names}
-    if claimed not in priorities or found not in priorities:
-        return True
-    return priorities[found] >= priorities[claimed]
+    return not {claimed, found} <= priorities.keys() or priorities[found] >= priorities[claimed]

@@ -46,9 +46,8 @@ def store_directory() -> str | None:
 @functools.cache
 def store_directory_by_nix() -> str | None:
     """Return the store's directory as Nix on this machine says it; None without Nix, or if it does not answer."""
-    command = ["nix-instantiate", "--eval", "--expr", "builtins.storeDir"]
     try:
-        run = _run(command)
+        run = _run(["nix-instantiate", "--eval", "--expr", "builtins.storeDir"])
     except OSError as error:
         raise_if_machine_fault(error, "nix-instantiate cannot be run")
         return None

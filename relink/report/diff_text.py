@@ -116,18 +116,23 @@ def to_json(diff: WheelDiff) -> dict[str, Any]:
 def to_text(diff: WheelDiff, *, verbose: bool = False) -> list[Line]:
     """Return the difference for people; `verbose` leaves nothing out."""
     limit = sys.maxsize if verbose else _SHOWN
-    lines = [Line(f"- {diff.old.path}", style="red"), Line(f"+ {diff.new.path}", style="green")]
-    lines += [Line(f"renamed  {before} -> {after}") for before, after in diff.renamed]
-    lines += _name_lines("removed  ", diff.removed, limit, "red")
-    lines += _name_lines("added    ", diff.added, limit, "green")
-    for change in diff.changed[:limit]:
-        lines += _change(change, verbose=verbose)
+    lines = [
+        Line(f"- {diff.old.path}", style="red"),
+        Line(f"+ {diff.new.path}", style="green"),
+        *(Line(f"renamed  {before} -> {after}") for before, after in diff.renamed),
+        *_name_lines("removed  ", diff.removed, limit, "red"),
+        *_name_lines("added    ", diff.added, limit, "green"),
+        *(line for change in diff.changed[:limit] for line in _change(change, verbose=verbose)),
+    ]
     if len(diff.changed) > limit:
         lines.append(Line(f"… and {len(diff.changed) - limit} more changed members (--verbose shows them)"))
-    lines += [Line(f"archive  {line}") for line in diff.archive]
-    lines += _name_lines("unexplained: ", diff.unexplained, sys.maxsize, "bold red")
-    lines += [Line(note) for note in diff.notes]
-    return [*lines, Line(_verdict(diff), style="bold green" if diff.ok else "bold red")]
+    return [
+        *lines,
+        *(Line(f"archive  {line}") for line in diff.archive),
+        *_name_lines("unexplained: ", diff.unexplained, sys.maxsize, "bold red"),
+        *map(Line, diff.notes),
+        Line(_verdict(diff), style="bold green" if diff.ok else "bold red"),
+    ]
 
 
 def _name_lines(word: str, names: tuple[str, ...], limit: int, style: str) -> list[Line]:

@@ -17,7 +17,7 @@ from relink.gpu import (
     Wanted,
 )
 from relink.report.lines import Line
-from relink.system.text import join_with_and, pluralize
+from relink.system.text import grouped, join_with_and, pluralize
 
 
 def survey_text(survey: Survey, gpus: Sequence[Wanted]) -> Iterator[Line]:
@@ -69,9 +69,7 @@ def _nothing(entry: Item) -> str:
 
 
 def _by_state(levels: dict[str, CoverageLevel]) -> str:
-    groups: dict[str, list[str]] = {}
-    for name, level in levels.items():
-        groups.setdefault(str(level), []).append(name)
+    groups = grouped((str(level), name) for name, level in levels.items())
     return "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
 
 

@@ -13,7 +13,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.site_packages import series
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
-from relink.system.text import join_truncated, join_with_and, pluralize
+from relink.system.text import grouped, join_truncated, join_with_and, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.report.model import Report
@@ -303,9 +303,6 @@ def _others_to_install(errors: Iterable[Cause]) -> list[str]:
 
 def _packages(missing: Sequence[Cause]) -> list[str]:
     """One command for all packages that one tool installs."""
-    commands: dict[str, dict[str, None]] = {}
-    for cause in missing:
-        command, _, package = (cause.step or "").rpartition(" ")
-        if command:
-            commands.setdefault(command, {})[package] = None
-    return [f"{command} {' '.join(packages)}" for command, packages in commands.items()]
+    steps = dict.fromkeys(cause.step for cause in missing if cause.step)
+    commands = grouped((command, package) for command, _, package in (step.rpartition(" ") for step in steps))
+    return [f"{command} {' '.join(packages)}" for command, packages in commands.items() if command]

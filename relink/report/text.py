@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from relink.report.lines import NEXT, Line, aligned
 from relink.report.summary import Verdict, product_of, verdict, verified
 from relink.system.findings.model import ORDER, RULES, Finding, Rule, causes
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.loader.dryrun import LoaderMap
@@ -55,8 +55,7 @@ def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> li
         notes = [] if number else [_PREFIX]
         if provider.found_by is not None:
             notes.append(f"no --prefix: found by {provider.found_by}")
-        parts.append(f"{word} {release} in {provider.path}")
-        parts.append(f" ({', '.join(notes)})" if notes else "")
+        parts += [f"{word} {release} in {provider.path}", f" ({', '.join(notes)})" if notes else ""]
     parts.append(f"{', ' if parts else ''}for glibc {report.target.glibc}")
     if verbose:
         parts.append(f" ({report.target.interpreter})")
@@ -85,10 +84,8 @@ def shortened(report: Report) -> Callable[[str], str]:
 
 def change_text(report: Report) -> Iterator[Line]:
     """A line for each group of files that change alike: their new search path and interpreter, and what happens to NEEDED."""
-    groups: dict[str, list[str]] = {}
-    for file in report.files:
-        if file.changed:
-            groups.setdefault(in_prefix(report, _change(file)), []).append(file.path)
+    changed = (file for file in report.files if file.changed)
+    groups = grouped((in_prefix(report, _change(file)), file.path) for file in changed)
     for change, members in list(groups.items())[:_MAX_GROUPS]:
         names = members[0].rpartition("/")[2] if len(members) == 1 else f"{len(members)} files"
         yield Line.assemble("  ", (names, "bold"), f": {change}")

@@ -15,6 +15,7 @@ from relink.planning.model.files import FilePlan
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.report.lines import Line, branch
+from relink.system.text import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +64,18 @@ class _Drawing:
     member: DependencyTree
     pattern: str | None
     drawn: set[int] = field(default_factory=set)
-    edges: dict[int, list[Edge]] = field(default_factory=dict)
+    edges: dict[int, list[Edge]] = field(init=False)
     leading: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         closure, root = self.member.closure, self.member.root
         scope = set(closure.scope)
-        for edge in closure.edges:
-            if edge.requester >= root and edge.requester in scope:
-                self.edges.setdefault(edge.requester, []).append(edge)
-        leading = {edge.requester for edge in self._all() if self._wanted(edge)}
+        edges = [edge for edge in closure.edges if edge.requester >= root and edge.requester in scope]
+        self.edges = grouped((edge.requester, edge) for edge in edges)
+        leading = {edge.requester for edge in edges if self._wanted(edge)}
         while leading:  # walk the edges backwards, up to the root
             self.leading |= leading
-            leading = {edge.requester for edge in self._all() if edge.target in leading} - self.leading
-
-    def _all(self) -> list[Edge]:
-        return [edge for edges in self.edges.values() for edge in edges]
+            leading = {edge.requester for edge in edges if edge.target in leading} - self.leading
 
     def _wanted(self, edge: Edge) -> bool:
         if self.pattern is None:

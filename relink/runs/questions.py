@@ -105,9 +105,8 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         maps = result.maps
         mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
         draft = decide(replace(context, as_it_is=True), wheel.tables, tables)
-        opened = [found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"]
         more = [
-            *opened,
+            *(found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"),
             *unfound_findings(maps, context),
             *stack_findings(archive, context, wheel.tables, mapped),
         ]

@@ -77,9 +77,8 @@ def relink_tree(
 
 def _place_of_copy(directory: Path, options: Options) -> Path | None:
     """Refuse what cannot be done; return where the copy is to be, None in a dry run."""
-    given = [name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name)]
-    if given:
-        words = [option_table(Options)[name].names[0] for name in given]
+    given = (name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name))
+    if words := [option_table(Options)[name].names[0] for name in given]:
         raise UsageError(f"{', '.join(words)}: for wheels; leave that out for a directory")
     if os.path.lexists(directory / "pyvenv.cfg"):
         raise UsageError(

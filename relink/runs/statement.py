@@ -128,14 +128,12 @@ def _parameters(options: Options) -> dict[str, Any]:
 def _provider(provider: ProviderFacts, digests: Mapping[str, str]) -> dict[str, Any]:
     own = {path: digest for path, digest in digests.items() if _within(path, provider.path)}
     lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(own.items()))
-    facts = {"kind": provider.kind, "libraries": len(own)}
-    if provider.rocm_version:
-        facts["rocm"] = provider.rocm_version
+    release = {"rocm": provider.rocm_version} if provider.rocm_version else {}
     return {
         "name": f"provider {provider.path}",
         "uri": _uri(provider.path),
         "digest": {"sha256": hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()},
-        "annotations": facts,
+        "annotations": {"kind": provider.kind, "libraries": len(own), **release},
     }
 
 

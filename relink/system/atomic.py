@@ -222,12 +222,8 @@ def copy_file(source: Path, path: Path) -> Path:
 
     :raises OSError: `source` is no regular file (EINVAL) or cannot be read, or `path` cannot be written.
     """
-    descriptor = open_regular(source)
-    try:
-        with atomic_file(path) as writer:
-            copy_content(descriptor, writer.fileno())
-    finally:
-        os.close(descriptor)
+    with os.fdopen(open_regular(source), "rb") as reader, atomic_file(path) as writer:
+        copy_content(reader.fileno(), writer.fileno())
     shutil.copystat(source, path)
     return path
 

@@ -26,7 +26,7 @@ from relink.gpu import (
 from relink.gpu.coverage import STATES
 from relink.planning.checks.device_packages import lies_in_a_package, missing_package
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_some, join_with_and
+from relink.system.text import grouped, join_some, join_with_and
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,10 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
     message = f"runs on {join_with_and(common.targets) or 'no architecture'}"
     if common.conditional:
         message += f"; under a condition on {join_with_and(common.conditional)}"
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for removal in common.removed:
-        by = tuple(os.path.basename(path) for path, _ in removal.by)
-        groups.setdefault(by, []).append(removal.processor)
+    groups = grouped(
+        (tuple(os.path.basename(path) for path, _ in removal.by), removal.processor)
+        for removal in common.removed
+    )
     for by, processors in groups.items():
         verb = "has" if len(by) == 1 else "have"
         message += f"; {join_some(list(by))} {verb} no full code for {join_with_and(processors)}"
@@ -235,15 +235,10 @@ def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
     possible = facts.ways(gpu.target)
     ways = [remedy.text for remedy in possible if remedy.kind != "rebuild"]
     # ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one.
-    names: dict[str, list[str]] = {}
-    for remedy in possible:
-        if remedy.kind == "rebuild":
-            name, _, how = remedy.text.removeprefix("rebuild ").partition(" with ")
-            names.setdefault(how, []).append(name)
-    if names:
-        ways.append(
-            " and ".join(f"rebuild {join_with_and(group)} with {how}" for how, group in names.items())
-        )
+    texts = (way.text.removeprefix("rebuild ") for way in possible if way.kind == "rebuild")
+    names = grouped((how, name) for name, _, how in (text.partition(" with ") for text in texts))
+    rebuilds = [f"rebuild {join_with_and(group)} with {how}" for how, group in names.items()]
+    ways += [" and ".join(rebuilds)] if rebuilds else []
     text = "; or ".join(ways) or "Use another GPU"
     more = "" if facts.allow_gap or not gpu.asked else ". --allow-isa-gap relinks the wheel all the same."
     return text[:1].upper() + text[1:] + more

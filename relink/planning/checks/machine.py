@@ -28,7 +28,7 @@ from relink.planning.checks.gpu_findings import display_name
 from relink.planning.model.model import plain
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_with_and
+from relink.system.text import grouped, join_with_and
 from relink.vendors.registry import VENDORS, find_places, prefix_of_libraries, products, release_of
 
 _HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
@@ -112,9 +112,8 @@ def _health(provider: Provider) -> PrefixHealth:
     for name, paths in provider.libraries.items():
         for path in paths:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
-    by_hip: dict[str, list[LibraryCoverage]] = {}
-    for library in read_libraries(unique.values()):
-        by_hip.setdefault(hip_runtime_of(library.code.path), []).append(library.coverage)
+    libraries = read_libraries(unique.values())
+    by_hip = grouped((hip_runtime_of(library.code.path), library.coverage) for library in libraries)
     without_hip = by_hip.pop("", [])  # libraries that name no HIP runtime belong to each group
     groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
     if not groups and without_hip:
@@ -126,10 +125,8 @@ def _health(provider: Provider) -> PrefixHealth:
         release.evidence if release else None,
         runtime_capability([provider]),
         tuple(
-            RuntimeGroup(
-                hip, tuple(libraries), intersect(libraries), not hip or provider.find(hip) is not None
-            )
-            for hip, libraries in groups.items()
+            RuntimeGroup(hip, tuple(covering), intersect(covering), not hip or provider.find(hip) is not None)
+            for hip, covering in groups.items()
         ),
     )
 
@@ -202,10 +199,9 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
             if lacking:
                 message = f"{display_name(library)} has no kernels for {join_with_and(lacking)}, which the others have"
                 yield finding("RLK409", prefix.path, message, level="info")
-    groups: dict[tuple[str, ...], list[str]] = {}
     names = {library.path: display_name(library) for library in group.libraries}
-    for removal in group.together.removed:
-        groups.setdefault(tuple(names[path] for path, _ in removal.by), []).append(removal.processor)
+    removed = group.together.removed
+    groups = grouped((tuple(names[path] for path, _ in one.by), one.processor) for one in removed)
     if not groups:
         return
     common = join_with_and(group.together.targets) or "nothing"

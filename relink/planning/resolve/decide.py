@@ -36,7 +36,7 @@ from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.resolve.version_gaps import version_gaps
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 
 # A NEEDED that nothing serves is looked for in every directory by every strategy: that takes about 0.15 ms, as much as
 # a few files that are mapped already.
@@ -152,11 +152,12 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
 
     ``tensorflow/python/../libtensorflow_framework.so.2`` is ``tensorflow/libtensorflow_framework.so.2``.
     """
-    paths: dict[tuple[object, ...], dict[str, None]] = {}
-    for closure in closures:
-        for loaded in closure.objects:
-            if loaded.identity[0] not in ("program", "loader"):  # of each process another file
-                paths.setdefault(loaded.identity, {})[loaded.path] = None
+    paths = grouped(
+        (loaded.identity, loaded.path)
+        for closure in closures
+        for loaded in closure.objects
+        if loaded.identity[0] not in ("program", "loader")  # of each process another file
+    )
     names: dict[str, str] = {}
     for of_a_file in paths.values():
         shortest = min(of_a_file, key=lambda path: (len(path), path))

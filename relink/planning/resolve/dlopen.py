@@ -6,7 +6,6 @@ RLK120.
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,8 +26,9 @@ from relink.planning.resolve.unserved_edges import (
 )
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
+from relink.providers.profiles import matching_names
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 
 _PROFILE = "profile "
 
@@ -89,11 +89,8 @@ class DlopenKnowledge:
     def _of_member(self, member: str) -> dict[str, str]:
         """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
         profile = self.context.profile
-        sources: dict[str, str] = {}
-        for pattern, why in profile.dlopens(member).items():
-            names = [name for name in self._available if fnmatch.fnmatchcase(name, pattern)]
-            sources |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
-        return sources
+        known = ((glob, f"{_PROFILE}{profile.name}: {why}") for glob, why in profile.dlopens(member).items())
+        return matching_names(known, self._available)
 
     def strings_of(self, caller: LoadedObject) -> tuple[str, ...]:
         """Return the library names in the read-only data of a member, or of a provider's library."""
@@ -178,9 +175,7 @@ def forwardable(context: ResolveContext, name: str) -> list[str]:
 
 def unloadable(closure: Closure) -> dict[Edge, list[str]]:
     """Return, of what is opened and found, what does not load, each with the sonames that are not found for it."""
-    lacking: dict[int, list[str]] = {}
-    for edge in closure.missing:
-        lacking.setdefault(edge.requester, []).append(edge.soname)
+    lacking = grouped((edge.requester, edge.soname) for edge in closure.missing)
     if not lacking:
         return {}
     needed = needed_by(closure)

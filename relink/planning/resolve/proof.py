@@ -28,7 +28,7 @@ from relink.planning.resolve.substitution import (
 from relink.planning.resolve.suppliers import Suppliers, find_suppliers
 from relink.planning.resolve.unserved_edges import matches_library, own_libc
 from relink.providers.prefix import soname_stem
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 
 _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
@@ -266,8 +266,6 @@ def _by_another_version(
         soname = stems.get(soname_stem(library.image.soname or library.name))
         if index == outcome.root and soname is not None:
             names |= dict.fromkeys(symbols, soname)
-    by_soname: dict[str, list[Import]] = {}
-    for wanted in imports:
-        if wanted.file is None and (wanted.name, wanted.version) in names:
-            by_soname.setdefault(names[wanted.name, wanted.version], []).append(wanted)
-    return by_soname
+    unnamed = (wanted for wanted in imports if wanted.file is None)
+    keys = (((wanted.name, wanted.version), wanted) for wanted in unnamed)
+    return grouped((names[key], wanted) for key, wanted in keys if key in names)

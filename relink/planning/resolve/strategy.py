@@ -195,9 +195,11 @@ class _Base:
         """
         context = self.context
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
-        own = [entry.text for entry in entries if entry.kind == "wheel"]
-        own += carried_entries(context, self.member, self.nothing.issues)
-        own += dlopened_entries(context, self.member)
+        own = [
+            *(entry.text for entry in entries if entry.kind == "wheel"),
+            *carried_entries(context, self.member, self.nothing.issues),
+            *dlopened_entries(context, self.member),
+        ]
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
         # A real library comes before its stub, wherever it is.
         stubs = [entry.text for entry in entries if entry.kind == "stub"]

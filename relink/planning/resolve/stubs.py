@@ -35,7 +35,7 @@ from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import find_strategy
 from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
@@ -232,11 +232,12 @@ def plan_forwarders(
     """
     if not wanted:
         return StubPlans()
-    openers: dict[str, list[str]] = {}
-    for member in context.images:
-        for name in _unfound(context, tables, member):
-            if name in wanted or (AUTO in wanted and forwardable(context, name)):
-                openers.setdefault(name, []).append(member)
+    openers = grouped(
+        (name, member)
+        for member in context.images
+        for name in _unfound(context, tables, member)
+        if name in wanted or (AUTO in wanted and forwardable(context, name))
+    )
     stubs: list[Stub] = []
     findings: list[Finding] = [
         finding("RLK134", name, "--forward: no member of the wheel opens it in vain")

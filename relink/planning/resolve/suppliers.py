@@ -19,7 +19,7 @@ from relink.loader.tables import read_table
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 from relink.vendors.protocol import Vendor
 
 _MOST_TOGETHER = 4  # libraries that one file may have forgotten
@@ -40,10 +40,7 @@ class Exporters:
     def __init__(self, exports: Mapping[str, Mapping[str, Collection[Export]]]) -> None:
         self._exports = exports
         self._order = {who: index for index, who in enumerate(exports)}
-        self._owners: dict[str, list[str]] = {}
-        for who, names in exports.items():
-            for name in names:
-                self._owners.setdefault(name, []).append(who)
+        self._owners = grouped((name, who) for who, names in exports.items() for name in names)
 
     def of_all(self, imports: Collection[Unbound]) -> Iterator[str]:
         """Yield who exports all of `imports`, each in its version."""
@@ -112,14 +109,13 @@ class Suppliers:
         Nothing where nothing is known; nothing to type where a member of the wheel exports them, and where another version of
         the only set exports some of them.
         """
-        if all(is_of_python(imported) for imported in imports):
+        if all(map(is_of_python, imports)):
             return (
                 "The target's Python does not have them: pass the Python that the wheel is for (--python), or take the wheel "
                 "for this one."
             ), ()
         assume = "if something does, pass --assume-symbols GLOB."
-        member = next(self.members.of_all(imports), None)
-        if member is not None:
+        if (member := next(self.members.of_all(imports), None)) is not None:
             shown = context.layout.shown(context.layout.path_of(member))
             return (
                 f"{shown} exports all of them: the package has to load it before, with RTLD_GLOBAL; {assume}"

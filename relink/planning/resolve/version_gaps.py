@@ -12,7 +12,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.loader.versions_check import check_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome
-from relink.system.text import pluralize
+from relink.system.text import grouped, pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,7 @@ def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: T
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
     # glibc's libraries are one thing with one version, that of the target's loader.
-    by_supplier: dict[str, list[VersionGap]] = {}
-    for gap in gaps:
-        by_supplier.setdefault("" if gap.file in GLIBC_SONAMES else gap.file, []).append(gap)
+    by_supplier = grouped(("" if gap.file in GLIBC_SONAMES else gap.file, gap) for gap in gaps)
     sentences: dict[str, str] = {}
     for file, same in by_supplier.items():
         needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"

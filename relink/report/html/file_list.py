@@ -11,7 +11,7 @@ from relink.planning.resolve.layout import Layout
 from relink.report.html.graph import Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
 from relink.report.html.words import change_mark, few, few_items, name_of, path_of, region, rule_phrase
-from relink.system.text import pluralize
+from relink.system.text import grouped, pluralize
 
 _STRATEGIES = {
     "nothing": "loads as it is",
@@ -28,11 +28,10 @@ def files_section(files: tuple[FilePlan, ...]) -> Html:
 
     An entry is open if it is the only one that changes; what does not change is behind a summary.
     """
-    groups: dict[Any, list[int]] = {}
-    for number, file in sorted(enumerate(files), key=lambda item: not item[1].changed):
-        groups.setdefault(_alike(file), []).append(number)
-    changed = sum(files[numbers[0]].changed for numbers in groups.values())
-    parts = [_group([(n, files[n]) for n in numbers], alone=changed == 1) for numbers in groups.values()]
+    numbered = sorted(enumerate(files), key=lambda item: not item[1].changed)
+    groups = grouped((_alike(file), (number, file)) for number, file in numbered).values()
+    changed = sum(group[0][1].changed for group in groups)
+    parts = [_group(group, alone=changed == 1) for group in groups]
     if not parts:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet.")]
     return tag("section", tag("h2", "Files", id="files"), *few(parts, "entries"), aria_labelledby="files")
@@ -146,12 +145,10 @@ def _needed(file: FilePlan) -> Html:
     title = f"NEEDED: {pluralize(len(file.needed), 'entry', 'entries')}, {changed} changed"
     own = _own(file)
     rows = [_needed_row(entry, own) for entry in file.needed if not _quiet(entry)]
-    places: dict[str, list[str]] = {}
-    for entry in file.needed:
-        if _quiet(entry):
-            places.setdefault(joined(_served(entry, own)), []).append(entry.soname)
-    items = [tag("li", tag("code", ", ".join(names)), " ", Html(place)) for place, names in places.items()]
-    kept = _kept(items, sum(map(_quiet, file.needed)))
+    quiet = list(filter(_quiet, file.needed))
+    places = grouped((joined(_served(entry, own)), entry.soname) for entry in quiet)
+    items = [tag("li", tag("code", ", ".join(names)), " ", place) for place, names in places.items()]
+    kept = _kept(items, len(quiet))
     heads = ("Change", "Before", "After", "Served by")
     return joined([_table(file, title, rows, heads) if rows else tag("p", title, class_="caption"), kept])
 

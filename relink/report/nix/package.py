@@ -16,6 +16,7 @@ from relink.planning.siblings import sibling_of
 from relink.report.nix import metadata
 from relink.report.nix.metadata import About, Source
 from relink.system.findings.model import Finding, finding
+from relink.system.text import grouped
 from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
@@ -60,12 +61,9 @@ def hip_major(images: Iterable[Image]) -> int | None:
     needed = {soname for image in images for soname in image.needed}
     found = [int(match[1]) for soname in needed if (match := _HIP.fullmatch(soname))]
     if not found:
-        majors: dict[str, set[str]] = {}
-        for component in components():
-            for key, sonames in component.sonames.items():
-                for soname in sonames:
-                    majors.setdefault(soname, set()).add(key)
-        single = [next(iter(majors[soname])) for soname in needed if len(majors.get(soname, ())) == 1]
+        rows = (row for component in components() for row in component.sonames.items())
+        majors = grouped((soname, key) for key, sonames in rows for soname in sonames)
+        single = [next(iter(majors[soname])) for soname in needed if len({*majors.get(soname, ())}) == 1]
         found = [int(key) for key in single if key != "any"]
     return max(found, default=None)
 

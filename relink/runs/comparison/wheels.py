@@ -19,7 +19,7 @@ from relink.runs.comparison.content import Ranges, is_packed_alike, open_both, r
 from relink.runs.comparison.elf import elf_changes, named_ranges
 from relink.runs.comparison.reference import Reference
 from relink.system.errors import ElfError
-from relink.system.text import pluralize
+from relink.system.text import grouped, pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -43,13 +43,10 @@ def diff(
         same = before.sha256() == after.sha256()
         differs = found.renamed or found.added or found.removed or found.changed
         verdict: DiffVerdict = "identical" if same else "not judged" if differs else "same content"
-        unexplained: list[tuple[str, str]] = []
+        unexplained = [] if reference is None else list(_unexplained(reference, after, limits))
         if reference is not None:
-            unexplained = list(_unexplained(reference, after, limits))
             verdict = "unexplained" if unexplained else "identical" if same else "only what the plan says"
-        texts: dict[str, list[str]] = {}
-        for path, text in unexplained:
-            texts.setdefault(path, []).append(text)
+        texts = grouped(unexplained)
         changed = (replace(change, unexplained=tuple(texts.get(change.path, ()))) for change in found.changed)
         return WheelDiff(
             _side(before),

@@ -6,14 +6,19 @@ real libraries. A name belongs to one component at most.
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary
+from relink.providers.profiles import (
+    DlopenEntry,
+    EqualSonames,
+    OptionalLibrary,
+    matching_names,
+    why_equal,
+)
 from relink.providers.profiles.document import read_document
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.protocol import Component, Relation, TextKind
@@ -102,10 +107,7 @@ def components() -> tuple[Component, ...]:
 
 def same_abi(one: str, other: str) -> str | None:
     """Return why two sonames are one ABI, or None where nothing says so."""
-    for entry in rocm_facts().same_abi:
-        if one in entry.sonames and other in entry.sonames and one != other:
-            return entry.why
-    return None
+    return why_equal(rocm_facts().same_abi, one, other)
 
 
 def copy_of(soname: str) -> EqualSonames | None:
@@ -129,15 +131,9 @@ def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:
     :param available: the library names that there are, which the globs of the table are matched with; a glob that matches
         none stands for itself, so that its absence can be reported.
     """
-    found: dict[str, str] = {}
     stem = soname_stem(soname)
-    for entry in rocm_facts().dlopen:
-        if entry.member != stem:
-            continue
-        for pattern in entry.sonames:
-            names = [name for name in available if fnmatch.fnmatchcase(name, pattern)]
-            found |= dict.fromkeys(names or [pattern], entry.why)
-    return found
+    entries = (entry for entry in rocm_facts().dlopen if entry.member == stem)
+    return matching_names(((glob, entry.why) for entry in entries for glob in entry.sonames), available)
 
 
 def who_has(soname: str) -> Component | None:

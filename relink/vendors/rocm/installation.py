@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from relink.loader.seen_files import resolve_inside
 from relink.providers.nix_store import name_in_store_path, store_path, version_in_store_path
-from relink.providers.prefix import NIX_STORE, InstalledPackage, Provider
+from relink.providers.prefix import NIX_STORE, Provider
 from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
@@ -31,7 +31,9 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     :param sysroot: the target's; the paths of `provider` are as seen from inside of it.
     """
     if provider.packages:
-        return Release(*_of_package(provider.packages[0]))
+        package = provider.packages[0]
+        # Without what a builder put behind the release.
+        return Release(package.version.partition("+")[0], f"{package.name} {package.version}")
     root = _Root(provider.path, sysroot)
     real = _real_root(provider, sysroot)
     return (
@@ -61,11 +63,6 @@ _HIP = "libamdhip64.so."
 _HIP_NAME = re.compile(r"libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.\d{1,9}(?:-\S+)?")
 _CORE_DIRECTORY = re.compile(r"core-(?:asan-)?(\d{1,9}\.\d{1,9})")
 _PACKAGE = re.compile(r"(amdrocm-[a-z-]+?(\d{1,9}\.\d{1,9}))(?:-gfx[a-z0-9-]+)?\.list")
-
-
-def _of_package(package: InstalledPackage) -> tuple[str, str]:
-    """The release is the distribution's version, without what a builder put behind it."""
-    return package.version.partition("+")[0], f"{package.name} {package.version}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +102,7 @@ def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release |
 
 def _from_rocm_header(root: _Root) -> Release | None:
     for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
-        numbers = _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH"))
-        if numbers:
+        if numbers := _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH")):
             return Release(numbers, name)
     return None
 

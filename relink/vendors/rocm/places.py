@@ -53,7 +53,8 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
     found: list[Place] = []
     seen: set[str] = set()
     for place in _usual(target):
-        directories = {_real(directory, target) for directory in _runtime_directories(place.path, target)}
+        shown = _runtime_directories(place.path, target)
+        directories = {os.path.realpath(resolve_inside(target.sysroot, directory)) for directory in shown}
         if directories and not directories & seen:
             found.append(place)
         seen |= directories
@@ -153,10 +154,6 @@ def _names(directory: str, target: Target) -> list[str]:
     except OSError as error:
         raise_if_machine_fault(error, directory)
         return []
-
-
-def _real(directory: str, target: Target) -> str:
-    return os.path.realpath(resolve_inside(target.sysroot, directory))
 
 
 def _described(place: Place, target: Target) -> str:

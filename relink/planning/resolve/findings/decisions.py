@@ -26,7 +26,7 @@ from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, join_with_and, pluralize
+from relink.system.text import grouped, join_truncated, join_with_and, pluralize
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -77,9 +77,7 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
         for soname, evidence in outcome.forgotten.items():
             yield finding("RLK122", member, f"{soname} added to NEEDED: {'; '.join(evidence)}")
         yield from _carried(context, member, outcome)
-        by_profile: dict[str | None, list[str]] = {}
-        for soname, profile in outcome.preloaded.items():
-            by_profile.setdefault(profile, []).append(soname)
+        by_profile = grouped((profile, soname) for soname, profile in outcome.preloaded.items())
         for profile, sonames in by_profile.items():
             text = f"loaded first (NEEDED), since a library opens it (dlopen): {join_truncated(sonames)}"
             yield finding("RLK121", member, text, profile=profile)

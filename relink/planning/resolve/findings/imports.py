@@ -27,7 +27,7 @@ from relink.planning.resolve.version_gaps import VersionGaps
 from relink.planning.siblings import sibling_findings
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 _MAX_SHOWN = 4
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
@@ -157,12 +157,11 @@ def _changed_bindings(
         (via_library_path, prover.bindings(member, via_library_path)),
         (flat, prover.bindings(member, flat)),
     )
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for binding in changed:
-        if binding.before is None:
-            continue  # unbound without flattening: nothing took a binding over
-        key = (binding.requester, binding.before, binding.after or "nothing")
-        groups.setdefault(key, []).append(binding.name)
+    groups = grouped(
+        ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
+        for binding in changed
+        if binding.before is not None  # else unbound without flattening: nothing took a binding over
+    )
     for (requester, before, after), names in groups.items():
         shown = context.layout.shown
         symbols = f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"
@@ -205,21 +204,19 @@ def _mixed_symbols(context: ResolveContext, shared_symbols: Iterable[SharedSymbo
     for shared in shared_symbols:
         if shared.mixed:
             pairs.setdefault((shown(shared.first), shown(shared.second)), shared)
-    interposing: dict[tuple[str, Level], list[str]] = {}
     own = context.layout.own
-    for first, second in pairs:
-        level: Level = "info" if first.startswith(own) and second.startswith(own) else "warning"
-        interposing.setdefault((second, level), []).append(first)
-    for (second, level), firsts in interposing.items():
+    interposing = grouped(
+        ((second, first.startswith(own) and second.startswith(own)), first) for first, second in pairs
+    )
+    for (second, vendors), firsts in interposing.items():
+        level: Level = "info" if vendors else "warning"
         names = join_truncated([posixpath.basename(path) for path in firsts])
         cause = f"{names} export symbols of {second} too, and theirs are used" if len(firsts) > 1 else None
         for first in firsts:
             shared = pairs[first, second]
-            same = pluralize(shared.count, "symbol")
-            start = f"{first} exports {same} of the same name"
-            examples = join_truncated(list(shared.examples))
+            start = f"{first} exports {pluralize(shared.count, 'symbol')} of the same name"
             end = f"and answers {shared.mixed} of them instead of this library's"
-            text = f"{start} ({examples}) {end}"
+            text = f"{start} ({join_truncated(list(shared.examples))}) {end}"
             mixed = finding("RLK131", second, text, level=level, brief=f"{start} {end}")
             yield replace(mixed, cause=cause)
 

@@ -14,23 +14,21 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.served_parts import missing_remedy
 from relink.planning.resolve.strategy import Outcome
 from relink.planning.resolve.substitution import SubstitutionDecision
-from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, ResolutionIssue, why_withheld
+from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, why_withheld
 from relink.planning.siblings import sibling_of
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
-    by_soname: dict[str, list[ResolutionIssue]] = {}
-    substitutions: dict[str, list[SubstitutionDecision]] = {}
-    for outcome in served.values():
-        for issue in outcome.issues:
-            if issue.kind in ("missing", "allowed"):
-                by_soname.setdefault(issue.edge.soname, []).append(issue)
-        for soname, own in outcome.substitutions.items():
-            substitutions.setdefault(soname, []).append(own)  # each member's is its own
+    issues = (issue for outcome in served.values() for issue in outcome.issues)
+    by_soname = grouped(
+        (issue.edge.soname, issue) for issue in issues if issue.kind in ("missing", "allowed")
+    )
+    # Each member's is its own.
+    substitutions = grouped(own for outcome in served.values() for own in outcome.substitutions.items())
     substitutes = dict(context.substitutes)
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(context.layout.shown(case.requester) for case in cases))
