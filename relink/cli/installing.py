@@ -225,8 +225,7 @@ def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
     from relink.cli.terminal import print_json
     from relink.indexes.install.installing import to_json
 
-    wheels = [to_json(done) for done in outcomes]
-    print_json({"schema": "relink.install/1", "environment": prefix, "wheels": wheels})
+    print_json({"schema": "relink.install/1", "environment": prefix, "wheels": [*map(to_json, outcomes)]})
 
 
 def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool = True) -> None:

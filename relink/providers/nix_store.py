@@ -240,10 +240,8 @@ def _search_path(library: str) -> list[str]:
     try:
         with map_file(library) as buffer:
             return (read_image(buffer, library).search_path or "").split(":")
-    except OSError as error:  # it is reported where a wheel needs it
+    except (OSError, ElfError) as error:  # it is reported where a wheel needs it
         raise_if_machine_fault(error)
-        return []
-    except ElfError:
         return []
 
 

@@ -192,9 +192,8 @@ class _Scan:
             yield entry
 
     def _is_directory(self, entry: os.DirEntry[str], directory: str) -> bool:
-        if not entry.is_symlink():
-            return entry.is_dir()
-        return _is_directory(self.target.sysroot, posixpath.join(directory, entry.name))
+        path = posixpath.join(directory, entry.name)
+        return _is_directory(self.target.sysroot, path) if entry.is_symlink() else entry.is_dir()
 
     def _library(self, shown: str, name: str) -> bool:
         if reason := self._why_not(shown):

@@ -117,8 +117,7 @@ def _readable(
         )
         return InstalledPackage(metadata.name, metadata.version, next(own, ""))
     except (OSError, RelinkError, UnicodeError) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, posixpath.join(site, info))
+        raise_if_machine_fault(error, posixpath.join(site, info))
         return None
 
 

@@ -30,7 +30,7 @@ from relink.planning.model.files import FilePlan
 from relink.planning.model.model import ProviderFacts, plain
 from relink.planning.options import Options
 from relink.report.model import Report
-from relink.system.atomic import atomic_file
+from relink.system.atomic import save
 from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
@@ -109,11 +109,7 @@ def write_statement(statement: Mapping[str, Any], path: Path) -> None:
 
     :raises UsageError: it cannot be written.
     """
-    try:
-        with atomic_file(path) as file:
-            file.write(json.dumps(statement, indent=2).encode() + b"\n")
-    except OSError as error:
-        raise UsageError(f"{path}: the statement cannot be written ({error.strerror})") from error
+    save(path, json.dumps(statement, indent=2) + "\n", "the statement")
 
 
 def _parameters(options: Options) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from relink.loader.closure import Closure, Edge, LoadedObject
@@ -227,14 +227,15 @@ def profile_of(how: str) -> str | None:
     return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
 
 
-def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:
+def _package_of(context: ResolveContext, paths: Collection[str]) -> str | None:
     """Return the distribution of a provider that has all of these files."""
-    for provider in context.providers:
-        for package in provider.packages:
-            directory = f"{provider.path}/{package.directory}/"
-            if package.directory and all(path.startswith(directory) for path in paths):
-                return package.name
-    return None
+    places = (
+        (package.name, f"{provider.path}/{package.directory}/")
+        for provider in context.providers
+        for package in provider.packages
+        if package.directory
+    )
+    return next((name for name, place in places if all(path.startswith(place) for path in paths)), None)
 
 
 def dlopen_findings(

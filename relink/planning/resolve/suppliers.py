@@ -188,15 +188,12 @@ def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[s
 
 def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str]]:
     """Return which of `sonames` may be of one release: for each that the vendor's table knows, and for those it does not."""
-    releases: dict[str, set[str]] = {}
-    for component in vendor.components():
-        for major, names in component.sonames.items():
-            if major != "any":
-                releases.setdefault(major, set()).update(names)
+    rows = (row for component in vendor.components() for row in component.sonames.items())
+    releases = grouped((major, name) for major, names in rows if major != "any" for name in names)
     known = {name for names in releases.values() for name in names}
     stems = {soname_stem(name) for name in known}
     of_any = {soname for soname in sonames if soname_stem(soname) not in stems}
-    return [of_any | (names & sonames) for names in (*releases.values(), sonames - known)]
+    return [of_any | ({*names} & sonames) for names in (*releases.values(), sonames - known)]
 
 
 def is_of_python(imported: Unbound) -> bool:

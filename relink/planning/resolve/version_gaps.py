@@ -118,10 +118,7 @@ def _order(version: str) -> list[int]:
 
 def loader_of_a_prefix(context: ResolveContext) -> str | None:
     """Return the loader that a prefix carries: it was built with another C library than the target's."""
-    soname = posixpath.basename(context.target.interpreter)
-    for provider in context.providers:
-        for directory in provider.directories:
-            path = posixpath.join(directory, soname)
-            if path != context.target.interpreter and context.files.open(path).image is not None:
-                return path
-    return None
+    own = context.target.interpreter
+    directories = (directory for provider in context.providers for directory in provider.directories)
+    paths = (posixpath.join(directory, posixpath.basename(own)) for directory in directories)
+    return next((path for path in paths if path != own and context.files.open(path).image is not None), None)

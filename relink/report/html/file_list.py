@@ -8,7 +8,7 @@ from typing import Any
 
 from relink.planning.model.files import FilePlan, NeededDecision
 from relink.planning.resolve.layout import Layout
-from relink.report.html.graph import Change
+from relink.report.html.graph import CHANGES, Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
 from relink.report.html.words import change_mark, few, few_items, name_of, path_of, region, rule_phrase
 from relink.system.text import grouped, pluralize
@@ -20,7 +20,6 @@ _STRATEGIES = {
     "flatten": "what its libraries cannot find themselves is added to NEEDED",
 }
 _MANY = 8  # dropped entries; more of them are in a closed part
-_ACTIONS: dict[str, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
 
 
 def files_section(files: tuple[FilePlan, ...]) -> Html:
@@ -160,7 +159,7 @@ def _quiet(entry: NeededDecision) -> bool:
 
 
 def _needed_row(entry: NeededDecision, own: str) -> Html:
-    change = _ACTIONS[entry.action]
+    change = CHANGES[entry.action]
     return tag(
         "tr",
         tag("td", change_mark(change)),

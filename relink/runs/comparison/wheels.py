@@ -115,16 +115,12 @@ class _Comparison:
         pairs = ((before.dist_info, after.dist_info), (before.data_dir, after.data_dir))
         new_tops = {old: new for old, new in pairs if old and new}
         self.renamed = tuple((old, new) for old, new in new_tops.items() if old != new)
-        old_names = {}
-        for name in before.members:
-            top, slash, rest = name.partition("/")
-            old_names[f"{new_tops.get(top, top)}{slash}{rest}"] = name
+        parts = ((name, *name.partition("/")) for name in before.members)
+        old_names = {f"{new_tops.get(top, top)}{slash}{rest}": name for name, top, slash, rest in parts}
         common = self.names = {name: old_names[name] for name in after.members if name in old_names}
         self.added = tuple(name for name in after.members if name not in common)
         self.removed = tuple(old for name, old in old_names.items() if name not in common)
-        for name, old in common.items():
-            if change := self._changed(old, name):
-                self.changed.append(change)
+        self.changed += filter(None, (self._changed(old, name) for name, old in common.items()))
         if before.sha256() != after.sha256():
             self.headers = differences(before, after, common)
 

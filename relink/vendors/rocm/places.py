@@ -260,11 +260,13 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     site = SitePackages(path, packages_of(path, target))
     chosen = [item for item in site.packages if canonical(item.name) == _CORE]
     chosen += sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1]
-    directories = [f"{item.directory}/lib" for item in chosen if item.directory]
     core = chosen[0].directory
-    directories += [f"{core}/{place}" for place in _CORE_DIRECTORIES[1:] if core]
     more = [item for item in site.packages if canonical(item.name) in _MORE and item.directory]
-    directories += [posixpath.normpath(f"{item.directory}/{_MORE[canonical(item.name)]}") for item in more]
+    directories = [
+        *(f"{item.directory}/lib" for item in chosen if item.directory),
+        *(f"{core}/{place}" for place in _CORE_DIRECTORIES[1:] if core),
+        *(posixpath.normpath(f"{item.directory}/{_MORE[canonical(item.name)]}") for item in more),
+    ]
     provider = read_directories(SITE_PACKAGES, path, directories, target)
     if not provider.libraries:
         raise ProviderError(

@@ -98,22 +98,19 @@ def _unbound_imports(
     python_cause = (
         f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
     )
-    by_cause: dict[tuple[str, str | None], dict[Unbound, Closure]] = {}
-    for path, every in unbound_imports.items():
-        for imported, closure in every.items():
-            cause = (
-                python_cause
-                if is_of_python(imported)
-                else gaps.cause_of(imported.file, imported.version, path)
-            )
-            by_cause.setdefault((path, cause), {})[imported] = closure
-    lost = {
-        imported.name for (_, cause), imports in by_cause.items() if cause is None for imported in imports
-    }
+    by_cause = grouped(
+        (
+            (path, python_cause if is_of_python(one) else gaps.cause_of(one.file, one.version, path)),
+            (one, closure),
+        )
+        for path, every in unbound_imports.items()
+        for one, closure in every.items()
+    )
+    lost = {one.name for (_, cause), imports in by_cause.items() if cause is None for one, _ in imports}
     suppliers = find_suppliers(context, prover.members, lost)
     for (path, cause), imports in by_cause.items():
         parts = []
-        for imported, closure in list(imports.items())[:_MAX_SHOWN]:
+        for imported, closure in imports[:_MAX_SHOWN]:
             name = f"{imported.name}@{imported.version}" if imported.version else imported.name
             supplier = f" of {imported.file}" if imported.file else ""
             if id(closure) not in closest:
@@ -123,7 +120,7 @@ def _unbound_imports(
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
-        remedy, steps = suppliers.advice(context, imports)
+        remedy, steps = suppliers.advice(context, [imported for imported, _ in imports])
         steps = steps if cause is None else ()
         if first := _relinked_first(context, path):
             remedy, steps = f"Relink that package for the same libraries first: {first}", (first,)
