@@ -210,14 +210,8 @@ def reliance_findings(
     facts = target.python_facts
     sites = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
     for package in plan.relies_on:
-        installed = next(
-            (
-                installed
-                for directory in sites
-                if (installed := find_distribution(directory, package.name, target))
-            ),
-            None,
-        )
+        found = (find_distribution(directory, package.name, target) for directory in sites)
+        installed = next(filter(None, found), None)
         wanted = f"{package.name} {series(package.version)}"
         step = f"pip install '{package.name}=={series(package.version)}.*'"
         if installed is None:
@@ -238,14 +232,9 @@ def reliance_findings(
         for soname, path in file.closure
         if path.startswith(f"{SITE}/")
     }
-    elsewhere: dict[str, str] = {}
-    for found_map in maps.values():
-        for name, path in found_map.objects:
-            normal = posixpath.normpath(path)
-            if name in beside and not normal.startswith(
-                (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
-            ):
-                elsewhere[name] = normal
+    places = (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
+    loaded = ((name, posixpath.normpath(path)) for mapped in maps.values() for name, path in mapped.objects)
+    elsewhere = {name: path for name, path in loaded if name in beside and not path.startswith(places)}
     for name, path in elsewhere.items():
         text = f"the loader takes {path}, and not {beside[name]} as when the wheel was relinked"
         yield finding("RLK537", name, text)

@@ -173,11 +173,9 @@ class _Scan:
             if error.errno == errno.EACCES:
                 self.closed.append(shown)
             return []
-        found = False
-        for name, is_directory in names:
-            if not is_directory and _SHARED_OBJECT.fullmatch(name):
-                found |= self._library(posixpath.join(shown, name), name)
-        if found:
+        files = (name for name, is_directory in names if not is_directory and _SHARED_OBJECT.fullmatch(name))
+        loaded = [self._library(posixpath.join(shown, name), name) for name in files]
+        if any(loaded):
             self.directories.append(shown)
         return [posixpath.join(relative, name) for name, is_directory in names if is_directory]
 

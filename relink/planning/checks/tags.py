@@ -129,11 +129,8 @@ def _own_tag(python: PythonFacts) -> str:
 
 def _fitting_python(name: WheelName, machine: str) -> str | None:
     """The path of a Python of this machine that installs the wheel; only those are run whose name on PATH says so."""
-    for path in itertools.islice(_named_like(name), _ASKED):
-        facts = _facts_of(path)
-        if facts is not None and installs(facts, name, machine):
-            return path
-    return None
+    pythons = ((path, _facts_of(path)) for path in itertools.islice(_named_like(name), _ASKED))
+    return next((path for path, facts in pythons if facts and installs(facts, name, machine)), None)
 
 
 @functools.cache  # one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer

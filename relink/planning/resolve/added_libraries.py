@@ -108,9 +108,7 @@ def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outc
     forgotten: dict[str, tuple[str, str]] = {}
     for soname in sonames:
         others = {*sonames} - {soname}
-        own = [
-            imported for imported in imports if others.isdisjoint(prover.suppliers().libraries.of(imported))
-        ]
+        own = [imported for imported in imports if others.isdisjoint(prover.suppliers.libraries.of(imported))]
         why = _evidence(prover.context, member, soname, own)
         if why is None:
             return outcome
@@ -144,7 +142,7 @@ def _only_suppliers(prover: Prover, member: str, imports: Sequence[Unbound]) -> 
     That with most libraries of ``--preload``, if there is one; else no other version of it may export any of them. Empty where
     there is no such set, or more than one; where a member exports some of the imports, no set of several is taken.
     """
-    context, suppliers = prover.context, prover.suppliers()
+    context, suppliers = prover.context, prover.suppliers
 
     def sonames_of(members: Iterable[str]) -> Iterator[str]:
         others = (context.images[name].soname for name in members if name != member)

@@ -188,11 +188,12 @@ def unloadable(closure: Closure) -> dict[Edge, list[str]]:
 
 
 def _not_opened(
-    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None
+    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None, profile: str | None
 ) -> Finding:
     """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it, or does not load.
 
     :param lacking: why what is found does not load.
+    :param profile: the one that knows of it, if that is how it is known.
     """
     who = "; ".join(
         f"{caller} ({'a name in its data' if how == 'string' else f'known by {how}'})"
@@ -205,8 +206,6 @@ def _not_opened(
     level: Level = "error" if required else "warning" if others else "info"
     if any(matches_library(pattern, name) for pattern in context.allow_missing):
         level = "info"  # the user says that it will be there
-    names = {profile_of(how) for how in callers.values()}
-    profile = None if None in names else names.pop()
     opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
     return finding(
         "RLK132",
@@ -276,7 +275,7 @@ def dlopen_findings(
         profile = None if None in names else names.pop()
         path = context.provider_path(soname)
         if context.vendor.is_own(soname) and any(caller.startswith(context.layout.own) for caller in callers):
-            yield _not_opened(context, soname, callers, lacks.get(soname))
+            yield _not_opened(context, soname, callers, lacks.get(soname), profile)
         elif path:
             message = f"would not be found, although the prefix has {path}; opened (dlopen) by {who}"
             remedy = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from relink.elf.edit import ElfEdit
 from relink.elf.symbols import Import, SymbolTable
@@ -34,7 +35,7 @@ _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
 
 
-@dataclass(slots=True)
+@dataclass
 class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
@@ -49,7 +50,6 @@ class Prover:
     tables: Tables = field(init=False)
     knowledge: DlopenKnowledge = field(init=False)
     _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
-    _suppliers: Suppliers | None = None
 
     def __post_init__(self) -> None:
         self.members = dict(self.originals)
@@ -81,12 +81,11 @@ class Prover:
             closure, self.tables, assume=self.context.assume_symbols, extra_exports=outside, only=only
         )
 
+    @cached_property
     def suppliers(self) -> Suppliers:
-        """Return who exports what members import; edits change none of it."""
-        if self._suppliers is None:
-            names = {imported.name for table in self.originals.values() for imported in table.imports}
-            self._suppliers = find_suppliers(self.context, self.originals, names)
-        return self._suppliers
+        """Who exports what members import; edits change none of it."""
+        names = {imported.name for table in self.originals.values() for imported in table.imports}
+        return find_suppliers(self.context, self.originals, names)
 
     def find_outcome(self, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""

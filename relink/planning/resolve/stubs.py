@@ -74,7 +74,7 @@ def plan_stubs(
         return StubPlans()
     by_soname: dict[str, _Wanted] = {}
     missed: dict[str, None] = {}
-    known = Tables(context.files, {})
+    known, every = Tables(context.files, {}), AUTO in wanted
     for member in context.images:
         outcome = find_strategy(context, member)
         missing = {
@@ -83,7 +83,7 @@ def plan_stubs(
             if issue.kind == "missing" and issue.edge.requester == outcome.root
         }
         missed |= dict.fromkeys(missing)
-        if asked := [name for name in missing if _asked(context, wanted, name)]:
+        if asked := [name for name in missing if name in wanted or (every and context.is_optional(name))]:
             bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
             unbound = {(imported.name, imported.version) for imported in bindings.unbound}
             for soname in sorted(asked):
@@ -146,10 +146,6 @@ def with_stubs(
         member_directories=context.member_directories | directories,
     )
     return context, {**tables, **{path: read_symbols(content) for path, content in contents.items()}}
-
-
-def _asked(context: ResolveContext, wanted: Sequence[str], soname: str) -> bool:
-    return soname in wanted or (AUTO in wanted and context.is_optional(soname))
 
 
 def _is_its(context: ResolveContext, imported: Import, soname: str, facts: OptionalLibrary | None) -> bool:

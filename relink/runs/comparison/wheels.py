@@ -15,8 +15,15 @@ from relink.elf.sections import read_sections
 from relink.planning.wheel_plan import wheel_facts
 from relink.report.diff_text import ByteRange, DiffVerdict, MemberChange, WheelDiff, WheelSide
 from relink.runs.comparison.container import differences
-from relink.runs.comparison.content import Ranges, is_packed_alike, open_both, ranges_of, text_differences
-from relink.runs.comparison.elf import elf_changes, named_ranges
+from relink.runs.comparison.content import (
+    Ranges,
+    elf_changes,
+    is_packed_alike,
+    named_ranges,
+    open_both,
+    ranges_of,
+    text_differences,
+)
 from relink.runs.comparison.reference import Reference
 from relink.system.errors import ElfError
 from relink.system.text import grouped, pluralize

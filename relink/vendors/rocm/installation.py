@@ -78,10 +78,8 @@ class _Root:
             raw = read_start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536)
             if name.endswith(".gz"):
                 raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
-        except OSError as error:
+        except (OSError, zlib.error) as error:
             raise_if_machine_fault(error)
-            return ""
-        except zlib.error:
             return ""
         return raw[:16384].decode("utf-8", "replace")
 
@@ -113,8 +111,7 @@ def _from_changelog(root: _Root) -> Release | None:
     packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
     for _, package in packages:  # the newest HIP runtime speaks for the prefix
         relative = f"share/doc/{package}/changelog.Debian.gz"
-        match = re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative))
-        if match:
+        if match := re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative)):
             return Release(match[1], relative)
     return None
 

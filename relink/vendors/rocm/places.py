@@ -106,13 +106,11 @@ def prefix_of_libraries(path: str, target: Target) -> str:
 
 
 def _usual(target: Target) -> Iterator[Place]:
-    for name in sorted(_names("/opt", target)):
-        if name.startswith("rocm"):
-            yield Place(f"/opt/{name}", "/opt")
+    prefixes = sorted(name for name in _names("/opt", target) if name.startswith("rocm"))
+    yield from (Place(f"/opt/{name}", "/opt") for name in prefixes)
     # AMD's packages since 7.14: each release in a directory of its own, and links to the one that update-alternatives chose.
-    for name in sorted(_names("/opt/rocm", target)):
-        if _CORE_NAME.fullmatch(name):
-            yield Place(f"/opt/rocm/{name}", "/opt/rocm")
+    releases = sorted(filter(_CORE_NAME.fullmatch, _names("/opt/rocm", target)))
+    yield from (Place(f"/opt/rocm/{name}", "/opt/rocm") for name in releases)
     if target.cache is not None:
         header = target.header
         for soname in sorted(filter(_RUNTIME.fullmatch, target.cache.entries)):

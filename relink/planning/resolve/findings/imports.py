@@ -124,11 +124,8 @@ def _unbound_imports(
         steps = steps if cause is None else ()
         if first := _relinked_first(context, path):
             remedy, steps = f"Relink that package for the same libraries first: {first}", (first,)
-        unbound = finding("RLK302", path, text, remedy)
-        if len(steps) == 1:
-            yield replace(unbound, step=steps[0], cause=cause)
-        else:
-            yield replace(unbound, choices=steps, cause=cause)
+        step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
+        yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
 
 
 def _relinked_first(context: ResolveContext, path: str) -> str | None:
