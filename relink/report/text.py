@@ -229,8 +229,10 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
     for member, mapped in maps.items():
         libraries = pluralize(len(mapped.objects), "library", "libraries")
         lines.append(Line(f"{member}: {libraries} found, {len(mapped.missing)} not found", style="bold"))
-        lines += [Line(f"  {name} => {path}", style="dim") for name, path in mapped.objects]
-        lines += [Line(f"  {name} => not found", style="red") for name in mapped.missing]
+        lines += [
+            *(Line(f"  {name} => {path}", style="dim") for name, path in mapped.objects),
+            *(Line(f"  {name} => not found", style="red") for name in mapped.missing),
+        ]
         problems = [line for line in mapped.problems if not _OF_PYTHON.match(line)]
         lines += [Line(f"  ld.so: {' '.join(line.split())}", style="yellow") for line in problems]
         if count := len(mapped.problems) - len(problems):

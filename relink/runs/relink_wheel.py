@@ -263,9 +263,11 @@ def check_edits(
     :param names: of the members in the output: a new version renames the directory X-VERSION.data.
     :param links: the symbolic links beside the members, with their texts.
     """
-    findings = [about for edited in edits.values() for about in edited.findings]
-    findings += reread_files(planned.plan.files, wheel.images, edits)
-    findings += sandbox_findings(sandbox)
+    findings = [
+        *(about for edited in edits.values() for about in edited.findings),
+        *reread_files(planned.plan.files, wheel.images, edits),
+        *sandbox_findings(sandbox),
+    ]
     if not options.verify or sandbox is None:
         return findings, None
     context, changed = planned.context, [file.path for file in planned.plan.changed]

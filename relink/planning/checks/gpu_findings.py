@@ -212,17 +212,16 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
     else:
         message = "the wheel itself has no prebuilt GPU code"
     own = [(coverage, level) for coverage, level in missing if isinstance(coverage, FileCoverage)]
-    theirs = [(coverage, level) for coverage, level in missing if not isinstance(coverage, FileCoverage)]
+    theirs = [display_name(coverage) for coverage, _ in missing if not isinstance(coverage, FileCoverage)]
     if own:
         names = [f"{display_name(coverage)} (none of {level.total} bundles)" for coverage, level in own]
         message += f", none for {gpu}: it is missing from {join_some(names)}"
     else:
         message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
     if theirs:
-        names = [display_name(coverage) for coverage, _ in theirs]
-        verb = "has" if len(names) == 1 else "have"
+        verb = "has" if len(theirs) == 1 else "have"
         joint = "; and " if own else "; "
-        message += f"{joint}of the ROCm libraries it reaches {join_some(names)} {verb} none for {gpu.target}"
+        message += f"{joint}of the ROCm libraries it reaches {join_some(theirs)} {verb} none for {gpu.target}"
     if unmapped := next(
         (g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None
     ):

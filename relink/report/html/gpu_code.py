@@ -165,11 +165,13 @@ def _matrix(isa: Isa) -> Html:
     met = {_state(row.get(name, "unknown")) for row in isa.matrix.values() for name in columns}
     met |= {"only"} if isa.common.conditional else set()
     legend = [
-        tag("li", tag("span", sign, class_=f"cell {state}", aria_hidden="true"), f" {text}")
-        for state, sign, text in _LEGEND
-        if state in met
+        *(
+            tag("li", tag("span", sign, class_=f"cell {state}", aria_hidden="true"), f" {text}")
+            for state, sign, text in _LEGEND
+            if state in met
+        ),
+        *(tag("li", f"▾ marks the GPU {text}: {name}") for name, text in wanted.items()),
     ]
-    legend += [tag("li", f"▾ marks the GPU {text}: {name}") for name, text in wanted.items()]
     return joined([table, tag("ul", *legend, class_="legend")])
 
 

@@ -100,29 +100,9 @@ def release_of_hip(hip: tuple[int, int]) -> str | None:
     return f"{hip[0]}.{hip[1]}" if hip <= facts.same_until else facts.releases.get(hip)
 
 
-def components() -> tuple[Component, ...]:
-    """Return the parts of ROCm, and what they need, that the table has."""
-    return rocm_facts().components
-
-
 def same_abi(one: str, other: str) -> str | None:
     """Return why two sonames are one ABI, or None where nothing says so."""
     return why_equal(rocm_facts().same_abi, one, other)
-
-
-def copy_of(soname: str) -> EqualSonames | None:
-    """Return the system's library that a library of AMD's is a copy of, or None where the table names none."""
-    return rocm_facts().copies.get(soname)
-
-
-def optional_library(soname: str) -> OptionalLibrary | None:
-    """Return what a stub of a library needs to know, or None where the table does not know it."""
-    return rocm_facts().stubs.get(soname_stem(soname))
-
-
-def text_of(name: str) -> TextKind | None:
-    """Say how a function that only describes an error gives its text, or return None for any other function."""
-    return rocm_facts().texts.get(name)
 
 
 def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:

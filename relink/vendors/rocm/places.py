@@ -256,8 +256,10 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     :raises ProviderError: there is no library for the target in it.
     """
     site = SitePackages(path, packages_of(path, target))
-    chosen = [item for item in site.packages if canonical(item.name) == _CORE]
-    chosen += sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1]
+    chosen = [
+        *(item for item in site.packages if canonical(item.name) == _CORE),
+        *sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1],
+    ]
     core = chosen[0].directory
     more = [item for item in site.packages if canonical(item.name) in _MORE and item.directory]
     directories = [

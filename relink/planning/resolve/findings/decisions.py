@@ -163,10 +163,9 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
         objects, edges = outcome.closure.objects, outcome.closure.edges
         preloaded = {
             edge.soname: objects[edge.target].path
-            for edge in edges
+            for edge in (() if context.layout.path_of(member) in early else edges)
             if edge.target is not None and objects[edge.target].path in early
         }
-        preloaded = {} if context.layout.path_of(member) in early else preloaded
         missing = simulate(without, member, outcome.image).missing if preloaded else ()
         for soname in {edge.soname for edge in missing} & preloaded.keys():
             key = (soname, context.layout.shown(preloaded[soname]))
