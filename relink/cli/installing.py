@@ -118,8 +118,10 @@ def check(
     found = checking.check_environment(find_environment(python, os.environ, changed=False), options)
     chosen = shown.chosen_format()
     if chosen is OutputFormat.text:
-        again = ["repair", "--all", *(["--python", python] if python else [])]
-        again += [word for prefix in options.prefixes for word in ("--prefix", prefix)]
+        again = [
+            *("repair", "--all", *(["--python", python] if python else [])),
+            *(word for prefix in options.prefixes for word in ("--prefix", prefix)),
+        ]
         show(*check_text(found, again, verbose=shown.verbose))
     else:
         findings = tuple(reported for one in found.distributions for reported in one.findings)

@@ -189,10 +189,12 @@ def manylinux_tag(versions: Iterable[str], machine: int) -> str:
     (``hip_4.2``) say nothing about the platform.
     """
     needed = [(version.partition("_")[0], version) for version in frozenset(versions)]
-    for policy in read_policies(machine):  # the last one, linux, has no families
-        if all(version in policy.versions.get(family, (version,)) for family, version in needed):
-            return policy.names[0]
-    return f"linux_{machine_name(machine)}"
+    fitting = (
+        policy.names[0]
+        for policy in read_policies(machine)  # the last one, linux, has no families
+        if all(version in policy.versions.get(family, (version,)) for family, version in needed)
+    )
+    return next(fitting, f"linux_{machine_name(machine)}")
 
 
 def satisfies_tag(claimed: str, found: str, machine: int) -> bool:

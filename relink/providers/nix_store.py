@@ -247,11 +247,9 @@ def _search_path(library: str) -> list[str]:
 
 def loader_in(path: str) -> str | None:
     """Return the loader of the C library that the closure of `path` was built with, or None where it has none."""
-    for item in reversed(closure_of(os.path.realpath(path))):
-        loader = posixpath.join(item, "lib", "ld-linux-x86-64.so.2")
-        if os.path.exists(resolve_inside("/", loader)):
-            return loader
-    return None
+    items = reversed(closure_of(os.path.realpath(path)))
+    loaders = (posixpath.join(item, "lib", "ld-linux-x86-64.so.2") for item in items)
+    return next((loader for loader in loaders if os.path.exists(resolve_inside("/", loader))), None)
 
 
 def add_roots(paths: Iterable[str], directory: str) -> tuple[str, ...]:

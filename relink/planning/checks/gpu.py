@@ -86,14 +86,12 @@ def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries that are dlopened in the closures, as far as their callers are known."""
     context = draft.context
     sonames: dict[str, str] = {}
-    for file in draft.files:
-        if file.served:
-            closure = draft.closures[file.path]
-            scope = set(closure.scope)
-            for index, loaded in enumerate(closure.objects):
-                if index not in scope and context.is_held(loaded.path):
-                    path = posixpath.normpath(context.layout.real(loaded.path))
-                    sonames.setdefault(path, loaded.image.soname or loaded.name)
+    for closure in (draft.closures[file.path] for file in draft.files if file.served):
+        scope = set(closure.scope)
+        for index, loaded in enumerate(closure.objects):
+            if index not in scope and context.is_held(loaded.path):
+                path = posixpath.normpath(context.layout.real(loaded.path))
+                sonames.setdefault(path, loaded.image.soname or loaded.name)
     return tuple((soname, path) for path, soname in sonames.items())
 
 

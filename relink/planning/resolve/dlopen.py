@@ -179,12 +179,10 @@ def unloadable(closure: Closure) -> dict[Edge, list[str]]:
     if not lacking:
         return {}
     needed = needed_by(closure)
-    failing = {}
-    for edge in closure.dlopened:
-        reached = breadth_first(needed, [edge.target]) if edge.target is not None else ()
-        if sonames := [soname for index in reached for soname in lacking.get(index, ())]:
-            failing[edge] = sonames
-    return failing
+    found = ((edge, edge.target) for edge in closure.dlopened if edge.target is not None)
+    reached = ((edge, breadth_first(needed, [target])) for edge, target in found)
+    sonames = ((edge, [name for index in met for name in lacking.get(index, ())]) for edge, met in reached)
+    return {edge: names for edge, names in sonames if names}
 
 
 def _not_opened(

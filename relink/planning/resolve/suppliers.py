@@ -43,21 +43,16 @@ class Exporters:
         self._owners = grouped((name, who) for who, names in exports.items() for name in names)
 
     def of_all(self, imports: Collection[Unbound]) -> Iterator[str]:
-        """Yield who exports all of `imports`, each in its version."""
+        """Return who exports all of `imports`, each in its version."""
         fewest = min((self._owners.get(imported.name, []) for imported in imports), key=len, default=[])
-        for who in fewest:
-            exports = self._exports[who]
-            if all(
-                match(tuple(exports.get(imported.name, ())), imported.version) is not None
-                for imported in imports
-            ):
-                yield who
+        return (who for who in fewest if all(self._has(who, imported) for imported in imports))
+
+    def _has(self, who: str, imported: Unbound) -> bool:
+        return match(tuple(self._exports[who].get(imported.name, ())), imported.version) is not None
 
     def of(self, imported: Unbound) -> Iterator[str]:
-        """Yield who exports an import in its version."""
-        for who in self._owners.get(imported.name, ()):
-            if match(tuple(self._exports[who][imported.name]), imported.version) is not None:
-                yield who
+        """Return who exports an import in its version."""
+        return (who for who in self._owners.get(imported.name, ()) if self._has(who, imported))
 
     def of_some(self, imports: Iterable[Unbound]) -> list[str]:
         """Return who exports any of `imports`, in whatever version."""

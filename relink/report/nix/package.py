@@ -85,8 +85,8 @@ def package_of(
     images, profile = context.images, context.profile
     plain = [image for member, image in images.items() if not profile.is_variant(member)]
     major = major or hip_major(plain) or hip_major(images.values())
-    own = {image.soname or posixpath.basename(member) for member, image in images.items()}
-    own |= {posixpath.basename(member) for member in images} | GLIBC_SONAMES
+    sonames = (image.soname for image in images.values() if image.soname)
+    own = {*sonames, *map(posixpath.basename, images), *GLIBC_SONAMES}
 
     def attribute_of(soname: str) -> str | None:
         """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""

@@ -194,10 +194,9 @@ def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
 
 def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
     """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
-    for soname, paths in libraries.items():
-        if soname.startswith("libamdhip64.so.") and (found := version_in_store_path(paths[0])):
-            return Release(*found)
-    return None
+    paths = (paths[0] for soname, paths in libraries.items() if soname.startswith(_HIP))
+    found = next(filter(None, map(version_in_store_path, paths)), None)
+    return Release(*found) if found else None
 
 
 _DEBIAN = re.compile(r"/usr/lib/[a-z0-9_]+-linux-gnu/libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
