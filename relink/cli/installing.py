@@ -119,7 +119,9 @@ def check(
     chosen = shown.chosen_format()
     if chosen is OutputFormat.text:
         again = [
-            *("repair", "--all", *(["--python", python] if python else [])),
+            "repair",
+            "--all",
+            *(["--python", python] if python else []),
             *(word for prefix in options.prefixes for word in ("--prefix", prefix)),
         ]
         show(*check_text(found, again, verbose=shown.verbose))

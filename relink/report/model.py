@@ -18,9 +18,7 @@ from relink.planning.model.model import (
     plain,
     plan_of,
 )
-from relink.planning.model.model import (
-    from_json as plan_from_json,
-)
+from relink.planning.model.model import from_json as plan_from_json
 from relink.report.formats import SCHEMA as SEVERAL
 from relink.system.bounded_json import parse_json, typed
 from relink.system.errors import UsageError

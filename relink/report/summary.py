@@ -52,32 +52,32 @@ class Verdict:
 
 def verdict(report: Report) -> Verdict:
     """Return the verdict: whether the wheel loads now, by what that is known, on which GPUs it runs, and what is next."""
-    grouped = causes(report.findings)
-    errors = [cause for cause in grouped if cause.level == "error"]
+    every = causes(report.findings)
+    errors = [cause for cause in every if cause.level == "error"]
     if errors:
         return _failed(report, errors)
-    parts = [_with_losses(_loads(report), grouped)]
+    parts = [_with_losses(_loads(report), every)]
     if report.plan.relocatable:
         packages = [f"{package.name} {series(package.version)}" for package in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
-    parts += _allowed(grouped)
-    if brought := [subject for cause in grouped if cause.code == "RLK118" for subject in cause.subjects]:
+    parts += _allowed(every)
+    if brought := [subject for cause in every if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
     # What the wheel and all libraries that it reaches have code for.
     if gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
         parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
     if here := _gpus_here(report.isa):
         parts.append(f"Of this machine: {here}")
-    return Verdict(_without_errors(grouped), f"{'. '.join(parts)}.", *_installing(report))
+    return Verdict(_without_errors(every), f"{'. '.join(parts)}.", *_installing(report))
 
 
-def _without_errors(grouped: Iterable[Cause]) -> Level:
-    return "warning" if any(cause.level == "warning" for cause in grouped) else "info"
+def _without_errors(every: Iterable[Cause]) -> Level:
+    return "warning" if any(cause.level == "warning" for cause in every) else "info"
 
 
-def _allowed(grouped: Iterable[Cause]) -> list[str]:
+def _allowed(every: Iterable[Cause]) -> list[str]:
     """A sentence about what the user says will be there, if there is any."""
-    allowed = [subject for cause in grouped if cause.code == "RLK102" for subject in cause.subjects]
+    allowed = [subject for cause in every if cause.code == "RLK102" for subject in cause.subjects]
     verb = "is" if len(allowed) == 1 else "are"
     text = f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says"
     return [text] if allowed else []
@@ -95,16 +95,14 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
 
     :param wheel: its path; `asked`: the members that the loader was asked about.
     """
-    grouped = causes(findings)
-    errors = [cause for cause in grouped if cause.level == "error"]
+    every = causes(findings)
+    errors = [cause for cause in every if cause.level == "error"]
     if not errors:
-        loads = _with_losses(f"Loads; checked by ld.so for {pluralize(len(asked), 'file')}", grouped)
+        loads = _with_losses(f"Loads; checked by ld.so for {pluralize(len(asked), 'file')}", every)
         text = (
-            ". ".join([loads, *_allowed(grouped)])
-            if asked
-            else "No ELF file for this loader: nothing to check"
+            ". ".join([loads, *_allowed(every)]) if asked else "No ELF file for this loader: nothing to check"
         )
-        return Verdict(_without_errors(grouped), f"{text}.")
+        return Verdict(_without_errors(every), f"{text}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     step = f"relink {shlex.quote(wheel)} --prefix DIR"
     todo = (step, (step,)) if missing and not any(cause.step for cause in errors) else _step(errors)
@@ -129,9 +127,9 @@ def _loads(report: Report) -> str:
     return f"Loads; checked by ld.so for {pluralize(report.verified, 'file')}"
 
 
-def _with_losses(loads: str, grouped: Iterable[Cause]) -> str:
+def _with_losses(loads: str, every: Iterable[Cause]) -> str:
     """Say what the package does without: ``Loads, without dense solvers (librocsolver.so.0); checked …``."""
-    reported = (finding for cause in grouped for finding in cause.findings)
+    reported = (finding for cause in every for finding in cause.findings)
     lost = list(dict.fromkeys(finding.without for finding in reported if finding.without))
     word, *rest = loads.split(";", 1)
     return ";".join((f"{word}, without {join_with_and(lost)}", *rest)) if lost else loads

@@ -149,10 +149,10 @@ def findings_text(
         every = sorted(findings, key=_place)
         told = [(one, (one.subject, "bold"), f": {one.message}{_rests(one)}", one.remedy) for one in every]
         return list(_blocks(told))
-    grouped = sorted((cause for cause in causes(findings) if cause.level != "info"), key=_place)
-    counts = Counter(cause.code for cause in grouped)
+    listed = sorted((cause for cause in causes(findings) if cause.level != "info"), key=_place)
+    counts = Counter(cause.code for cause in listed)
     blocks: list[tuple[Finding, tuple[str, str], str, str]] = []
-    for cause in grouped:
+    for cause in listed:
         remedy = cause.remedy
         if cause.step and cause.step.startswith("--"):
             remedy = "" if next_follows and cause.level == "error" else f"Pass {cause.step}"

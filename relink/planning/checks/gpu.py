@@ -122,9 +122,8 @@ def runtime_capability(providers: Sequence[Provider], hip: str = _HIP, sysroot: 
     if not serving:
         return find_runtime([])
     directories = [directory for provider in serving for directory in provider.directories]
-    if path := serving[0].find(
-        hip
-    ):  # comgr and the HSA runtime in the same directory were built with this HIP runtime
+    # comgr and the HSA runtime in the same directory were built with this HIP runtime.
+    if path := serving[0].find(hip):
         directories.insert(0, posixpath.dirname(path))
     host_directories = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
     capability = find_runtime(host_directories, hip=hip)

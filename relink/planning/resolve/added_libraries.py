@@ -187,9 +187,9 @@ def _only_binds_more(prover: Prover, member: str, before: Outcome, after: Outcom
     """
     if not after.loads or _open_imports(prover, member, after):
         return False
-    if _in_new_versions(before.closure, after.closure) or _mixed(prover, member, after) - _mixed(
-        prover, member, before
-    ):
+    if _in_new_versions(before.closure, after.closure):
+        return False
+    if _mixed(prover, member, after) - _mixed(prover, member, before):
         return False
     return all(binding.before is None for binding in _rebound(prover, member, before, after))
 

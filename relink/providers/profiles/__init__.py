@@ -216,7 +216,7 @@ def why_equal(rows: Iterable[EqualSonames], one: str, other: str) -> str | None:
     return next((row.why for row in rows if {one, other} <= {*row.sonames} and one != other), None)
 
 
-def matching_names(globs: Iterable[tuple[str, str]], available: Iterable[str]) -> dict[str, str]:
+def matching_names(globs: Iterable[tuple[str, str]], available: Collection[str]) -> dict[str, str]:
     """Return the available names that each glob matches, with what stands beside it.
 
     A glob that matches none stands for itself, so that its absence can be reported.
