@@ -145,10 +145,9 @@ def _known(error: Exception) -> str | None:
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         error = OSError(errno.EAGAIN, str(error))
     try:
-        if isinstance(error, OSError):
-            if error.errno in _FULL and error.filename is None:
-                return str(output_failed(error))
-            raise_if_machine_fault(error)
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            return str(output_failed(error))
+        raise_if_machine_fault(error)
     except MachineError as trouble:
         return f"{trouble}. No unfinished file was left behind"
     return None

@@ -29,8 +29,7 @@ def unknown_word(word: str, commands: Iterable[str]) -> str | None:
         return None  # whoever opens it says that it is not there
     if word == "help":
         return "No such command or file: help. `relink --help` lists the commands, and `relink COMMAND --help` is about one."
-    close = difflib.get_close_matches(word.lower(), [*commands], n=1, cutoff=_CLOSE)
-    if close:
+    if close := difflib.get_close_matches(word.lower(), [*commands], n=1, cutoff=_CLOSE):
         return f"No such command or file: {word}. Did you mean `relink {close[0]}`?"
     if "." in word:
         return None

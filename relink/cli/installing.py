@@ -118,8 +118,12 @@ def check(
     found = checking.check_environment(find_environment(python, os.environ, changed=False), options)
     chosen = shown.chosen_format()
     if chosen is OutputFormat.text:
-        again = ["repair", "--all", *(["--python", python] if python else [])]
-        again += [word for prefix in options.prefixes for word in ("--prefix", prefix)]
+        again = [
+            "repair",
+            "--all",
+            *(["--python", python] if python else []),
+            *(word for prefix in options.prefixes for word in ("--prefix", prefix)),
+        ]
         show(*check_text(found, again, verbose=shown.verbose))
     else:
         findings = tuple(reported for one in found.distributions for reported in one.findings)
@@ -225,8 +229,7 @@ def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
     from relink.cli.terminal import print_json
     from relink.indexes.install.installing import to_json
 
-    wheels = [to_json(done) for done in outcomes]
-    print_json({"schema": "relink.install/1", "environment": prefix, "wheels": wheels})
+    print_json({"schema": "relink.install/1", "environment": prefix, "wheels": [*map(to_json, outcomes)]})
 
 
 def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool = True) -> None:

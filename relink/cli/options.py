@@ -131,7 +131,8 @@ def _parameter(table: type, name: str, help_text: str | None) -> inspect.Paramet
     elif isinstance(default, bool):
         kind, default = bool, False
     elif option.choices:
-        kind = _enumeration(option.choices)
+        choices: Any = StrEnum  # typer takes choices as an enumeration
+        kind = choices("Choice", [(word, word) for word in option.choices])
         default = kind(default)
     elif default is None:
         kind |= None
@@ -148,11 +149,6 @@ def _parameter(table: type, name: str, help_text: str | None) -> inspect.Paramet
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
-
-
-def _enumeration(words: tuple[str, ...]) -> Any:
-    made: Any = StrEnum  # typer takes choices as an enumeration
-    return made("Choice", [(word, word) for word in words])
 
 
 def _value(option: Option, given: Any) -> Any:

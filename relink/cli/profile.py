@@ -54,8 +54,8 @@ def show_profile(
 
     if name == NO_PROFILE.name:
         raise UsageError("none: the profile that says nothing has no file")
-    path = Path(name) if "/" in name or name.endswith(".toml") else None
-    if path is None:
+    path = Path(name)
+    if "/" not in name and not name.endswith(".toml"):
         of_vendor = any(name == vendor.table for vendor in VENDORS)
         file = f"{name}/{name}.toml" if of_vendor else f"packages/{profile_named(name).name}.toml"
         path = shipped_directory("profiles") / file

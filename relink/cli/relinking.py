@@ -22,7 +22,6 @@ from relink.planning.options import Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
-    from relink.report.formats.results import WheelResult
     from relink.report.model import Report
 
 
@@ -126,7 +125,13 @@ def run(
             show("", *several_text([report for _, report in reports]))
     if not text:
         with _collected(failures):
-            results = [_wheel_result(path, report) for path, report in reports]
+            from relink.report.formats.results import WheelResult
+            from relink.report.model import to_json
+
+            results = [
+                WheelResult(str(path), report.wheel.sha256, report.findings, to_json(report))
+                for path, report in reports
+            ]
             print_results(chosen, results, failures, several=len(wheels) > 1)
     for failure in failures:
         say(failure)
@@ -151,13 +156,6 @@ def _check_paths(paths: Sequence[Path], statement: Path | None) -> None:
         )
     if directories and statement is not None:
         raise UsageError("--statement says where a wheel comes from; the copy of a directory has none")
-
-
-def _wheel_result(wheel: Path, report: Report) -> WheelResult:
-    from relink.report.formats.results import WheelResult
-    from relink.report.model import to_json
-
-    return WheelResult(str(wheel), report.wheel.sha256, report.findings, to_json(report))
 
 
 @contextmanager

@@ -155,9 +155,7 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
     for owner in owners:
         if owner not in (0, os.geteuid()):
             return f"it belongs to another user (uid {owner})"
-    if status is not None and status.st_mode & stat.S_IWOTH:
-        return "everybody may write it"
-    return None
+    return "everybody may write it" if status is not None and status.st_mode & stat.S_IWOTH else None
 
 
 def _settings(path: Path, text: str) -> Settings | None:
@@ -177,7 +175,8 @@ def _settings(path: Path, text: str) -> Settings | None:
     lines = lines_of(text)
     return Settings(
         path,
-        {key: _resolved(key, value, path.parent) for key, value in data.items()},
+        # Paths do not depend on the current directory.
+        data | {key: [os.path.join(path.parent, item) for item in data[key]] for key in _PATHS & data.keys()},
         {key: line_of(lines, (*at, key)) for key in data},
     )
 
@@ -197,13 +196,6 @@ def _problems(data: Any) -> Iterator[Problem]:
             yield Problem(item.path, message)
         else:
             yield item
-
-
-def _resolved(key: str, value: Any, directory: Path) -> Any:
-    """Return a value whose paths do not depend on the current directory."""
-    if key in _PATHS:
-        return [os.path.join(directory, item) for item in value]
-    return value
 
 
 def check_gpus(settings: Settings) -> None:

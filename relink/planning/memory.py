@@ -47,9 +47,7 @@ class Shares:
 
 def shares_of(most: int | None) -> Shares:
     """Divide what a run may take; None: nothing limits it."""
-    if most is None:
-        return Shares()
-    return Shares(*(min(usual, most // part) for usual, part in _PARTS))
+    return Shares() if most is None else Shares(*(min(usual, most // part) for usual, part in _PARTS))
 
 
 def spool_of(options: Options) -> Spool:

@@ -159,8 +159,7 @@ def with_sound_options(
         return planned, options
     text = f"applied, since it changes no binding: {shlex.join([word for words in kept for word in words])}"
     fixed = finding("RLK129", planned.plan.wheel.path, text)
-    plan = replace(planned.plan, findings=(*planned.plan.findings, fixed))
-    return replace(planned, plan=plan), options
+    return replace(planned, plan=replace(planned.plan, findings=(*planned.plan.findings, fixed))), options
 
 
 def _is_better(before: PreparedPlan, after: PreparedPlan, gone: Finding) -> bool:

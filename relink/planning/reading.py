@@ -150,14 +150,7 @@ def read_members(
             if name not in contents.loaded:
                 content.release()
     images = {name: images[name] for name in archive.members if name in images}
-    return Wheel(
-        contents,
-        images,
-        tables,
-        codes,
-        tuple(findings),
-        opens,
-    )
+    return Wheel(contents, images, tables, codes, tuple(findings), opens)
 
 
 def _dynamic(image: Image) -> range:
@@ -193,8 +186,7 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
         *as_stale(check_record(entries, archive.members, archive.dist_info), archive.dist_info),
         *stale_lines(archive, entries),
     ]
-    unhashed = [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]
-    if unhashed:
+    if unhashed := [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]:
         yield finding(
             "RLK501",
             name,
@@ -203,21 +195,17 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
     if hexadecimal := [issue for issue in issues if issue.kind is RecordKind.HEX_HASH]:
         text = f"{pluralize(len(hexadecimal), 'file')}, {_told(hexadecimal[0])}"
         yield finding("RLK502", name, text, level="warning")
-    stale = [_told(issue) for issue in issues if issue.kind is RecordKind.STALE]
-    if stale:
-        lines = pluralize(len(stale), "line")
-        text = (
-            f"{lines} about *.dist-info {'is' if len(stale) == 1 else 'are'} stale: {join_truncated(stale)}"
-        )
+    if stale := [_told(issue) for issue in issues if issue.kind is RecordKind.STALE]:
+        verb = "is" if len(stale) == 1 else "are"
+        text = f"{pluralize(len(stale), 'line')} about *.dist-info {verb} stale: {join_truncated(stale)}"
         remedy = "Nothing: a RECORD that relink writes lists the files as they are, and pip installs the wheel as it is."
         yield finding("RLK502", name, text, remedy, level="warning")
     for issue in issues:
         if issue.kind not in (RecordKind.NO_HASH, RecordKind.HEX_HASH, RecordKind.STALE):
             yield finding("RLK502", name, _told(issue), level=issue.level)
-    for issue_text in check_metadata(
-        read_metadata(archive.read(f"{archive.dist_info}/METADATA")), archive.name
-    ):
-        yield finding("RLK509", f"{archive.dist_info}/METADATA", issue_text)
+    metadata = f"{archive.dist_info}/METADATA"
+    for issue_text in check_metadata(read_metadata(archive.read(metadata)), archive.name):
+        yield finding("RLK509", metadata, issue_text)
     if past := past_the_schemes(archive.members, archive.data_dir):
         number = f"{len(past)} members" if len(past) > 1 else "it"
         yield finding(
@@ -225,8 +213,8 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
             past[0],
             f"the scheme data puts {number} into the site-packages of one version of Python",
         )
-    for signature in signatures(archive.dist_info, archive.members):
-        yield finding("RLK503", signature, "left out of the output")
+    signed = signatures(archive.dist_info, archive.members)
+    yield from (finding("RLK503", signature, "left out of the output") for signature in signed)
 
 
 def as_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssue]:

@@ -62,8 +62,7 @@ def find_siblings(
         wanted = {soname: member for soname, member in needed.items() if profile.where_brought(soname)}
         if not (wanted and profile.imports) or own in profile.distributions:
             continue
-        why = next(_evidence(archive, profile, wanted.values()), None)
-        if why is not None:
+        if (why := next(_evidence(archive, profile, wanted.values()), None)) is not None:
             siblings.append(_located(Sibling(profile, why), wanted, target, files))
     return tuple(siblings)
 
@@ -99,13 +98,12 @@ def _located(sibling: Sibling, wanted: Mapping[str, str], target: Target, files:
     for site in sites:
         directory = posixpath.join(site, package)
         if files.is_directory(directory):
-            libraries = {}
-            for soname in sorted(wanted):
-                glob = sibling.profile.where_brought(soname) or soname
-                path = posixpath.join(site, posixpath.dirname(glob), soname)
-                if files.open(path).image is not None:
-                    libraries[soname] = path
-            return replace(sibling, directory=directory, searched=sites, libraries=libraries)
+            globs = {soname: sibling.profile.where_brought(soname) or soname for soname in sorted(wanted)}
+            paths = {
+                name: posixpath.join(site, posixpath.dirname(glob), name) for name, glob in globs.items()
+            }
+            there = {name: path for name, path in paths.items() if files.open(path).image is not None}
+            return replace(sibling, directory=directory, searched=sites, libraries=there)
     return replace(sibling, searched=sites)
 
 

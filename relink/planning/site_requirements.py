@@ -84,9 +84,8 @@ def requirement_findings(
 ) -> Iterator[Finding]:
     """Yield RLK539 and RLK541: what METADATA requires no longer or in another version, and the members that are left out."""
     gone = [change.before for change in changes if change.after is None]
-    parts = [f"no longer {join_truncated(gone)}"] if gone else []
-    parts += [f"{change.after} in place of {change.before}" for change in changes if change.after is not None]
-    if parts:
+    other = [f"{change.after} in place of {change.before}" for change in changes if change.after is not None]
+    if parts := [*([f"no longer {join_truncated(gone)}"] if gone else []), *other]:
         yield finding("RLK539", subject, f"METADATA requires {'; '.join(parts)}")
     for member, why in removed.items():
         yield finding("RLK541", member, f"left out: {why}", profile=profile.name)

@@ -159,8 +159,7 @@ def with_beside(
     for member, image in images.items():
         origin = posixpath.dirname(layout.path_of(member))
         for text in (image.search_path or "").split(":"):
-            expanded = expand(text, origin=origin, target=target) or ""
-            directory = posixpath.normpath(expanded)
+            directory = posixpath.normpath(expand(text, origin=origin, target=target) or "")
             if "ORIGIN" not in text or not directory.startswith(f"{layout.site_packages}/"):
                 continue
             entry = next(
@@ -211,14 +210,8 @@ def reliance_findings(
     facts = target.python_facts
     sites = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
     for package in plan.relies_on:
-        installed = next(
-            (
-                installed
-                for directory in sites
-                if (installed := find_distribution(directory, package.name, target))
-            ),
-            None,
-        )
+        found = (find_distribution(directory, package.name, target) for directory in sites)
+        installed = next(filter(None, found), None)
         wanted = f"{package.name} {series(package.version)}"
         step = f"pip install '{package.name}=={series(package.version)}.*'"
         if installed is None:
@@ -239,14 +232,9 @@ def reliance_findings(
         for soname, path in file.closure
         if path.startswith(f"{SITE}/")
     }
-    elsewhere: dict[str, str] = {}
-    for found_map in maps.values():
-        for name, path in found_map.objects:
-            normal = posixpath.normpath(path)
-            if name in beside and not normal.startswith(
-                (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
-            ):
-                elsewhere[name] = normal
+    places = (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
+    loaded = ((name, posixpath.normpath(path)) for mapped in maps.values() for name, path in mapped.objects)
+    elsewhere = {name: path for name, path in loaded if name in beside and not path.startswith(places)}
     for name, path in elsewhere.items():
         text = f"the loader takes {path}, and not {beside[name]} as when the wheel was relinked"
         yield finding("RLK537", name, text)
@@ -269,19 +257,16 @@ def python_call_findings(
 
     :param finds: whether the target's loader finds a library by itself.
     """
-    modules = [name for name in archive.members if name.endswith(".py")]
-    for module in modules[:_MODULES]:
+    for module in islice((name for name in archive.members if name.endswith(".py")), _MODULES):
         text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
-        calls = dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
         provided = [
             soname
-            for soname in calls
+            for soname in dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
             if any(soname_stem(name) == soname_stem(soname) for name in provider.libraries)
             and not finds(soname)
         ]
         if provided:
-            shown = join_truncated(provided)
-            message = f"loads {shown} by name, which no search path of the wheel leads to"
+            message = f"loads {join_truncated(provided)} by name, which no search path of the wheel leads to"
             remedy, step = _way_out(provided, provider, vendor)
             yield finding("RLK538", module, message, remedy, step=step)
 

@@ -110,8 +110,7 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:
-    site = open_site(path, target, options.gpus)
-    return site or open_place(prefix_of_libraries(path, target), target)
+    return open_site(path, target, options.gpus) or open_place(prefix_of_libraries(path, target), target)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -241,8 +240,7 @@ def plan_wheel(
         return _plan(wheel, target, providers, options, gpus, layout)
     why = copies.told
     if copies.removed:
-        leaves = finding("RLK541", subject, why)
-        rest = replace(copies.rest, findings=(*wheel.findings, leaves))
+        rest = replace(copies.rest, findings=(*wheel.findings, finding("RLK541", subject, why)))
         planned = _plan(rest, target, providers, options, gpus, layout, copies.removed)
         if planned.plan.ok:
             return planned
@@ -377,10 +375,8 @@ def _python_version(name: WheelName, target: Target | None = None) -> str:
 def _local_version(
     providers: Sequence[ProviderFacts], options: Options, vendor: Vendor
 ) -> tuple[str | None, list[Finding]]:
-    if options.keep_version:
-        return None, []
-    if options.local_version:
-        return options.local_version, []
+    if options.keep_version or options.local_version:
+        return None if options.keep_version else options.local_version, []
     release = next((provider.rocm_version for provider in providers if provider.rocm_version), None)
     if release:
         return f"{vendor.table}{release}", []

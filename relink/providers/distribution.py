@@ -189,10 +189,12 @@ def manylinux_tag(versions: Iterable[str], machine: int) -> str:
     (``hip_4.2``) say nothing about the platform.
     """
     needed = [(version.partition("_")[0], version) for version in frozenset(versions)]
-    for policy in read_policies(machine):  # the last one, linux, has no families
-        if all(version in policy.versions.get(family, (version,)) for family, version in needed):
-            return policy.names[0]
-    return f"linux_{machine_name(machine)}"
+    fitting = (
+        policy.names[0]
+        for policy in read_policies(machine)  # the last one, linux, has no families
+        if all(version in policy.versions.get(family, (version,)) for family, version in needed)
+    )
+    return next(fitting, f"linux_{machine_name(machine)}")
 
 
 def satisfies_tag(claimed: str, found: str, machine: int) -> bool:
@@ -201,6 +203,4 @@ def satisfies_tag(claimed: str, found: str, machine: int) -> bool:
     Tags that auditwheel does not know (``linux_x86_64``) promise nothing.
     """
     priorities = {name: policy.priority for policy in read_policies(machine) for name in policy.names}
-    if claimed not in priorities or found not in priorities:
-        return True
-    return priorities[found] >= priorities[claimed]
+    return not {claimed, found} <= priorities.keys() or priorities[found] >= priorities[claimed]

@@ -46,9 +46,8 @@ def store_directory() -> str | None:
 @functools.cache
 def store_directory_by_nix() -> str | None:
     """Return the store's directory as Nix on this machine says it; None without Nix, or if it does not answer."""
-    command = ["nix-instantiate", "--eval", "--expr", "builtins.storeDir"]
     try:
-        run = _run(command)
+        run = _run(["nix-instantiate", "--eval", "--expr", "builtins.storeDir"])
     except OSError as error:
         raise_if_machine_fault(error, "nix-instantiate cannot be run")
         return None
@@ -95,8 +94,7 @@ def name_in_store_path(path: str) -> StoreName:
 
     Source: Nix manual, "builtins.parseDrvName", "Store Derivation" (the names of outputs).
     """
-    name = posixpath.basename(path)[_HASH:]
-    package, *rest = _VERSION_BEGINS.split(name, maxsplit=1)
+    package, *rest = _VERSION_BEGINS.split(posixpath.basename(path)[_HASH:], maxsplit=1)
     output = _OUTPUT.search(rest[0]) if rest else None
     if output is None or output[1] in _NO_OUTPUTS:
         return StoreName(package.removesuffix("-unstable"), rest[0] if rest else None, None)
@@ -242,20 +240,16 @@ def _search_path(library: str) -> list[str]:
     try:
         with map_file(library) as buffer:
             return (read_image(buffer, library).search_path or "").split(":")
-    except OSError as error:  # it is reported where a wheel needs it
+    except (OSError, ElfError) as error:  # it is reported where a wheel needs it
         raise_if_machine_fault(error)
-        return []
-    except ElfError:
         return []
 
 
 def loader_in(path: str) -> str | None:
     """Return the loader of the C library that the closure of `path` was built with, or None where it has none."""
-    for item in reversed(closure_of(os.path.realpath(path))):
-        loader = posixpath.join(item, "lib", "ld-linux-x86-64.so.2")
-        if os.path.exists(resolve_inside("/", loader)):
-            return loader
-    return None
+    items = reversed(closure_of(os.path.realpath(path)))
+    loaders = (posixpath.join(item, "lib", "ld-linux-x86-64.so.2") for item in items)
+    return next((loader for loader in loaders if os.path.exists(resolve_inside("/", loader))), None)
 
 
 def add_roots(paths: Iterable[str], directory: str) -> tuple[str, ...]:

@@ -173,11 +173,9 @@ class _Scan:
             if error.errno == errno.EACCES:
                 self.closed.append(shown)
             return []
-        found = False
-        for name, is_directory in names:
-            if not is_directory and _SHARED_OBJECT.fullmatch(name):
-                found |= self._library(posixpath.join(shown, name), name)
-        if found:
+        files = (name for name, is_directory in names if not is_directory and _SHARED_OBJECT.fullmatch(name))
+        loaded = [self._library(posixpath.join(shown, name), name) for name in files]
+        if any(loaded):
             self.directories.append(shown)
         return [posixpath.join(relative, name) for name, is_directory in names if is_directory]
 
@@ -192,9 +190,8 @@ class _Scan:
             yield entry
 
     def _is_directory(self, entry: os.DirEntry[str], directory: str) -> bool:
-        if not entry.is_symlink():
-            return entry.is_dir()
-        return _is_directory(self.target.sysroot, posixpath.join(directory, entry.name))
+        path = posixpath.join(directory, entry.name)
+        return _is_directory(self.target.sysroot, path) if entry.is_symlink() else entry.is_dir()
 
     def _library(self, shown: str, name: str) -> bool:
         if reason := self._why_not(shown):

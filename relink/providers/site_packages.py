@@ -57,8 +57,7 @@ def without_package(provider: Provider, name: str) -> Provider:
 
 def find_distribution(site: str, name: str, target: Target) -> InstalledPackage | None:
     """Return a distribution that is installed in a site-packages, by its name however it is spelled, or None."""
-    wanted = canonical(name)
-    return next(distributions(site, target, wanted), None)
+    return next(distributions(site, target, canonical(name)), None)
 
 
 def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, InstalledPackage]:
@@ -118,8 +117,7 @@ def _readable(
         )
         return InstalledPackage(metadata.name, metadata.version, next(own, ""))
     except (OSError, RelinkError, UnicodeError) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, posixpath.join(site, info))
+        raise_if_machine_fault(error, posixpath.join(site, info))
         return None
 
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from relink.report.lines import NEXT, Line
-from relink.report.text import command_line, findings_text
+from relink.report.text import VERDICT_STYLE, command_line, findings_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
-
-_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +79,21 @@ def check_text(check: EnvironmentCheck, repair: Sequence[str], *, verbose: bool)
     :param repair: the words of the command that mends it, behind ``relink``.
     """
     level, text = environment_verdict(check)
-    answer, lines = Line(text, style=_STYLE[level]), list(_distributions(check, verbose=verbose))
+    answer, lines = Line(text, style=VERDICT_STYLE[level]), list(_distributions(check, verbose=verbose))
     return [answer, *lines, *([answer] if lines else []), *_next(check, repair)]
 
 
 def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
     for one in check.distributions:
         if verbose or one.level != "info":
-            yield Line.assemble((f"  {one.name} {one.version}: ", "bold"), (one.text, _STYLE[one.level]))
+            yield Line.assemble(
+                (f"  {one.name} {one.version}: ", "bold"), (one.text, VERDICT_STYLE[one.level])
+            )
         if verbose:
             yield from findings_text(one.findings, verbose=True)
     yield from findings_text(check.findings, verbose=verbose)
 
 
-def _next(check: EnvironmentCheck, repair: Sequence[str]) -> Iterator[Line]:
-    if check.mendable:
-        yield Line(NEXT.rstrip())
-        yield command_line(shlex.join(["relink", *repair]))
-    elif not check.ok:
-        yield Line(NEXT.rstrip())
-        yield command_line("relink doctor")
+def _next(check: EnvironmentCheck, repair: Sequence[str]) -> list[Line]:
+    command = shlex.join(["relink", *repair]) if check.mendable else "relink doctor"
+    return [Line(NEXT.rstrip()), command_line(command)] if check.mendable or not check.ok else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -114,34 +115,36 @@ def to_json(diff: WheelDiff) -> dict[str, Any]:
 
 def to_text(diff: WheelDiff, *, verbose: bool = False) -> list[Line]:
     """Return the difference for people; `verbose` leaves nothing out."""
-    limit = None if verbose else _SHOWN
-    lines = [Line(f"- {diff.old.path}", style="red"), Line(f"+ {diff.new.path}", style="green")]
-    lines += [Line(f"renamed  {before} -> {after}") for before, after in diff.renamed]
-    lines += _name_lines("removed  ", diff.removed, limit, "red")
-    lines += _name_lines("added    ", diff.added, limit, "green")
-    for change in diff.changed[:limit]:
-        lines += _change(change, limit)
-    if limit is not None and len(diff.changed) > limit:
+    limit = sys.maxsize if verbose else _SHOWN
+    lines = [
+        Line(f"- {diff.old.path}", style="red"),
+        Line(f"+ {diff.new.path}", style="green"),
+        *(Line(f"renamed  {before} -> {after}") for before, after in diff.renamed),
+        *_name_lines("removed  ", diff.removed, limit, "red"),
+        *_name_lines("added    ", diff.added, limit, "green"),
+        *(line for change in diff.changed[:limit] for line in _change(change, verbose=verbose)),
+    ]
+    if len(diff.changed) > limit:
         lines.append(Line(f"… and {len(diff.changed) - limit} more changed members (--verbose shows them)"))
-    lines += [Line(f"archive  {line}") for line in diff.archive]
-    lines += _name_lines("unexplained: ", diff.unexplained, None, "bold red")
-    lines += [Line(note) for note in diff.notes]
-    lines.append(Line(_verdict(diff), style="bold green" if diff.ok else "bold red"))
-    return lines
+    return [
+        *lines,
+        *(Line(f"archive  {line}") for line in diff.archive),
+        *_name_lines("unexplained: ", diff.unexplained, sys.maxsize, "bold red"),
+        *map(Line, diff.notes),
+        Line(_verdict(diff), style="bold green" if diff.ok else "bold red"),
+    ]
 
 
-def _name_lines(word: str, names: tuple[str, ...], limit: int | None, style: str) -> list[Line]:
+def _name_lines(word: str, names: tuple[str, ...], limit: int, style: str) -> list[Line]:
     lines = [Line(f"{word}{name}", style=style) for name in names[:limit]]
-    if limit is not None and len(names) > limit:
+    if len(names) > limit:
         lines.append(Line(f"{word}… and {len(names) - limit} more (--verbose shows them)", style=style))
     return lines
 
 
-def _change(change: MemberChange, limit: int | None) -> list[Line]:
-    sizes = f"{change.size_before} bytes"
-    if change.size_after != change.size_before:
-        sizes = f"{change.size_before} -> {change.size_after} bytes"
-    lines = [Line.assemble("changed  ", (change.path, "bold"), f"  {sizes}, {change.differing} differ")]
+def _change(change: MemberChange, *, verbose: bool) -> list[Line]:
+    sizes = " -> ".join(map(str, dict.fromkeys((change.size_before, change.size_after))))
+    lines = [Line.assemble("changed  ", (change.path, "bold"), f"  {sizes} bytes, {change.differing} differ")]
     if change.mode_before != change.mode_after:
         lines.append(Line(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))
     if change.elf is not None:
@@ -149,7 +152,7 @@ def _change(change: MemberChange, limit: int | None) -> list[Line]:
             Line(f"    {line}", style="red" if line.startswith("-") else "green")
             for line in change.elf.dynamic
         ]
-    shown = change.ranges if limit is None else change.ranges[:8]
+    shown = change.ranges if verbose else change.ranges[:8]
     lines += [Line(f"    bytes {part.start:#x}..{part.stop:#x}  {part.where}".rstrip()) for part in shown]
     hidden = change.differing - sum(part.stop - part.start for part in shown)
     if hidden > 0:
@@ -160,11 +163,10 @@ def _change(change: MemberChange, limit: int | None) -> list[Line]:
 def _verdict(diff: WheelDiff) -> str:
     counts = f"{len(diff.changed)} changed, {len(diff.added)} added, {len(diff.removed)} removed, {diff.unchanged} unchanged"
     number = pluralize(len(diff.unexplained), "difference")
-    texts: dict[DiffVerdict, str] = {
+    return {
         "identical": "identical",
         "same content": "same content, packed differently",
         "not judged": f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD",
         "only what the plan says": f"only what the plan says ({counts}); the plan is {diff.reference}",
         "unexplained": f"{number} from what relink makes of OLD ({counts}); the plan is {diff.reference}",
-    }
-    return texts[diff.verdict]
+    }[diff.verdict]

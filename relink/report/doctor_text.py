@@ -17,8 +17,8 @@ def doctor_text(diagnosis: Diagnosis) -> list[Line]:
     lines = [Line("This machine", style="bold")]
     for gpu in machine.devices.gpus:
         name = ", ".join(gpu.products) or "unknown product"
-        text = f"  GPU {gpu.target}, node {gpu.node}: {name}; xnack unknown"
-        lines.append(Line(text + (f"; really {gpu.physical}" if gpu.overridden else "")))
+        really = f"; really {gpu.physical}" if gpu.overridden else ""
+        lines.append(Line(f"  GPU {gpu.target}, node {gpu.node}: {name}; xnack unknown{really}"))
     if not machine.devices.gpus:
         lines.append(Line("  no GPU", style="red"))
     for node in machine.nodes:
@@ -27,8 +27,8 @@ def doctor_text(diagnosis: Diagnosis) -> list[Line]:
         lines.append(Line(f"  {node.path}: {state}{group}", style="" if node.accessible else "red"))
     for prefix in diagnosis.prefixes:
         lines += _prefix(prefix)
-    ending = Line("The packages of an environment: relink check")
-    return [*lines, Line(), *findings_text(diagnosis.findings, verbose=True), ending]
+    lines += [Line(), *findings_text(diagnosis.findings, verbose=True)]
+    return [*lines, Line("The packages of an environment: relink check")]
 
 
 def _prefix(prefix: PrefixHealth) -> Iterator[Line]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, repeat
 from typing import Any
 
 from relink.elf.image import Image, machine_name
@@ -74,21 +75,26 @@ def to_text(inspection: Inspection) -> list[Line]:
         ),
     ]
     for file in inspection.files:
-        rows = list(zip_longest(["needs"], file.needed or ("nothing",), fillvalue=""))
-        if file.search_path is not None:
-            kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
-            entries = [entry or "(empty: current directory)" for entry in file.search_path.split(":")]
-            rows += zip_longest([kind], entries, fillvalue="")
-        rows += [("interpreter", file.interpreter)] if file.interpreter else []
-        rows += [("requires", f"{', '.join(versions)} of {soname}") for soname, versions in file.versions]
-        rows.append(("symbols", f"{file.imports} imported, {file.exports} exported"))
+        path = [] if file.search_path is None else file.search_path.split(":")
+        kind = "RPATH" if file.search_kind == "rpath" else "RUNPATH"
+        rows = [
+            *_headed("needs", file.needed or ("nothing",)),
+            *_headed(kind, [entry or "(empty: current directory)" for entry in path]),
+            *([("interpreter", file.interpreter)] if file.interpreter else []),
+            *(("requires", f"{', '.join(versions)} of {soname}") for soname, versions in file.versions),
+            ("symbols", f"{file.imports} imported, {file.exports} exported"),
+        ]
         table = aligned((Line(f"{name:<12}", style="dim"), text) for name, text in rows)
         parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), *table]
-    parts += [
+    return parts + [
         Line(f"{finding.level} {finding.code} {finding.subject}: {finding.message}")
         for finding in inspection.findings
     ]
-    return parts
+
+
+def _headed(word: str, texts: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Return a row for each text, the first of them with the word before it."""
+    return zip(chain([word], repeat("")), texts, strict=False)
 
 
 def _size(count: int) -> str:

@@ -17,27 +17,25 @@ from relink.gpu import (
     Wanted,
 )
 from relink.report.lines import Line
-from relink.system.text import join_with_and, pluralize
+from relink.system.text import grouped, join_with_and, pluralize
 
 
-def survey_text(survey: Survey, gpus: Sequence[Wanted]) -> list[Line]:
-    """Return the survey: one line a file, with all that is known of it."""
-    lines = [_head(survey)]
+def survey_text(survey: Survey, gpus: Sequence[Wanted]) -> Iterator[Line]:
+    """Yield the survey: one line a file, with all that is known of it."""
+    yield _head(survey)
     for entry in survey.items:
         levels = {name: entry.level(TargetId(name)) for name in entry.processors()}
-        lines.append(Line(f"{_shown(survey, entry)}: {_what(entry)}: {_by_state(levels) or _nothing(entry)}"))
-    lines += [Line(line) for line in _together(survey)]
-    lines += _verdicts(survey, gpus)
-    lines += [Line(f"warning: {text}", style="yellow") for text in _problems(survey)]
-    return lines
+        yield Line(f"{_shown(survey, entry)}: {_what(entry)}: {_by_state(levels) or _nothing(entry)}")
+    yield from map(Line, _together(survey))
+    yield from _verdicts(survey, gpus)
+    yield from (Line(f"warning: {text}", style="yellow") for text in _problems(survey))
 
 
 def _head(survey: Survey) -> Line:
-    code = sum(not isinstance(entry, Kernels) for entry in survey.items)
     text = f": {survey.kind}, {pluralize(survey.read, 'file')} with GPU code read"
     if survey.kind == "file":
         text = ": file"
-    elif not code:
+    elif all(isinstance(entry, Kernels) for entry in survey.items):
         text = f": {survey.kind}, no library with GPU code"
     if survey.plain:
         text += f"; {len(survey.plain)} ELF files without any"
@@ -55,13 +53,9 @@ def _what(entry: Item) -> str:
     if isinstance(entry, Kernels):
         return f"{entry.files} kernel files"
     file = entry.file if isinstance(entry, LibraryCoverage) else entry
-    words = []
+    words = [f"{file.embedded} embedded code objects" if file.embedded else "no GPU code"]
     if file.bundles:
-        words.append(f"{file.container}, {pluralize(file.bundles, 'bundle')}")
-    elif file.embedded:
-        words.append(f"{file.embedded} embedded code objects")
-    else:
-        words.append("no GPU code")
+        words = [f"{file.container}, {pluralize(file.bundles, 'bundle')}"]
     if isinstance(entry, LibraryCoverage):
         words += [f"{side.files} {side.kind} files" for side in entry.side]
         if entry.role is not None and entry.role.optional:
@@ -75,9 +69,7 @@ def _nothing(entry: Item) -> str:
 
 
 def _by_state(levels: dict[str, CoverageLevel]) -> str:
-    groups: dict[str, list[str]] = {}
-    for name, level in levels.items():
-        groups.setdefault(str(level), []).append(name)
+    groups = grouped((str(level), name) for name, level in levels.items())
     return "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
 
 
@@ -103,8 +95,7 @@ def _name(group: Group, groups: int) -> str:
     return f"with {os.path.basename(group.name)} covered"
 
 
-def _verdicts(survey: Survey, gpus: Sequence[Wanted]) -> list[Line]:
-    lines = []
+def _verdicts(survey: Survey, gpus: Sequence[Wanted]) -> Iterator[Line]:
     for gpu in gpus:
         if survey.covers(gpu.target):
             sure = survey.known or any(isinstance(entry, Kernels) for entry in survey.items)
@@ -112,7 +103,7 @@ def _verdicts(survey: Survey, gpus: Sequence[Wanted]) -> list[Line]:
             having = [group for group in survey.groups if not group.lacking(gpu.target)]
             if survey.known and len(having) < len(survey.groups):
                 word += f" with {join_with_and([os.path.basename(group.name) for group in having])} only"
-            lines.append(Line.assemble((f"{gpu}", "bold"), ": ", (word, "green")))
+            yield Line.assemble((f"{gpu}", "bold"), ": ", (word, "green"))
             continue
         lacking = {
             os.path.basename(entry.path): str(level)
@@ -120,8 +111,7 @@ def _verdicts(survey: Survey, gpus: Sequence[Wanted]) -> list[Line]:
             for entry, level in group.lacking(gpu.target)
         }
         by = ", ".join(f"{name} ({state})" for name, state in lacking.items()) or "no kernel file is for it"
-        lines.append(Line.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}"))
-    return lines
+        yield Line.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}")
 
 
 def _problems(survey: Survey) -> list[str]:

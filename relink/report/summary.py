@@ -6,13 +6,14 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.site_packages import series
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
-from relink.system.text import join_truncated, join_with_and, pluralize
+from relink.system.text import grouped, join_truncated, join_with_and, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.report.model import Report
@@ -51,30 +52,32 @@ class Verdict:
 
 def verdict(report: Report) -> Verdict:
     """Return the verdict: whether the wheel loads now, by what that is known, on which GPUs it runs, and what is next."""
-    grouped = causes(report.findings)
-    errors = [cause for cause in grouped if cause.level == "error"]
+    every = causes(report.findings)
+    errors = [cause for cause in every if cause.level == "error"]
     if errors:
         return _failed(report, errors)
-    parts = [_with_losses(_loads(report), grouped)]
+    parts = [_with_losses(_loads(report), every)]
     if report.plan.relocatable:
         packages = [f"{package.name} {series(package.version)}" for package in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
-    parts += _allowed(grouped)
-    if brought := [subject for cause in grouped if cause.code == "RLK118" for subject in cause.subjects]:
+    parts += _allowed(every)
+    if brought := [subject for cause in every if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
     # What the wheel and all libraries that it reaches have code for.
     if gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
         parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
-    here = _gpus_here(report.isa)
-    if here:
+    if here := _gpus_here(report.isa):
         parts.append(f"Of this machine: {here}")
-    level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
-    return Verdict(level, f"{'. '.join(parts)}.", *_installing(report))
+    return Verdict(_without_errors(every), f"{'. '.join(parts)}.", *_installing(report))
 
 
-def _allowed(grouped: Iterable[Cause]) -> list[str]:
+def _without_errors(every: Iterable[Cause]) -> Level:
+    return "warning" if any(cause.level == "warning" for cause in every) else "info"
+
+
+def _allowed(every: Iterable[Cause]) -> list[str]:
     """A sentence about what the user says will be there, if there is any."""
-    allowed = [subject for cause in grouped if cause.code == "RLK102" for subject in cause.subjects]
+    allowed = [subject for cause in every if cause.code == "RLK102" for subject in cause.subjects]
     verb = "is" if len(allowed) == 1 else "are"
     text = f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says"
     return [text] if allowed else []
@@ -92,20 +95,17 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
 
     :param wheel: its path; `asked`: the members that the loader was asked about.
     """
-    grouped = causes(findings)
-    errors = [cause for cause in grouped if cause.level == "error"]
-    files = pluralize(len(asked), "file")
+    every = causes(findings)
+    errors = [cause for cause in every if cause.level == "error"]
     if not errors:
-        level: Level = "warning" if any(cause.level == "warning" for cause in grouped) else "info"
-        if not asked:
-            return Verdict(level, "No ELF file for this loader: nothing to check.")
-        loads = _with_losses(f"Loads; checked by ld.so for {files}", grouped)
-        parts = [loads, *_allowed(grouped)]
-        return Verdict(level, f"{'. '.join(parts)}.")
+        loads = _with_losses(f"Loads; checked by ld.so for {pluralize(len(asked), 'file')}", every)
+        text = (
+            ". ".join([loads, *_allowed(every)]) if asked else "No ELF file for this loader: nothing to check"
+        )
+        return Verdict(_without_errors(every), f"{text}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
-    steps = [cause.step for cause in errors if cause.step]
     step = f"relink {shlex.quote(wheel)} --prefix DIR"
-    todo = (step, (step,)) if missing and not steps else _step(errors)
+    todo = (step, (step,)) if missing and not any(cause.step for cause in errors) else _step(errors)
     return Verdict("error", f"Does not load: {_why(errors)}.", *todo)
 
 
@@ -127,9 +127,9 @@ def _loads(report: Report) -> str:
     return f"Loads; checked by ld.so for {pluralize(report.verified, 'file')}"
 
 
-def _with_losses(loads: str, grouped: Iterable[Cause]) -> str:
+def _with_losses(loads: str, every: Iterable[Cause]) -> str:
     """Say what the package does without: ``Loads, without dense solvers (librocsolver.so.0); checked …``."""
-    reported = (finding for cause in grouped for finding in cause.findings)
+    reported = (finding for cause in every for finding in cause.findings)
     lost = list(dict.fromkeys(finding.without for finding in reported if finding.without))
     word, *rest = loads.split(";", 1)
     return ";".join((f"{word}, without {join_with_and(lost)}", *rest)) if lost else loads
@@ -173,13 +173,12 @@ def _again(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
-    why = _why(errors)
     cannot = any(cause.code in _CANNOT_WORK for cause in errors)
-    text = f"{'Cannot work yet' if cannot else 'Nothing written'}: {why}."
+    start = "Cannot work yet" if cannot else "Nothing written"
     if report.output is not None:
-        text = f"Written to {report.output.path} in spite of: {why}."
+        start = f"Written to {report.output.path} in spite of"
     ways = (report.way_out, *report.other_ways_out) if report.way_out else ()
-    return Verdict("error", text, *_step(errors, report.command, ways))
+    return Verdict("error", f"{start}: {_why(errors)}.", *_step(errors, report.command, ways))
 
 
 def _why(errors: Sequence[Cause]) -> str:
@@ -197,8 +196,7 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
                 number = pluralize(len(opened), "library", "libraries")
                 yield f"{number} that the package opens {'is' if len(opened) == 1 else 'are'} not found"
             case "RLK101":
-                are = "is" if len(missing) == 1 else "are"
-                yield f"{pluralize(len(missing), 'library', 'libraries')} {are} missing"
+                yield f"{pluralize(len(missing), 'library is', 'libraries are')} missing"
             case "RLK301" if _is_glibc(cause):
                 yield "the prefix was built for a newer glibc than the target's"
             case _ if cause.whole and cause.code == "RLK302":
@@ -206,9 +204,8 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
             case "RLK130" if (vendor := _vendor_twice([cause])) is not None:
                 yield f"two {vendor.runtime_name}s would be loaded"
             case _:
-                subjects = join_truncated(cause.subjects, 1)
                 rule = RULES.get(cause.code)  # None: a newer relink wrote the report
-                yield f"{rule.title if rule else cause.code} ({subjects})"
+                yield f"{rule.title if rule else cause.code} ({join_truncated(cause.subjects, 1)})"
 
 
 def _is_glibc(cause: Cause) -> bool:
@@ -225,17 +222,17 @@ def _step(
     :param command: that of the run; `ways`: the words that make it succeed, where these are known.
     """
     missing = [cause for cause in errors if cause.code == "RLK101"]
-    wrong = _wrong_python(errors)
+    # The named Python does not install the wheel: what else is wrong was compared with that Python.
+    wrong = next((cause for cause in errors if cause.code == "RLK520"), None)
     if ways and wrong is None:
         found = [_again([*command, *way]) for way in ways]
         text = "; or ".join(
             "".join(again) or f"again with {shlex.join(way)}" for again, way in zip(found, ways, strict=True)
         )
-        installs = _installs(errors)
-        if installs:
+        if installs := _installs(errors):
             without = join_with_and([cause.subjects[0] for cause in missing])
             text = f"{'; '.join(installs)}, then the same command; or, to go on without {without}: {text}"
-        return text, (*installs, *(word for again in found for word in again))
+        return text, (*installs, *chain.from_iterable(found))
     # Whether a forwarder helps is known where it was tried: then it is in the ways out.
     asked = dict.fromkeys(cause.step for cause in ([wrong] if wrong else errors) if cause.code != "RLK132")
     if options := [step for step in asked if step and step.startswith("--")]:
@@ -247,7 +244,8 @@ def _step(
     if wrong is not None:
         return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}", ()
     if (twice := _vendor_twice(errors)) is not None:
-        return _one_runtime(twice), ()
+        agree = f"a {twice.product} whose libraries agree on one {twice.runtime_name} (--prefix DIR)"
+        return f"{agree}, then the same command", ()
     if missing:
         parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
         typed = [part for part in parts if _INSTALLS.fullmatch(part)]
@@ -287,10 +285,6 @@ def _vendor_twice(found: Iterable[Cause]) -> Vendor | None:
     return next((vendor for vendor in VENDORS if vendor.runtime.removesuffix(".so") in subjects), None)
 
 
-def _one_runtime(vendor: Vendor) -> str:
-    return f"a {vendor.product} whose libraries agree on one {vendor.runtime_name} (--prefix DIR), then the same command"
-
-
 def _product_that_has(sonames: Iterable[str]) -> str:
     """The product of the one vendor that has all of some libraries; of others no vendor's product is advised."""
     from relink.vendors.registry import vendor_that_has  # noqa: PLC0415 - slow to load, and here only
@@ -305,16 +299,8 @@ def _others_to_install(errors: Iterable[Cause]) -> list[str]:
     return [step for step in steps if step.startswith("pip install ") or _INSTALLS.fullmatch(step)]
 
 
-def _wrong_python(errors: Iterable[Cause]) -> Cause | None:
-    """The error that the named Python does not install the wheel: what else is wrong was compared with that Python."""
-    return next((cause for cause in errors if cause.code == "RLK520"), None)
-
-
 def _packages(missing: Sequence[Cause]) -> list[str]:
     """One command for all packages that one tool installs."""
-    commands: dict[str, dict[str, None]] = {}
-    for cause in missing:
-        command, _, package = (cause.step or "").rpartition(" ")
-        if command:
-            commands.setdefault(command, {})[package] = None
-    return [f"{command} {' '.join(packages)}" for command, packages in commands.items()]
+    steps = dict.fromkeys(cause.step for cause in missing if cause.step)
+    commands = grouped((command, package) for command, _, package in (step.rpartition(" ") for step in steps))
+    return [f"{command} {' '.join(packages)}" for command, packages in commands.items() if command]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from relink.report.lines import NEXT, Line, aligned
 from relink.report.summary import Verdict, product_of, verdict, verified
-from relink.system.findings.model import RULES, Finding, Level, Rule, causes
-from relink.system.text import join_truncated, pluralize
+from relink.system.findings.model import ORDER, RULES, Finding, Rule, causes
+from relink.system.text import grouped, join_truncated, pluralize
 
 if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
     from relink.loader.dryrun import LoaderMap
@@ -18,8 +20,7 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
     from relink.report.model import Report
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-_VERDICT_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
-_ORDER = {"error": 0, "warning": 1, "info": 2}
+VERDICT_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
 _PREFIX = "$PREFIX"
 _OF_PYTHON = re.compile(
     r"undefined symbol: _?Py\w+\s*\("
@@ -29,18 +30,16 @@ _MAX_SUBJECTS = 3
 _MAX_REMEDIES = 2  # of one code, each printed
 
 
-def plan_text(report: Report) -> list[Line]:
+def plan_text(report: Report) -> Iterator[Line]:
     """What happens to each file, what its search path was before, and each NEEDED with its evidence."""
-    lines = []
     for file in report.files:
         state = _change(file) if file.changed else "unchanged" if file.served else "not served, left as it is"
-        lines.append(Line.assemble((file.path, "bold"), f"  {state}"))
+        yield Line.assemble((file.path, "bold"), f"  {state}")
         if file.rpath.before is not None and file.rpath.before != file.rpath.after:
-            lines.append(Line(f"    before: {_search_path(file.rpath.kind_before, file.rpath.before)}"))
+            yield Line(f"    before: {_search_path(file.rpath.kind_before, file.rpath.before)}")
         for entry in file.needed:
-            lines.append(Line(f"    {_needed_line(entry)}"))
-            lines += [Line(f"      {sentence}", style="dim") for sentence in entry.evidence]
-    return lines
+            yield Line(f"    {_needed_line(entry)}")
+            yield from (Line(f"      {sentence}", style="dim") for sentence in entry.evidence)
 
 
 def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> list[Line]:
@@ -56,13 +55,12 @@ def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> li
         notes = [] if number else [_PREFIX]
         if provider.found_by is not None:
             notes.append(f"no --prefix: found by {provider.found_by}")
-        parts.append(f"{word} {release} in {provider.path}")
-        parts.append(f" ({', '.join(notes)})" if notes else "")
+        parts += [f"{word} {release} in {provider.path}", f" ({', '.join(notes)})" if notes else ""]
     parts.append(f"{', ' if parts else ''}for glibc {report.target.glibc}")
     if verbose:
         parts.append(f" ({report.target.interpreter})")
     name = " ".join(filter(None, (report.wheel.name, report.wheel.version)))
-    answer = Line.assemble((f"{name}: ", "bold"), (summed.text, _VERDICT_STYLE[summed.level]))
+    answer = Line.assemble((f"{name}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
     return [answer, Line.assemble(*parts)]
 
 
@@ -84,20 +82,15 @@ def shortened(report: Report) -> Callable[[str], str]:
     return shown
 
 
-def change_text(report: Report) -> list[Line]:
+def change_text(report: Report) -> Iterator[Line]:
     """A line for each group of files that change alike: their new search path and interpreter, and what happens to NEEDED."""
-    groups: dict[str, list[str]] = {}
-    for file in report.files:
-        if file.changed:
-            groups.setdefault(in_prefix(report, _change(file)), []).append(file.path)
-    lines = []
+    changed = (file for file in report.files if file.changed)
+    groups = grouped((in_prefix(report, _change(file)), file.path) for file in changed)
     for change, members in list(groups.items())[:_MAX_GROUPS]:
         names = members[0].rpartition("/")[2] if len(members) == 1 else f"{len(members)} files"
-        lines.append(Line.assemble("  ", (names, "bold"), f": {change}"))
-    more = sum(len(members) for members in list(groups.values())[_MAX_GROUPS:])
-    if more:
-        lines.append(Line(f"  {pluralize(more, 'more file')} in other ways; -v shows each"))
-    return lines
+        yield Line.assemble("  ", (names, "bold"), f": {change}")
+    if more := sum(map(len, list(groups.values())[_MAX_GROUPS:])):
+        yield Line(f"  {pluralize(more, 'more file')} in other ways; -v shows each")
 
 
 def _change(file: FilePlan) -> str:
@@ -112,8 +105,7 @@ def _change(file: FilePlan) -> str:
             parts.append(f"{entry.soname} → {entry.soname_after}")
         elif entry.action == "drop":
             parts.append(f"{entry.soname} dropped")
-    added = sum(entry.action == "add" for entry in file.needed)
-    if added:
+    if added := sum(entry.action == "add" for entry in file.needed):
         parts.append(f"{pluralize(added, 'library', 'libraries')} added (NEEDED)")
     return ", ".join(parts)
 
@@ -155,33 +147,21 @@ def findings_text(
     """
     if verbose:
         every = sorted(findings, key=_place)
-        return _blocks(
-            [
-                (
-                    reported.level,
-                    reported.code,
-                    (reported.subject, "bold"),
-                    f": {reported.message}{_rests(reported)}",
-                    reported.remedy,
-                )
-                for reported in every
-            ]
-        )
-    told = sorted((cause for cause in causes(findings) if cause.level != "info"), key=_place)
-    counts = {code: sum(cause.code == code for cause in told) for code in {cause.code for cause in told}}
-    blocks = []
-    for cause in told:
+        told = [(one, (one.subject, "bold"), f": {one.message}{_rests(one)}", one.remedy) for one in every]
+        return list(_blocks(told))
+    listed = sorted((cause for cause in causes(findings) if cause.level != "info"), key=_place)
+    counts = Counter(cause.code for cause in listed)
+    blocks: list[tuple[Finding, tuple[str, str], str, str]] = []
+    for cause in listed:
         remedy = cause.remedy
         if cause.step and cause.step.startswith("--"):
-            told_below = next_follows and cause.level == "error"
-            remedy = "" if told_below else f"Pass {cause.step}"
+            remedy = "" if next_follows and cause.level == "error" else f"Pass {cause.step}"
         elif counts[cause.code] > _MAX_REMEDIES:
             remedy = f"{RULES[cause.code].fix} What to do about each: -v"
-        names = join_truncated([shown(subject) for subject in cause.subjects], _MAX_SUBJECTS)
-        start = "" if cause.whole else names
+        start = "" if cause.whole else join_truncated([*map(shown, cause.subjects)], _MAX_SUBJECTS)
         message = f"{': ' if start else ''}{shown(cause.message)}{_rests(cause)}"
-        blocks.append((cause.level, cause.code, (start, "bold"), message, remedy))
-    return _blocks(blocks)
+        blocks.append((cause, (start, "bold"), message, remedy))
+    return list(_blocks(blocks))
 
 
 def repaired_text(findings: Sequence[Finding]) -> list[Line]:
@@ -192,27 +172,25 @@ def repaired_text(findings: Sequence[Finding]) -> list[Line]:
 
 
 def _place(cause: Finding) -> tuple[int, str]:
-    return -_ORDER[cause.level], cause.code
+    return -ORDER[cause.level], cause.code
 
 
 def _rests(cause: Finding) -> str:
     return f" [profile {cause.profile}]" if cause.profile else ""
 
 
-def _blocks(blocks: Sequence[tuple[Level, str, tuple[str, str], str, str]]) -> list[Line]:
-    """A line each for (level, code, subject, message, remedy), and the remedy where the next has another."""
-    lines = []
-    for number, (level, code, subject, message, remedy) in enumerate(blocks):
-        lines.append(Line.assemble((f"{level} {code} ", _LEVEL_STYLE[level]), subject, message))
-        following = blocks[number + 1][-1] if number + 1 < len(blocks) else None
-        if level != "info" and remedy not in ("", following) and not remedy.startswith("Nothing"):
-            lines.append(Line(f"    → {remedy}", style="dim"))
-    return lines
+def _blocks(blocks: Sequence[tuple[Finding, tuple[str, str], str, str]]) -> Iterator[Line]:
+    """A line each for (finding, subject, message, remedy), and the remedy where the next has another."""
+    following = [remedy for *_, remedy in blocks[1:]]
+    for (found, subject, message, remedy), then in zip_longest(blocks, following):
+        yield Line.assemble((f"{found.level} {found.code} ", _LEVEL_STYLE[found.level]), subject, message)
+        if found.level != "info" and remedy not in ("", then) and not remedy.startswith("Nothing"):
+            yield Line(f"    → {remedy}", style="dim")
 
 
 def verdict_text(summed: Verdict) -> list[Line]:
     """The verdict, and what is next; a command is on a line of its own, which no terminal's width breaks."""
-    lines = [Line(summed.text, style=_VERDICT_STYLE[summed.level])]
+    lines = [Line(summed.text, style=VERDICT_STYLE[summed.level])]
     if summed.step is None:
         return lines
     rest, word = summed.step, NEXT
@@ -238,7 +216,7 @@ def several_text(reports: Sequence[Report]) -> list[Line]:
     for report in reports:
         summed = verdict(report)
         name = f"{report.wheel.name} {report.wheel.version}"
-        rows.append((name, Line(summed.text, style=_VERDICT_STYLE[summed.level])))
+        rows.append((name, Line(summed.text, style=VERDICT_STYLE[summed.level])))
     return aligned(rows)
 
 
@@ -251,8 +229,10 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
     for member, mapped in maps.items():
         libraries = pluralize(len(mapped.objects), "library", "libraries")
         lines.append(Line(f"{member}: {libraries} found, {len(mapped.missing)} not found", style="bold"))
-        lines += [Line(f"  {name} => {path}", style="dim") for name, path in mapped.objects]
-        lines += [Line(f"  {name} => not found", style="red") for name in mapped.missing]
+        lines += [
+            *(Line(f"  {name} => {path}", style="dim") for name, path in mapped.objects),
+            *(Line(f"  {name} => not found", style="red") for name in mapped.missing),
+        ]
         problems = [line for line in mapped.problems if not _OF_PYTHON.match(line)]
         lines += [Line(f"  ld.so: {' '.join(line.split())}", style="yellow") for line in problems]
         if count := len(mapped.problems) - len(problems):
@@ -260,10 +240,9 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
                 Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
             )
     summed = verified(wheel, maps, findings)
-    ending = verdict_text(summed)
     name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
-    first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, _VERDICT_STYLE[summed.level]))
-    return [first, *lines, *findings_text(findings, verbose=True), *ending]
+    first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
+    return [first, *lines, *findings_text(findings, verbose=True), *verdict_text(summed)]
 
 
 def rules_table() -> list[Line]:

@@ -11,10 +11,11 @@ from rich.tree import Tree
 from relink.loader.closure import Closure, Edge
 from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import FilePlan, NeededDecision
+from relink.planning.model.files import FilePlan
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.unserved_edges import matches_library
 from relink.report.lines import Line, branch
+from relink.system.text import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,10 @@ def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = No
     :param pattern: keep only the ways that lead to the libraries that this glob names (soname, without its version, or path); a
         member without such a way is left out.
     """
-    trees = []
-    for member in _tops(members) if pattern is None else members:
-        drawing = _Drawing(member, pattern)
-        tree = drawing.draw()
-        if pattern is None or tree.children:
-            trees.append(tree)
-    return trees
+    if pattern is None:
+        return [_Drawing(member, pattern).draw() for member in _tops(members)]
+    trees = (_Drawing(member, pattern).draw() for member in members)
+    return [tree for tree in trees if tree.children]
 
 
 def _tops(members: Sequence[DependencyTree]) -> list[DependencyTree]:
@@ -66,29 +64,24 @@ class _Drawing:
     member: DependencyTree
     pattern: str | None
     drawn: set[int] = field(default_factory=set)
-    edges: dict[int, list[Edge]] = field(default_factory=dict)
+    edges: dict[int, list[Edge]] = field(init=False)
     leading: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         closure, root = self.member.closure, self.member.root
         scope = set(closure.scope)
-        for edge in closure.edges:
-            if edge.requester >= root and edge.requester in scope:
-                self.edges.setdefault(edge.requester, []).append(edge)
-        leading = {edge.requester for edge in self._all() if self._wanted(edge)}
+        edges = [edge for edge in closure.edges if edge.requester >= root and edge.requester in scope]
+        self.edges = grouped((edge.requester, edge) for edge in edges)
+        leading = {edge.requester for edge in edges if self._wanted(edge)}
         while leading:  # walk the edges backwards, up to the root
             self.leading |= leading
-            leading = {edge.requester for edge in self._all() if edge.target in leading} - self.leading
-
-    def _all(self) -> list[Edge]:
-        return [edge for edges in self.edges.values() for edge in edges]
+            leading = {edge.requester for edge in edges if edge.target in leading} - self.leading
 
     def _wanted(self, edge: Edge) -> bool:
         if self.pattern is None:
             return True
         path = None if edge.target is None else self.member.closure.objects[edge.target].path
-        names = [edge.soname, *self._replaced(edge)]
-        return any(matches_library(self.pattern, name, path) for name in names)
+        return any(matches_library(self.pattern, name, path) for name in (edge.soname, *self._replaced(edge)))
 
     def _replaced(self, edge: Edge) -> list[str]:
         """The soname that the member needed before the plan put this edge's in its place."""
@@ -125,8 +118,12 @@ class _Drawing:
             here = edge.found_by is not None and edge.found_by.rule != "loaded"
             opens = here and edge.target not in self.drawn and not self._is_libc(edge.target)
             where = "above" if edge.target in self.drawn else "below"
-            folds = not opens and leads and self._branched(edge.target)
-            below = tree.add(self._found(edge, f"  (see {where})" if folds else ""))
+            has_branches = edge.target >= self.member.root and bool(self.edges.get(edge.target))
+            folds = not opens and leads and has_branches and not self._is_libc(edge.target)
+            note, style = self._change(edge)
+            name, served = (edge.soname, style or "bold"), (f"  {self._served(edge)}", "dim")
+            fold = f"  (see {where})" if folds else ""
+            below = tree.add(Line.assemble(name, served, (note, style), (fold, "dim")))
             if opens:
                 self.drawn.add(edge.target)
                 self._branches(below, edge.target)
@@ -134,18 +131,6 @@ class _Drawing:
     def _is_libc(self, index: int) -> bool:
         """Whether it is a part of the C library: these need each other in every closure, so their branches say nothing."""
         return self.member.closure.objects[index].image.soname in GLIBC_SONAMES
-
-    def _branched(self, index: int) -> bool:
-        return index >= self.member.root and not self._is_libc(index) and bool(self.edges.get(index))
-
-    def _found(self, edge: Edge, fold: str) -> Line:
-        note, style = self._change(edge)
-        return Line.assemble(
-            (edge.soname, style or "bold"),
-            (f"  {self._served(edge)}", "dim"),
-            (note, style),
-            (fold, "dim"),
-        )
 
     def _served(self, edge: Edge) -> str:
         """The path and the loader's rule; if it is loaded already, the object that it was loaded for."""
@@ -157,16 +142,15 @@ class _Drawing:
         if target < self.member.root:
             return f"{path}  loaded before, by the program"
         first = objects[target].loader
-        return f"already loaded for {self._name(first)}" if first is not None else f"{path}  already loaded"
+        if first is None:
+            return f"{path}  already loaded"
+        return f"already loaded for {posixpath.basename(objects[first].path)}"
 
     def _rule(self, found_by: FoundBy | None, requester: int) -> str:
         """The loader's rule; the owner of the search path is left out where that is the requesting object itself."""
         text = self.member.layout.shown(str(found_by))
         own = found_by is not None and found_by.owner == self.member.closure.objects[requester].path
         return text.rpartition(" of ")[0] if own else text
-
-    def _name(self, index: int) -> str:
-        return posixpath.basename(self.member.closure.objects[index].path)
 
     def _change(self, edge: Edge) -> tuple[str, str]:
         """What the plan does to this NEEDED, for one of the member itself."""
@@ -181,8 +165,8 @@ class _Drawing:
 
     def _missing(self, tree: Tree, edge: Edge) -> None:
         shown = self.member.layout.shown
-        entry = self._decision(edge)
-        allowed = entry is not None and entry.origin == "assumed"
+        own = self.member.file.needed if edge.requester == self.member.root else ()
+        allowed = any(entry.soname_after == edge.soname and entry.origin == "assumed" for entry in own)
         note = "  allowed to be missing" if allowed else ""
         below = tree.add(Line.assemble((edge.soname, "bold red"), ("  not found", "red"), (note, "yellow")))
         for tried in edge.tried:
@@ -190,11 +174,6 @@ class _Drawing:
             below.add(Line(line, style="dim"))
         if edge.soname in self.member.sources:
             below.add(Line(self.member.sources[edge.soname]))
-
-    def _decision(self, edge: Edge) -> NeededDecision | None:
-        if edge.requester != self.member.root:
-            return None
-        return next((entry for entry in self.member.file.needed if entry.soname_after == edge.soname), None)
 
 
 def _root_note(file: FilePlan) -> str:

@@ -90,8 +90,7 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         if options.environment is None:
             site = own_site(target)
         else:
-            python = context_of(wheel, target, (), options).layout.python
-            site = environment_site(options.environment, python)
+            site = environment_site(options.environment, context_of(wheel, target, (), options).layout.python)
         context = context_of(wheel, target, (), options, site=site)
         loaded, tables = wheel.contents.loaded, Tables(context.files, {})
         result = verify(
@@ -106,9 +105,8 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         maps = result.maps
         mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
         draft = decide(replace(context, as_it_is=True), wheel.tables, tables)
-        opened = [found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"]
         more = [
-            *opened,
+            *(found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"),
             *unfound_findings(maps, context),
             *stack_findings(archive, context, wheel.tables, mapped),
         ]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from relink.loader.target import Target
 from relink.make.editing import edit_members, new_content
-from relink.planning.checks.mentions import mentions
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
 from relink.planning.model.files import is_plain
@@ -24,7 +23,7 @@ from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.runs.relink_wheel import check_edits, make_plan, make_report
-from relink.runs.tree_copy import TreeArchive, TreeCopy
+from relink.runs.tree_copy import TreeArchive, TreeCopy, mentions
 from relink.system.atomic import publish_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.findings.model import has_errors, select
@@ -77,9 +76,8 @@ def relink_tree(
 
 def _place_of_copy(directory: Path, options: Options) -> Path | None:
     """Refuse what cannot be done; return where the copy is to be, None in a dry run."""
-    given = [name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name)]
-    if given:
-        words = [option_table(Options)[name].names[0] for name in given]
+    given = (name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name))
+    if words := [option_table(Options)[name].names[0] for name in given]:
         raise UsageError(f"{', '.join(words)}: for wheels; leave that out for a directory")
     if os.path.lexists(directory / "pyvenv.cfg"):
         raise UsageError(

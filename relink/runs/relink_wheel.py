@@ -156,8 +156,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     sandbox = None if plan.empty else find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     # A changed member is counted twice: it is written, and read back.
-    new = [sizes[file.path] for file in plan.changed]
-    count = Count(sum(sizes.values()) + sum(new), clock.on_bytes)
+    count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in plan.changed), clock.on_bytes)
     with Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
             edits, failures = edit_members(
@@ -264,9 +263,11 @@ def check_edits(
     :param names: of the members in the output: a new version renames the directory X-VERSION.data.
     :param links: the symbolic links beside the members, with their texts.
     """
-    findings = [about for edited in edits.values() for about in edited.findings]
-    findings += reread_files(planned.plan.files, wheel.images, edits)
-    findings += sandbox_findings(sandbox)
+    findings = [
+        *(about for edited in edits.values() for about in edited.findings),
+        *reread_files(planned.plan.files, wheel.images, edits),
+        *sandbox_findings(sandbox),
+    ]
     if not options.verify or sandbox is None:
         return findings, None
     context, changed = planned.context, [file.path for file in planned.plan.changed]

@@ -30,7 +30,7 @@ from relink.planning.model.files import FilePlan
 from relink.planning.model.model import ProviderFacts, plain
 from relink.planning.options import Options
 from relink.report.model import Report
-from relink.system.atomic import atomic_file
+from relink.system.atomic import save
 from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import file_sha256
 from relink.wheel.archive import WheelArchive
@@ -109,11 +109,7 @@ def write_statement(statement: Mapping[str, Any], path: Path) -> None:
 
     :raises UsageError: it cannot be written.
     """
-    try:
-        with atomic_file(path) as file:
-            file.write(json.dumps(statement, indent=2).encode() + b"\n")
-    except OSError as error:
-        raise UsageError(f"{path}: the statement cannot be written ({error.strerror})") from error
+    save(path, json.dumps(statement, indent=2) + "\n", "the statement")
 
 
 def _parameters(options: Options) -> dict[str, Any]:
@@ -128,14 +124,12 @@ def _parameters(options: Options) -> dict[str, Any]:
 def _provider(provider: ProviderFacts, digests: Mapping[str, str]) -> dict[str, Any]:
     own = {path: digest for path, digest in digests.items() if _within(path, provider.path)}
     lines = "".join(f"{digest}  {path}\n" for path, digest in sorted(own.items()))
-    facts = {"kind": provider.kind, "libraries": len(own)}
-    if provider.rocm_version:
-        facts["rocm"] = provider.rocm_version
+    release = {"rocm": provider.rocm_version} if provider.rocm_version else {}
     return {
         "name": f"provider {provider.path}",
         "uri": _uri(provider.path),
         "digest": {"sha256": hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()},
-        "annotations": facts,
+        "annotations": {"kind": provider.kind, "libraries": len(own), **release},
     }
 
 

@@ -2,7 +2,7 @@
 
 The copy has other content in some files, and in the RECORD files that list these. Modes, times, symbolic links as they stand,
 hard links inside of the tree, and holes are kept. Set-id bits, capabilities and owners are not: nobody but who makes the copy
-gives it rights. What is neither a file nor a link is left out.
+gives it rights. What is neither a file nor a link is left out. What the copy still names of the original is told.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -19,12 +20,13 @@ from pathlib import Path
 from packaging.version import Version
 
 from relink.elf.constants import EM_AMDGPU
-from relink.elf.image import is_elf
+from relink.elf.image import is_elf, read_image
+from relink.planning.resolve.layout import is_below
 from relink.system.atomic import copy_content
-from relink.system.errors import UsageError, WheelError
+from relink.system.errors import ElfError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import OnProgress
-from relink.system.safe_open import open_regular
+from relink.system.safe_open import map_file, open_regular, read_start
 from relink.system.spool import Room
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
@@ -256,3 +258,64 @@ class TreeCopy:
 def _finish(path: Path, status: os.stat_result) -> None:
     os.chmod(path, stat.S_IMODE(status.st_mode) & ~_SET_ID)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+_ORIGIN = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})/?")
+_LOOKED_AT = 64 << 10  # bytes of a text
+
+
+def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield RLK544 for each of the ELF files, symbolic links, scripts, .pth and .pc files of a copy that leads to the original.
+
+    :param copy: where the copy is, and `destination`: where it will be.
+    :param originals: absolute paths of the original; the first one without symbolic links.
+    """
+
+    def leads_back(path: str, folder: str) -> bool:
+        """Whether a path, from a directory of the copy, leads to the original: itself, by links, or out of the copy and back."""
+        here = posixpath.normpath(posixpath.join(destination, folder, path))
+        ways = (here, posixpath.normpath(posixpath.join(originals[0], folder, path)), os.path.realpath(here))
+        return not is_below(here, str(destination)) and any(
+            is_below(way, top) for way in ways for top in originals
+        )
+
+    for directory, below, files in os.walk(copy):
+        folder = os.path.relpath(directory, copy)
+        for base in sorted(below + files):
+            paths = _paths_of(posixpath.join(directory, base), originals)
+            if what := next((what for what, path in paths if leads_back(path, folder)), None):
+                yield finding(
+                    "RLK544",
+                    posixpath.normpath(posixpath.join(folder, base)),
+                    f"its {what} leads to {originals[0]}",
+                )
+
+
+def _paths_of(file: str, originals: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the paths that a file names, from its directory, and what each is."""
+    if os.path.islink(file):
+        yield "target", os.readlink(file)
+        return
+    if not os.path.isfile(file):
+        return
+    head = read_start(file, 4)
+    if is_elf(head):
+        try:
+            with map_file(file) as buffer:
+                image = read_image(buffer, file)
+        except ElfError:  # no loader takes it
+            return
+        for text in (*(image.rpath or "").split(":"), *(image.runpath or "").split(":")):
+            yield "search path", _ORIGIN.sub("", text)
+        for text in (*image.needed, *image.filters, image.interpreter or ""):
+            if "/" in text:
+                yield "NEEDED or interpreter", _ORIGIN.sub("", text)
+    elif head.startswith(b"#!") or file.endswith((".pth", ".pc")):
+        data = read_start(file, _LOOKED_AT)
+        if any(re.search(re.escape(os.fsencode(path)) + rb"(?![\w.+-])", data) for path in originals):
+            yield "text", originals[0]
+        lines = os.fsdecode(data).splitlines()
+        if head.startswith(b"#!"):
+            yield from (("interpreter", word) for word in lines[0][2:].split()[:1])
+        elif file.endswith(".pth"):
+            yield from (("path", line) for line in lines if not line.startswith(("#", "import")))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from relink.system.errors import UsageError
 from relink.system.safe_open import open_regular
 
 _NAME: Final = re.compile(r"\.relink-\d+-[0-9a-f]{16}\.(?:tmp|dir)")
@@ -65,6 +66,19 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def save(path: Path, content: str, what: str) -> None:
+    """Write a text under its name whole, or not at all; what lies there, a FIFO for one, is not opened.
+
+    :param what: what it is, for the message: ``the plan``.
+    :raises UsageError: it cannot be written.
+    """
+    try:
+        with atomic_file(path) as file:
+            file.write(content.encode())
+    except OSError as error:
+        raise UsageError(f"{path}: {what} cannot be written ({error.strerror})") from error
 
 
 @contextlib.contextmanager
@@ -222,12 +236,8 @@ def copy_file(source: Path, path: Path) -> Path:
 
     :raises OSError: `source` is no regular file (EINVAL) or cannot be read, or `path` cannot be written.
     """
-    descriptor = open_regular(source)
-    try:
-        with atomic_file(path) as writer:
-            copy_content(descriptor, writer.fileno())
-    finally:
-        os.close(descriptor)
+    with os.fdopen(open_regular(source), "rb") as reader, atomic_file(path) as writer:
+        copy_content(reader.fileno(), writer.fileno())
     shutil.copystat(source, path)
     return path
 

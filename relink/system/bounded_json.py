@@ -76,9 +76,9 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
     if kind is type(value) or kind is Any:
         return value
     origin, arguments, fields, required = _parts(kind)
+    if (fields is not None or origin in (dict, Mapping)) and not isinstance(value, dict):
+        raise UsageError(f"{where}: an object was expected")
     if fields is not None:
-        if not isinstance(value, dict):
-            raise UsageError(f"{where}: an object was expected")
         if not required <= value.keys() or (strict and not value.keys() <= fields.keys()):
             unknown, missing = value.keys() - fields.keys(), required - value.keys()
             raise UsageError(f"{where}: unknown keys {_shown(unknown)}, missing keys {_shown(missing)}")
@@ -104,8 +104,6 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
         pairs = enumerate(zip(arguments, value, strict=True))
         return tuple(typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs)
     if origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            raise UsageError(f"{where}: an object was expected")
         return {
             key: typed(arguments[1], item, f"{where}.{key[:_KEY]}", strict=strict)
             for key, item in value.items()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import mmap
 import os
 import stat
@@ -59,8 +60,7 @@ def _check_regular(mode: int, path: StrPath) -> None:
 def _check_below(descriptor: int, root: str, path: StrPath) -> None:
     """Compare where the open file really is with where `root` really is: what a link led to a moment ago says nothing."""
     top = os.path.realpath(root)
-    where = os.readlink(f"/proc/self/fd/{descriptor}")
-    if os.path.commonpath((top, where)) != top:
+    if os.path.commonpath((top, os.readlink(f"/proc/self/fd/{descriptor}"))) != top:
         raise OSError(errno.EXDEV, f"lies outside of {root}", os.fspath(path))
 
 
@@ -70,10 +70,7 @@ def read_bytes(path: StrPath, limit: int, *, root: str = "/") -> bytes:
     :param limit: bytes; a file that is larger, or grows larger meanwhile, is refused.
     :raises OSError: as :func:`open_regular`, and EFBIG.
     """
-    data = _read(path, limit + 1, root, limit)
-    if len(data) > limit:
-        raise _too_large(path, limit)
-    return data
+    return read_with_status(path, limit, root=root)[0]
 
 
 def read_start(path: StrPath, size: int) -> bytes:
@@ -81,7 +78,8 @@ def read_start(path: StrPath, size: int) -> bytes:
 
     :raises OSError: as :func:`open_regular`.
     """
-    return _read(path, size, "/", None)
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        return _read(file, size)
 
 
 def read_text(path: StrPath, limit: int, *, errors: str = "strict", root: str = "/") -> str:
@@ -93,15 +91,16 @@ def read_text(path: StrPath, limit: int, *, errors: str = "strict", root: str = 
     return read_bytes(path, limit, root=root).decode("utf-8", errors)
 
 
-def read_with_status(path: StrPath, limit: int) -> tuple[bytes, os.stat_result]:
+def read_with_status(path: StrPath, limit: int, *, root: str = "/") -> tuple[bytes, os.stat_result]:
     """Return the content of a regular file, and the status of the very file that was read: whose it is, and who may write it.
 
     :raises OSError: as :func:`read_bytes`.
     """
-    with os.fdopen(open_regular(path), "rb") as file:
+    with os.fdopen(open_regular(path, root=root), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
-        data = file.read(limit + 1)
-    if len(data) > limit:
+        # What the file system says counts for refusing only: a file of /proc or /sys has any size.
+        data = b"" if status.st_size > limit else _read(file, limit + 1)
+    if max(status.st_size, len(data)) > limit:
         raise _too_large(path, limit)
     return data, status
 
@@ -120,19 +119,11 @@ def file_sha256(path: StrPath, limit: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read(path: StrPath, most: int, root: str, limit: int | None) -> bytes:
-    descriptor = open_regular(path, root=root)
-    try:
-        # What the file system says counts for refusing only: a file of /proc or /sys has any size.
-        if limit is not None and os.fstat(descriptor).st_size > limit:
-            raise _too_large(path, limit)
-        parts = []
-        left = most
-        while left and (data := os.read(descriptor, min(left, _READ_SIZE))):
-            parts.append(data)
-            left -= len(data)
-    finally:
-        os.close(descriptor)
+def _read(file: io.FileIO, left: int) -> bytes:
+    parts = []
+    while left and (data := file.read(min(left, _READ_SIZE))):
+        parts.append(data)
+        left -= len(data)
     return b"".join(parts)
 
 

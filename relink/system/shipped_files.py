@@ -30,8 +30,7 @@ def load_schema(name: str) -> dict[str, Any]:
     """Return a shipped JSON schema by its name, such as ``report`` or, beside a vendor's data, ``rocm/rocm``."""
     own = PACKAGE / "schemas" / f"{name}.schema.json"
     path = own if own.is_file() else shipped_directory("profiles") / f"{name}.schema.json"
-    text = path.read_text(encoding="utf-8")
-    return cast("dict[str, Any]", json.loads(text))
+    return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
 
 
 def source_commit() -> str | None:

@@ -1,12 +1,14 @@
-"""Untrusted strings and lists, made fit for a sentence and for JSON that is printed."""
+"""Untrusted strings and lists, made fit for a sentence and for JSON that is printed: escaped, joined, grouped."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
+K = TypeVar("K")
+V = TypeVar("V")
 _SHOWN = 4
 # Runners of continuous integration read commands out of what a step prints: GitHub's at "##[" anywhere in a line, and where a
 # line begins with blanks and "::" (ActionCommand.cs of actions/runner); Azure's at "##vso[" and "##[". A line
@@ -64,11 +66,17 @@ def join_truncated(names: Sequence[str], shown: int = _SHOWN) -> str:
 
 def join_with_and(names: Sequence[str]) -> str:
     """Join names with commas and a last "and": ``a, b and c``."""
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return "".join(names) if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def join_some(names: Sequence[str], shown: int = 6) -> str:
     """Join names with commas and a last "and", or with how many more there are."""
     return join_truncated(names, shown) if len(names) > shown else join_with_and(names)
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in the order in which they come."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
@@ -85,13 +86,8 @@ def component_of(soname: str, major: int | None) -> tuple[Component, str] | None
 
     The soname itself is looked for first, then another version of it.
     """
-    others = []
-    for component in components():
-        if component.attribute is None:
-            continue
-        for name in component.of(major):
-            if name == soname:
-                return component, name
-            if soname_stem(name) == soname_stem(soname):
-                others.append((component, name))
-    return others[0] if others else None
+    in_nixpkgs = (component for component in components() if component.attribute is not None)
+    named = [(component, name) for component in in_nixpkgs for name in component.of(major)]
+    exact = (pair for pair in named if pair[1] == soname)
+    others = (pair for pair in named if soname_stem(pair[1]) == soname_stem(soname))
+    return next(chain(exact, others), None)

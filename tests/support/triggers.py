@@ -102,7 +102,7 @@ TRIGGERS: dict[str, str] = {
     "RLK541": "tests/unit/planning/test_site_requirements.py::test_a_torch_for_pips_rocm_is_imported_with_the_systems",
     "RLK542": "tests/unit/runs/test_relink_wheel.py::test_the_second_run_changes_nothing",
     "RLK543": "tests/unit/runs/test_tree_copy.py::test_files_of_others",
-    "RLK544": "tests/unit/planning/checks/test_mentions.py::test_each_kind_of_file",
+    "RLK544": "tests/unit/runs/test_tree_copy.py::test_each_kind_of_file",
     "RLK545": "tests/unit/runs/test_tree_copy.py::test_tree_setuid",
     "RLK551": "tests/unit/indexes/install/test_checking.py::test_a_package_for_another_vendors_gpus",
     "RLK552": "tests/unit/indexes/install/test_dependencies.py::test_cudas_build_is_refused_before_it_is_fetched",

@@ -55,8 +55,7 @@ def stack_findings(
             continue
         # A member among them has a finding of its own.
         outside = (path for path in paths if posixpath.normpath(path) not in shown)
-        asked = [path for path in outside if _asks(context.files.open(path).image)]
-        if asked:
+        if asked := [path for path in outside if _asks(context.files.open(path).image)]:
             asking[member] = asked[0]
     reasons = {
         member: _why_loaded(context.profile, member, context.images[member], tables) for member in asking

@@ -76,26 +76,22 @@ def reached_libraries(
     """Return (soname, path) of the providers' libraries in the closures of `files`, each path once, in load order."""
     sonames: dict[str, str] = {}
     for file in files:
-        if file.served:
-            for soname, path in file.closure:
-                normal = posixpath.normpath(path)
-                if normal not in sonames and any(provider.holds(normal) for provider in providers):
-                    sonames[normal] = soname
-    return tuple((soname, path) for path, soname in sonames.items())
+        for soname, path in file.closure if file.served else ():
+            sonames.setdefault(posixpath.normpath(path), soname)
+    held = (path for path in sonames if any(provider.holds(path) for provider in providers))
+    return tuple((sonames[path], path) for path in held)
 
 
 def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries that are dlopened in the closures, as far as their callers are known."""
     context = draft.context
     sonames: dict[str, str] = {}
-    for file in draft.files:
-        if file.served:
-            closure = draft.closures[file.path]
-            scope = set(closure.scope)
-            for index, loaded in enumerate(closure.objects):
-                if index not in scope and context.is_held(loaded.path):
-                    path = posixpath.normpath(context.layout.real(loaded.path))
-                    sonames.setdefault(path, loaded.image.soname or loaded.name)
+    for closure in (draft.closures[file.path] for file in draft.files if file.served):
+        scope = set(closure.scope)
+        for index, loaded in enumerate(closure.objects):
+            if index not in scope and context.is_held(loaded.path):
+                path = posixpath.normpath(context.layout.real(loaded.path))
+                sonames.setdefault(path, loaded.image.soname or loaded.name)
     return tuple((soname, path) for path, soname in sonames.items())
 
 
@@ -125,14 +121,13 @@ def runtime_capability(providers: Sequence[Provider], hip: str = _HIP, sysroot: 
     serving = [provider for provider in providers if provider.find(hip)] or list(providers)
     if not serving:
         return find_runtime([])
-    first, *others = serving
-    directories = [directory for provider in (first, *others) for directory in provider.directories]
-    path = first.find(hip)
-    if path:  # comgr and the HSA runtime in the same directory were built with this HIP runtime
+    directories = [directory for provider in serving for directory in provider.directories]
+    # comgr and the HSA runtime in the same directory were built with this HIP runtime.
+    if path := serving[0].find(hip):
         directories.insert(0, posixpath.dirname(path))
     host_directories = dict.fromkeys(host_path(directory, sysroot) for directory in directories)
     capability = find_runtime(host_directories, hip=hip)
-    release = release_of(first, sysroot)
+    release = release_of(serving[0], sysroot)
     return replace(capability, rocm=release.release) if release else capability
 
 
@@ -162,8 +157,7 @@ def plan_gpus(
     there = {library.coverage.path for library in libraries}
     served = {name: code for name, code in served.items() if on_disk.get(name, ("", ""))[1] not in there}
     hip = _hip_soname(files)
-    gpu_code = any(code.bundles or code.kpack for code in served.values())
-    if not gpu_code and not libraries and not hip:
+    if not any(code.bundles or code.kpack for code in served.values()) and not libraries and not hip:
         return check_gpus(served, (), None, gpus, allow_gap=allow_gap)
     releases = tuple(
         (f"{row.distribution} {row.version}", row.gpus)
@@ -186,8 +180,8 @@ def _hip_soname(files: Sequence[FilePlan]) -> str | None:
     """Return the soname of the HIP runtime that the wheel's files need themselves, or else reach."""
     served = [file for file in files if file.served]
     own = [n.soname_after or n.soname for file in served for n in file.needed if n.action != "drop"]
-    reached = [soname for file in served for soname, _ in file.closure]
-    return next((soname for soname in (*own, *reached) if soname.startswith(_HIP)), None)
+    every = (*own, *(soname for file in served for soname, _ in file.closure))
+    return next((soname for soname in every if soname.startswith(_HIP)), None)
 
 
 def _unreached(
@@ -225,9 +219,7 @@ def check_gpus(
     """
     files = tuple(coverage_of(code) for code in codes.values())
     covering = tuple(library.coverage for library in libraries)
-    requirements: tuple[Row, ...] = ()
-    if runtime is not None:
-        requirements = _requirements(codes, libraries, runtime, gpus)
+    requirements = () if runtime is None else _requirements(codes, libraries, runtime, gpus)
     facts = GpuFacts(
         files=files,
         libraries=covering,
@@ -262,8 +254,7 @@ def _requirements(
     codes_by_path = {**codes, **{library.coverage.path: library.code for library in libraries}}
     rows: dict[str, Row] = {}
     for path, code in codes_by_path.items():
-        needs = replace(needs_of([code], targets), gpus=())
-        for requirement in check(needs, runtime):
+        for requirement in check(replace(needs_of([code], targets), gpus=()), runtime):
             row = rows.get(requirement.what)
             if row is None or _rank(requirement) > _rank(row.requirement):
                 rows[requirement.what] = Row(requirement, (path,))
@@ -274,9 +265,8 @@ def _requirements(
         rows[processor.what] = Row(processor, (), gpu)
         if compiling := _compiling(codes, libraries, gpu.target):
             what = f"{gpu.target.processor} in comgr, which compiles kernels on first use"
-            has = gpu.target.processor in runtime.jit
-            shown = ("yes" if has else "no") if runtime.jit else "unknown"
-            verdict = ("ok" if has else "no") if runtime.jit else "unknown"
+            known = ("yes", "ok") if gpu.target.processor in runtime.jit else ("no", "no")
+            shown, verdict = known if runtime.jit else ("unknown", "unknown")
             rows[what] = Row(Requirement(what, "yes", shown, verdict), compiling, gpu)
     return tuple(rows.values())
 

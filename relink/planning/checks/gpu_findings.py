@@ -26,7 +26,7 @@ from relink.gpu import (
 from relink.gpu.coverage import STATES
 from relink.planning.checks.device_packages import lies_in_a_package, missing_package
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_some, join_with_and
+from relink.system.text import grouped, join_some, join_with_and
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,10 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
     message = f"runs on {join_with_and(common.targets) or 'no architecture'}"
     if common.conditional:
         message += f"; under a condition on {join_with_and(common.conditional)}"
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for removal in common.removed:
-        by = tuple(os.path.basename(path) for path, _ in removal.by)
-        groups.setdefault(by, []).append(removal.processor)
+    groups = grouped(
+        (tuple(os.path.basename(path) for path, _ in removal.by), removal.processor)
+        for removal in common.removed
+    )
     for by, processors in groups.items():
         verb = "has" if len(by) == 1 else "have"
         message += f"; {join_some(list(by))} {verb} no full code for {join_with_and(processors)}"
@@ -212,19 +212,19 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
     else:
         message = "the wheel itself has no prebuilt GPU code"
     own = [(coverage, level) for coverage, level in missing if isinstance(coverage, FileCoverage)]
-    theirs = [(coverage, level) for coverage, level in missing if not isinstance(coverage, FileCoverage)]
+    theirs = [display_name(coverage) for coverage, _ in missing if not isinstance(coverage, FileCoverage)]
     if own:
         names = [f"{display_name(coverage)} (none of {level.total} bundles)" for coverage, level in own]
         message += f", none for {gpu}: it is missing from {join_some(names)}"
     else:
         message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
     if theirs:
-        names = [display_name(coverage) for coverage, _ in theirs]
-        verb = "has" if len(names) == 1 else "have"
+        verb = "has" if len(theirs) == 1 else "have"
         joint = "; and " if own else "; "
-        message += f"{joint}of the ROCm libraries it reaches {join_some(names)} {verb} none for {gpu.target}"
-    unmapped = next((g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None)
-    if unmapped:
+        message += f"{joint}of the ROCm libraries it reaches {join_some(theirs)} {verb} none for {gpu.target}"
+    if unmapped := next(
+        (g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None
+    ):
         message += f"; LLVM compiles {unmapped} for {gpu.target.processor}, and no released runtime maps it"
     return message
 
@@ -234,15 +234,10 @@ def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
     possible = facts.ways(gpu.target)
     ways = [remedy.text for remedy in possible if remedy.kind != "rebuild"]
     # ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one.
-    names: dict[str, list[str]] = {}
-    for remedy in possible:
-        if remedy.kind == "rebuild":
-            name, _, how = remedy.text.removeprefix("rebuild ").partition(" with ")
-            names.setdefault(how, []).append(name)
-    if names:
-        ways.append(
-            " and ".join(f"rebuild {join_with_and(group)} with {how}" for how, group in names.items())
-        )
+    texts = (way.text.removeprefix("rebuild ") for way in possible if way.kind == "rebuild")
+    names = grouped((how, name) for name, _, how in (text.partition(" with ") for text in texts))
+    rebuilds = [f"rebuild {join_with_and(group)} with {how}" for how, group in names.items()]
+    ways += [" and ".join(rebuilds)] if rebuilds else []
     text = "; or ".join(ways) or "Use another GPU"
     more = "" if facts.allow_gap or not gpu.asked else ". --allow-isa-gap relinks the wheel all the same."
     return text[:1].upper() + text[1:] + more
@@ -256,15 +251,12 @@ def _optional(library: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterat
     lack = "no kernels" if level.state == "none" else f"not all kernels ({level})"
     has = [name for name in library.processors() if library.level(TargetId(name)).usable]
     message = f"this prefix's {library.name} has {lack} for {gpu}; it has those for {join_with_and(has) or 'no GPU at all'}"
+    ending = "no library that the plan reaches names it, so this concerns programs that load it themselves"
     if reached:
-        message += "; its callers take a slower way or fail, as they choose"
-    else:
-        message += (
-            "; no library that the plan reaches names it, so this concerns programs that load it themselves"
-        )
+        ending = "its callers take a slower way or fail, as they choose"
     wanted = "GPU_TARGETS=" + ";".join([*has, gpu.target.processor])
     remedy = f"Use a ROCm whose {library.name} has it, or rebuild {library.name} with {wanted}."
-    yield finding("RLK409", str(gpu.target), message, remedy)
+    yield finding("RLK409", str(gpu.target), f"{message}; {ending}", remedy)
 
 
 def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Level]) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from relink.planning.checks.gpu_findings import display_name
 from relink.planning.model.model import plain
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_with_and
+from relink.system.text import grouped, join_with_and
 from relink.vendors.registry import VENDORS, find_places, prefix_of_libraries, products, release_of
 
 _HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
@@ -112,10 +112,8 @@ def _health(provider: Provider) -> PrefixHealth:
     for name, paths in provider.libraries.items():
         for path in paths:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
-    by_hip: dict[str, list[LibraryCoverage]] = {}
-    for library in read_libraries(unique.values()):
-        hip = hip_runtime_of(library.code.path)
-        by_hip.setdefault(hip, []).append(library.coverage)
+    libraries = read_libraries(unique.values())
+    by_hip = grouped((hip_runtime_of(library.code.path), library.coverage) for library in libraries)
     without_hip = by_hip.pop("", [])  # libraries that name no HIP runtime belong to each group
     groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
     if not groups and without_hip:
@@ -127,10 +125,8 @@ def _health(provider: Provider) -> PrefixHealth:
         release.evidence if release else None,
         runtime_capability([provider]),
         tuple(
-            RuntimeGroup(
-                hip, tuple(libraries), intersect(libraries), not hip or provider.find(hip) is not None
-            )
-            for hip, libraries in groups.items()
+            RuntimeGroup(hip, tuple(covering), intersect(covering), not hip or provider.find(hip) is not None)
+            for hip, covering in groups.items()
         ),
     )
 
@@ -144,8 +140,7 @@ def _machine(machine: Doctor) -> Iterator[Finding]:
         more = f"; {join_with_and(absent)} {'is' if len(absent) == 1 else 'are'} not there" if absent else ""
         yield replace(finding("RLK421", "GPU", f"{reason}{more}"), subjects=("GPU", *absent))
     else:
-        for text in machine.devices.problems:
-            yield finding("RLK421", "GPU", text, level="warning")
+        yield from (finding("RLK421", "GPU", text, level="warning") for text in machine.devices.problems)
         for path in absent:
             remedy = "Give it to the container: --device /dev/kfd --device /dev/dri."
             yield finding("RLK422", path, "is not there, although the kernel lists a GPU", remedy)
@@ -172,13 +167,13 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
     """Yield RLK409, RLK424 to RLK426 and RLK508: what a prefix lacks, by itself and for the GPUs of the machine."""
     if prefix.release is None:
         yield finding("RLK508", prefix.path, "nothing in it says which ROCm release it is")
-    for problem in prefix.runtime.problems:
-        yield finding("RLK424", prefix.path, problem)
+    yield from (finding("RLK424", prefix.path, problem) for problem in prefix.runtime.problems)
     for group in prefix.runtime_groups:
         if not group.complete:
             needing = join_with_and([display_name(library) for library in group.libraries])
-            message = f"{group.hip} is not in it; needed by {needing}"
-            yield finding("RLK424", prefix.path, message, level="warning")
+            yield finding(
+                "RLK424", prefix.path, f"{group.hip} is not in it; needed by {needing}", level="warning"
+            )
         yield from _coherence(prefix, group)
     if prefix.runtime_groups:  # newest first; libraries of older runtimes may lack newer GPUs
         for gpu in machine.devices.gpus:
@@ -191,10 +186,9 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
                 message = f"{join_with_and([display_name(library) for library in lacking])}: no full code for {gpu.target}"
                 ways = remedies(gpu.target, lacking, runtime_generic=prefix.runtime.generic)
                 yield finding("RLK426", prefix.path, message, "; or ".join(way.text for way in ways) or None)
-            agents = prefix.runtime.agents
-            if agents and gpu.target.processor not in agents:
-                message = f"its HSA runtime does not know {gpu.target.processor}"
-                yield finding("RLK426", prefix.path, message)
+            processor = gpu.target.processor
+            if prefix.runtime.agents and processor not in prefix.runtime.agents:
+                yield finding("RLK426", prefix.path, f"its HSA runtime does not know {processor}")
 
 
 def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
@@ -205,10 +199,9 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
             if lacking:
                 message = f"{display_name(library)} has no kernels for {join_with_and(lacking)}, which the others have"
                 yield finding("RLK409", prefix.path, message, level="info")
-    groups: dict[tuple[str, ...], list[str]] = {}
     names = {library.path: display_name(library) for library in group.libraries}
-    for removal in group.together.removed:
-        groups.setdefault(tuple(names[path] for path, _ in removal.by), []).append(removal.processor)
+    removed = group.together.removed
+    groups = grouped((tuple(names[path] for path, _ in one.by), one.processor) for one in removed)
     if not groups:
         return
     common = join_with_and(group.together.targets) or "nothing"

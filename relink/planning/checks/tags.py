@@ -105,14 +105,13 @@ def tag_findings(
     if named:
         step = f"--python {shlex.quote(fitting)}" if fitting else None
         return (finding("RLK520", filename, message, remedy, step=step),)
-    brief = message
-    message += ": relink runs under it, and no other Python was named"
+    why = f"{message}: relink runs under it, and no other Python was named"
     use = (
         f"Pass --python {fitting}, if that is to load the result."
         if fitting
         else ("Name the Python that will load the result by --python.")
     )
-    return (finding("RLK520", filename, message, use, level="warning", brief=brief),)
+    return (finding("RLK520", filename, why, use, level="warning", brief=message),)
 
 
 def is_for(platform: str, machine: str) -> bool:
@@ -130,11 +129,8 @@ def _own_tag(python: PythonFacts) -> str:
 
 def _fitting_python(name: WheelName, machine: str) -> str | None:
     """The path of a Python of this machine that installs the wheel; only those are run whose name on PATH says so."""
-    for path in itertools.islice(_named_like(name), _ASKED):
-        facts = _facts_of(path)
-        if facts is not None and installs(facts, name, machine):
-            return path
-    return None
+    pythons = ((path, _facts_of(path)) for path in itertools.islice(_named_like(name), _ASKED))
+    return next((path for path, facts in pythons if facts and installs(facts, name, machine)), None)
 
 
 @functools.cache  # one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer
@@ -156,8 +152,7 @@ def _named_like(name: WheelName) -> Iterator[str]:
         last = first + _NEWER if tag.abi in ("abi3", "none") else first
         ending = "t" if tag.abi.endswith("t") else ""
         for minor in range(first, last + 1):
-            program = f"{'pypy' if match[1] == 'pp' else 'python'}3.{minor}{ending}"
-            path = shutil.which(program)
+            path = shutil.which(f"{'pypy' if match[1] == 'pp' else 'python'}3.{minor}{ending}")
             if path is not None and os.path.realpath(path) not in seen:
                 seen.add(os.path.realpath(path))
                 yield path

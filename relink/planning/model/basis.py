@@ -114,6 +114,5 @@ def _digest(path: str, *, whole: bool = False) -> str:
         with map_file(path) as buffer:
             return linking_digest(buffer)
     except (OSError, ElfError) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, path)
+        raise_if_machine_fault(error, path)
         raise UsageError(f"{path} cannot be read: {error}") from error

@@ -18,7 +18,7 @@ from relink.planning.model.files import (
     Reliance,
     Stub,
 )
-from relink.system.atomic import atomic_file
+from relink.system.atomic import save
 from relink.system.bounded_json import JSON_LIMIT, parse_json, typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, has_errors
@@ -152,11 +152,7 @@ class Plan:
         """
         basis = self.basis and with_contents(self.basis, self.target.sysroot)
         text = json.dumps(to_json(replace(self, basis=basis)), indent=1) + "\n"
-        try:
-            with atomic_file(Path(path)) as file:  # what lies there, a FIFO for one, is not opened
-                file.write(text.encode())
-        except OSError as error:
-            raise UsageError(f"{path}: the plan cannot be written ({error.strerror})") from error
+        save(Path(path), text, "the plan")
 
     @classmethod
     def load(cls, path: Path | str) -> Plan:

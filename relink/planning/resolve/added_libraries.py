@@ -101,18 +101,14 @@ def _rebound(prover: Prover, member: str, before: Outcome, after: Outcome) -> li
 
 def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outcome:
     """Add the libraries that export all open imports of `member` to its NEEDED, if evidence says so and no binding changes."""
-    if not outcome.loads:
-        return outcome
-    imports = _open_imports(prover, member, outcome)
+    imports = _open_imports(prover, member, outcome) if outcome.loads else ()
     if not imports:
         return outcome
     sonames = _only_suppliers(prover, member, imports)
     forgotten: dict[str, tuple[str, str]] = {}
     for soname in sonames:
         others = {*sonames} - {soname}
-        own = [
-            imported for imported in imports if others.isdisjoint(prover.suppliers().libraries.of(imported))
-        ]
+        own = [imported for imported in imports if others.isdisjoint(prover.suppliers.libraries.of(imported))]
         why = _evidence(prover.context, member, soname, own)
         if why is None:
             return outcome
@@ -130,10 +126,9 @@ def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outc
 
 def _open_imports(prover: Prover, member: str, outcome: Outcome) -> tuple[Unbound, ...]:
     """The open imports of `member` itself that could be another library's; one with a version record has its library."""
-    bindings = prover.bindings(member, outcome.closure)
     return tuple(
         unbound
-        for unbound in bindings.unbound
+        for unbound in prover.bindings(member, outcome.closure).unbound
         if unbound.requester == outcome.root
         and not is_of_python(unbound)
         and unbound.file is None
@@ -147,7 +142,7 @@ def _only_suppliers(prover: Prover, member: str, imports: Sequence[Unbound]) -> 
     That with most libraries of ``--preload``, if there is one; else no other version of it may export any of them. Empty where
     there is no such set, or more than one; where a member exports some of the imports, no set of several is taken.
     """
-    context, suppliers = prover.context, prover.suppliers()
+    context, suppliers = prover.context, prover.suppliers
 
     def sonames_of(members: Iterable[str]) -> Iterator[str]:
         others = (context.images[name].soname for name in members if name != member)
@@ -170,15 +165,13 @@ def _evidence(context: ResolveContext, member: str, soname: str, imports: Sequen
     """Say what besides the symbols shows that this library is the one, or None where nothing does."""
     if soname in context.preload:
         return "--preload names it"
-    needing = [name for name, image in context.images.items() if name != member and soname in image.needed]
-    if needing:
+    if needing := [
+        name for name, image in context.images.items() if name != member and soname in image.needed
+    ]:
         verb = "needs" if len(needing) == 1 else "need"
         return f"{join_truncated([posixpath.basename(name) for name in needing], 3)} of the wheel {verb} it"
-    stem = soname_stem(soname)
-    other_version = any(
-        soname_stem(needed) == stem for image in context.images.values() for needed in image.needed
-    )
-    if soname in context.members.sonames or other_version:
+    stems = {soname_stem(needed) for image in context.images.values() for needed in image.needed}
+    if soname in context.members.sonames or soname_stem(soname) in stems:
         return None
     if soname in GLIBC_SONAMES:
         return "it is the target's own C library"

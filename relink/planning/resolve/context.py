@@ -15,6 +15,7 @@ from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, serving, soname_stem
 from relink.providers.profiles import NO_PROFILE, OptionalLibrary, Profile
+from relink.system.text import grouped
 from relink.vendors.protocol import NO_VENDOR, Vendor
 from relink.wheel.limits import WheelLimits
 
@@ -87,11 +88,8 @@ class ResolveContext:
         Afterwards `images` may change, but for the sonames.
         """
         paths = {member: self.layout.path_of(member) for member in self.images}
-        named: dict[str, list[str]] = {}
-        for member, image in self.images.items():
-            file_name = posixpath.basename(member)
-            if image.soname in (file_name, None):
-                named.setdefault(file_name, []).append(member)
+        names = ((posixpath.basename(member), member) for member in self.images)
+        named = grouped(pair for pair in names if self.images[pair[1]].soname in (pair[0], None))
         sonames = {image.soname: member for member, image in self.images.items() if image.soname}
         at = {path: member for member, path in paths.items()}
         return Members(self.files.with_overlay(paths, self.images), at, sonames, named)

@@ -36,7 +36,7 @@ from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.resolve.version_gaps import version_gaps
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 
 # A NEEDED that nothing serves is looked for in every directory by every strategy: that takes about 0.15 ms, as much as
 # a few files that are mapped already.
@@ -110,8 +110,7 @@ def decide(
         # What is open where the user says that a library will be there may be that library's.
         allowed = any(issue.kind == "allowed" for issue in outcome.issues)
         open_imports = optional and not allowed and bool(prover.open_imports(member, outcome))
-        fails = not outcome.loads or open_imports
-        if (optional or context.profile.is_variant(member)) and fails:
+        if (optional or context.profile.is_variant(member)) and (not outcome.loads or open_imports):
             unserved.append(member)
             prover.adopt(member, ElfEdit())
         else:
@@ -153,11 +152,12 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
 
     ``tensorflow/python/../libtensorflow_framework.so.2`` is ``tensorflow/libtensorflow_framework.so.2``.
     """
-    paths: dict[tuple[object, ...], dict[str, None]] = {}
-    for closure in closures:
-        for loaded in closure.objects:
-            if loaded.identity[0] not in ("program", "loader"):  # of each process another file
-                paths.setdefault(loaded.identity, {})[loaded.path] = None
+    paths = grouped(
+        (loaded.identity, loaded.path)
+        for closure in closures
+        for loaded in closure.objects
+        if loaded.identity[0] not in ("program", "loader")  # of each process another file
+    )
     names: dict[str, str] = {}
     for of_a_file in paths.values():
         shortest = min(of_a_file, key=lambda path: (len(path), path))
@@ -166,11 +166,10 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
 
 
 def _refused(context: ResolveContext, member: str, error: RootRefusedError) -> Finding:
+    what = "it"
     if error.path != context.layout.path_of(member):
-        shown = context.layout.shown(error.path)
-        text = f"the loader does not load {shown}, which the package loads before: {error.reason}"
-        return finding("RLK116", member, text)
-    return finding("RLK116", member, f"the loader does not load it: {error.reason}")
+        what = f"{context.layout.shown(error.path)}, which the package loads before"
+    return finding("RLK116", member, f"the loader does not load {what}: {error.reason}")
 
 
 def _refuse_more(loads: int, most: int) -> None:
@@ -198,16 +197,11 @@ def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served
     before = outcome.original
     needed = tuple(dict.fromkeys(before.needed))
     edit = necessary(outcome.edit, needed) if served else ElfEdit()
-    replaced = dict(edit.replace)
-    entries: list[tuple[str, Action, str | None]] = []
-    for soname in needed:
-        if soname in replaced:
-            entries.append((soname, "substitute", replaced[soname]))
-        elif soname in edit.remove:
-            entries.append((soname, "drop", None))
-        else:
-            entries.append((soname, "keep", soname))
-    entries += [(soname, "add", soname) for soname in edit.add]
+    # What becomes of each NEEDED, in the file's order, and its name afterwards; then those that are added.
+    actions: dict[str, tuple[Action, str | None]] = {soname: ("keep", soname) for soname in needed}
+    actions |= dict.fromkeys(edit.remove, ("drop", None))
+    actions |= {old: ("substitute", new) for old, new in edit.replace}
+    actions |= {soname: ("add", soname) for soname in edit.add}
     search_path, search_kind = before.search_path, before.search_kind
     if edit.search_path is not None:
         search_path, search_kind = edit.search_path or None, edit.search_kind
@@ -216,7 +210,7 @@ def _file_plan(context: ResolveContext, member: str, outcome: Outcome, *, served
         strategy=outcome.strategy if served else "nothing",
         needed=tuple(
             _needed(context, outcome, soname, action, after, edges.get(after or soname))
-            for soname, action, after in entries
+            for soname, (action, after) in actions.items()
         ),
         rpath=RpathChange(before.search_path, search_path, before.search_kind, search_kind),
         interpreter=InterpreterChange(before.interpreter, edit.interpreter or before.interpreter),
@@ -253,10 +247,8 @@ def _needed(
             for other in closure.edges
             if other.soname == soname and other.requester != closure.roots[-1]
         )
-        if who:
-            evidence = (f"needed by {join_truncated(list(who))}, which cannot find it by itself",)
-        else:
-            evidence = ("loaded first, since a library opens it (dlopen)",)
+        needed = f"needed by {join_truncated(list(who))}, which cannot find it by itself"
+        evidence = (needed if who else "loaded first, since a library opens it (dlopen)",)
     elif found_by == "already loaded" and path in [
         context.layout.path_of(name) for name in context.profile.preload
     ]:

@@ -6,10 +6,9 @@ RLK120.
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from relink.loader.closure import Closure, Edge, LoadedObject
@@ -27,8 +26,9 @@ from relink.planning.resolve.unserved_edges import (
 )
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
+from relink.providers.profiles import matching_names
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 
 _PROFILE = "profile "
 
@@ -89,20 +89,16 @@ class DlopenKnowledge:
     def _of_member(self, member: str) -> dict[str, str]:
         """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
         profile = self.context.profile
-        sources: dict[str, str] = {}
-        for pattern, why in profile.dlopens(member).items():
-            names = [name for name in self._available if fnmatch.fnmatchcase(name, pattern)]
-            sources |= dict.fromkeys(names or [pattern], f"{_PROFILE}{profile.name}: {why}")
-        return sources
+        known = ((glob, f"{_PROFILE}{profile.name}: {why}") for glob, why in profile.dlopens(member).items())
+        return matching_names(known, self._available)
 
     def strings_of(self, caller: LoadedObject) -> tuple[str, ...]:
         """Return the library names in the read-only data of a member, or of a provider's library."""
         context = self.context
         if member := context.members.at.get(caller.path):
             return context.opens.get(member, ())
-        if not context.is_held(caller.path):
-            return ()
-        if is_platform_library(caller.image.soname or "", context.target.header.machine):
+        platform = is_platform_library(caller.image.soname or "", context.target.header.machine)
+        if platform or not context.is_held(caller.path):
             return ()
         return self.tables.dlopened(file_of(caller), caller.image)
 
@@ -179,26 +175,23 @@ def forwardable(context: ResolveContext, name: str) -> list[str]:
 
 def unloadable(closure: Closure) -> dict[Edge, list[str]]:
     """Return, of what is opened and found, what does not load, each with the sonames that are not found for it."""
-    lacking: dict[int, list[str]] = {}
-    for edge in closure.missing:
-        lacking.setdefault(edge.requester, []).append(edge.soname)
+    lacking = grouped((edge.requester, edge.soname) for edge in closure.missing)
     if not lacking:
         return {}
     needed = needed_by(closure)
-    failing = {}
-    for edge in closure.dlopened:
-        reached = breadth_first(needed, [edge.target]) if edge.target is not None else ()
-        if sonames := [soname for index in reached for soname in lacking.get(index, ())]:
-            failing[edge] = sonames
-    return failing
+    found = ((edge, edge.target) for edge in closure.dlopened if edge.target is not None)
+    reached = ((edge, breadth_first(needed, [target])) for edge, target in found)
+    sonames = ((edge, [name for index in met for name in lacking.get(index, ())]) for edge, met in reached)
+    return {edge: names for edge, names in sonames if names}
 
 
 def _not_opened(
-    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None
+    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None, profile: str | None
 ) -> Finding:
     """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it, or does not load.
 
     :param lacking: why what is found does not load.
+    :param profile: the one that knows of it, if that is how it is known.
     """
     who = "; ".join(
         f"{caller} ({'a name in its data' if how == 'string' else f'known by {how}'})"
@@ -211,8 +204,6 @@ def _not_opened(
     level: Level = "error" if required else "warning" if others else "info"
     if any(matches_library(pattern, name) for pattern in context.allow_missing):
         level = "info"  # the user says that it will be there
-    names = {profile_of(how) for how in callers.values()}
-    profile = None if None in names else names.pop()
     opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
     return finding(
         "RLK132",
@@ -233,14 +224,15 @@ def profile_of(how: str) -> str | None:
     return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
 
 
-def _package_of(context: ResolveContext, paths: Iterable[str]) -> str | None:
+def _package_of(context: ResolveContext, paths: Collection[str]) -> str | None:
     """Return the distribution of a provider that has all of these files."""
-    for provider in context.providers:
-        for package in provider.packages:
-            directory = f"{provider.path}/{package.directory}/"
-            if package.directory and all(path.startswith(directory) for path in paths):
-                return package.name
-    return None
+    places = (
+        (package.name, f"{provider.path}/{package.directory}/")
+        for provider in context.providers
+        for package in provider.packages
+        if package.directory
+    )
+    return next((name for name, place in places if all(path.startswith(place) for path in paths)), None)
 
 
 def dlopen_findings(
@@ -281,7 +273,7 @@ def dlopen_findings(
         profile = None if None in names else names.pop()
         path = context.provider_path(soname)
         if context.vendor.is_own(soname) and any(caller.startswith(context.layout.own) for caller in callers):
-            yield _not_opened(context, soname, callers, lacks.get(soname))
+            yield _not_opened(context, soname, callers, lacks.get(soname), profile)
         elif path:
             message = f"would not be found, although the prefix has {path}; opened (dlopen) by {who}"
             remedy = (

@@ -54,8 +54,7 @@ class Layout:
             scheme, _, inner = rest.partition("/")
             if scheme in ("purelib", "platlib"):
                 return posixpath.join(self.site_packages, inner)
-            below = {"scripts": "bin", "headers": "include"}.get(scheme, "")
-            return posixpath.join(self.root, below, inner)
+            return posixpath.join(self.root, {"scripts": "bin", "headers": "include"}.get(scheme, ""), inner)
         return posixpath.join(self.site_packages, member)
 
     def on_disk(self, images: Mapping[str, Image]) -> dict[str, tuple[str, str]]:

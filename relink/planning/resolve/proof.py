@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from relink.elf.edit import ElfEdit
 from relink.elf.symbols import Import, SymbolTable
@@ -28,13 +29,13 @@ from relink.planning.resolve.substitution import (
 from relink.planning.resolve.suppliers import Suppliers, find_suppliers
 from relink.planning.resolve.unserved_edges import matches_library, own_libc
 from relink.providers.prefix import soname_stem
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 
 _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 _OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
 
 
-@dataclass(slots=True)
+@dataclass
 class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
@@ -49,12 +50,10 @@ class Prover:
     tables: Tables = field(init=False)
     knowledge: DlopenKnowledge = field(init=False)
     _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
-    _suppliers: Suppliers | None = None
 
     def __post_init__(self) -> None:
         self.members = dict(self.originals)
-        known = self.known or Tables(self.context.files, {})
-        self.tables = known.over(self.context.files, self.members)
+        self.tables = (self.known or Tables(self.context.files, {})).over(self.context.files, self.members)
         self.knowledge = DlopenKnowledge(self.context, self.tables)
 
     def bindings(self, member: str, closure: Closure) -> Bindings:
@@ -82,12 +81,11 @@ class Prover:
             closure, self.tables, assume=self.context.assume_symbols, extra_exports=outside, only=only
         )
 
+    @cached_property
     def suppliers(self) -> Suppliers:
-        """Return who exports what members import; edits change none of it."""
-        if self._suppliers is None:
-            names = {imported.name for table in self.originals.values() for imported in table.imports}
-            self._suppliers = find_suppliers(self.context, self.originals, names)
-        return self._suppliers
+        """Who exports what members import; edits change none of it."""
+        names = {imported.name for table in self.originals.values() for imported in table.imports}
+        return find_suppliers(self.context, self.originals, names)
 
     def find_outcome(self, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
@@ -130,8 +128,7 @@ class Prover:
         substitutions |= {
             name: SubstitutionDecision(name, "substitute", soname, (_OF_A_COPY,)) for name, soname in copies
         }
-        added = self._preloads(member, outcome)
-        if added:
+        if added := self._preloads(member, outcome):
             outcome = find_strategy(self.context, member, replace(required_edit, add=added))
         self.adopt(member, required_edit)
         return replace(outcome, substitutions=substitutions, preloaded=dict.fromkeys(added))
@@ -144,8 +141,7 @@ class Prover:
 
     def adopt(self, member: str, edit: ElfEdit) -> None:
         """Bind with the symbols that `member` has after an edit from now on."""
-        original = self.originals[member]
-        after = edited_table(original, dict(edit.replace), edit.versions)
+        after = edited_table(self.originals[member], dict(edit.replace), edit.versions)
         if after != self.members[member]:
             self.members[member] = after
             self.tables.replace(member, after)
@@ -217,9 +213,8 @@ class Prover:
             else:
                 reason = vendor.same_abi(soname, name)
                 profile = vendor.table if reason else None
-            table = self._table(path)
             candidates.setdefault(
-                opened.identity, SubstituteCandidate(name, path, table, reason, profile, copied)
+                opened.identity, SubstituteCandidate(name, path, self._table(path), reason, profile, copied)
             )
         return list(candidates.values())
 
@@ -232,8 +227,7 @@ class Prover:
         """The sonames of ``--preload`` that an object in the closure of `member` dlopens, and that `member` does not need yet."""
         if not self.context.preload:
             return ()
-        closure = self.knowledge.follow(member, outcome)
-        dlopened = {edge.soname for edge in closure.dlopened}
+        dlopened = {edge.soname for edge in self.knowledge.follow(member, outcome).dlopened}
         return tuple(
             soname
             for soname in self.context.preload
@@ -271,8 +265,6 @@ def _by_another_version(
         soname = stems.get(soname_stem(library.image.soname or library.name))
         if index == outcome.root and soname is not None:
             names |= dict.fromkeys(symbols, soname)
-    by_soname: dict[str, list[Import]] = {}
-    for wanted in imports:
-        if wanted.file is None and (wanted.name, wanted.version) in names:
-            by_soname.setdefault(names[wanted.name, wanted.version], []).append(wanted)
-    return by_soname
+    unnamed = (wanted for wanted in imports if wanted.file is None)
+    keys = (((wanted.name, wanted.version), wanted) for wanted in unnamed)
+    return grouped((names[key], wanted) for key, wanted in keys if key in names)

@@ -17,7 +17,7 @@ from relink.planning.model.files import STUB_DIRECTORY
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import is_below
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 EntryKind: TypeAlias = Literal[
     "wheel",
@@ -148,9 +148,7 @@ def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None
 
     :param profile: the name of the profile that entries to sibling packages were classified by.
     """
-    by_kind: dict[EntryKind, list[str]] = {}
-    for entry in entries:
-        by_kind.setdefault(entry.kind, []).append(entry.text)
+    by_kind = grouped((entry.kind, entry.text) for entry in entries)
     for kind, text in _TOLD.items():
         if kind in by_kind:
             message = text.format(

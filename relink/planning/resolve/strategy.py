@@ -118,9 +118,8 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         return nothing
     interpreter = context.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
-    forwarded = opened_in_wheel(context, member)
     clean = all(entry.kept for entry in nothing.entries) and not (
-        wrong_interpreter or required_edit or forwarded
+        wrong_interpreter or required_edit or opened_in_wheel(context, member)
     )
     if clean and nothing.loads:
         return nothing
@@ -196,9 +195,11 @@ class _Base:
         """
         context = self.context
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
-        own = [entry.text for entry in entries if entry.kind == "wheel"]
-        own += carried_entries(context, self.member, self.nothing.issues)
-        own += dlopened_entries(context, self.member)
+        own = [
+            *(entry.text for entry in entries if entry.kind == "wheel"),
+            *carried_entries(context, self.member, self.nothing.issues),
+            *dlopened_entries(context, self.member),
+        ]
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
         # A real library comes before its stub, wherever it is.
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
@@ -261,8 +262,7 @@ class _Base:
         added = list(self.edit.add)
         while True:
             needed = [*self.needed, *added]
-            edit = replace(self.with_path(needed, "runpath"), add=tuple(added))
-            outcome = self.attempt("flatten", edit)
+            outcome = self.attempt("flatten", replace(self.with_path(needed, "runpath"), add=tuple(added)))
             unserved = (
                 issue.edge.soname
                 for issue in outcome.issues

@@ -35,7 +35,7 @@ from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import find_strategy
 from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
@@ -74,7 +74,7 @@ def plan_stubs(
         return StubPlans()
     by_soname: dict[str, _Wanted] = {}
     missed: dict[str, None] = {}
-    known = Tables(context.files, {})
+    known, every = Tables(context.files, {}), AUTO in wanted
     for member in context.images:
         outcome = find_strategy(context, member)
         missing = {
@@ -83,8 +83,7 @@ def plan_stubs(
             if issue.kind == "missing" and issue.edge.requester == outcome.root
         }
         missed |= dict.fromkeys(missing)
-        asked = [name for name in missing if _asked(context, wanted, name)]
-        if asked:
+        if asked := [name for name in missing if name in wanted or (every and context.is_optional(name))]:
             bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
             unbound = {(imported.name, imported.version) for imported in bindings.unbound}
             for soname in sorted(asked):
@@ -98,8 +97,7 @@ def plan_stubs(
     for soname, library in by_soname.items():
         if soname not in wanted and not (library.imports or library.versions or library.copied):
             continue  # nothing of it is used, so its NEEDED may be dropped, and nobody asked for this stub
-        why = _why_not(context, soname, library, distribution)
-        if why:
+        if why := _why_not(context, soname, library, distribution):
             findings.append(finding("RLK126", soname, why))
             continue
         stub = _stub(context, soname, library, distribution)
@@ -148,10 +146,6 @@ def with_stubs(
         member_directories=context.member_directories | directories,
     )
     return context, {**tables, **{path: read_symbols(content) for path, content in contents.items()}}
-
-
-def _asked(context: ResolveContext, wanted: Sequence[str], soname: str) -> bool:
-    return soname in wanted or (AUTO in wanted and context.is_optional(soname))
 
 
 def _is_its(context: ResolveContext, imported: Import, soname: str, facts: OptionalLibrary | None) -> bool:
@@ -234,11 +228,12 @@ def plan_forwarders(
     """
     if not wanted:
         return StubPlans()
-    openers: dict[str, list[str]] = {}
-    for member in context.images:
-        for name in _unfound(context, tables, member):
-            if name in wanted or (AUTO in wanted and forwardable(context, name)):
-                openers.setdefault(name, []).append(member)
+    openers = grouped(
+        (name, member)
+        for member in context.images
+        for name in _unfound(context, tables, member)
+        if name in wanted or (AUTO in wanted and forwardable(context, name))
+    )
     stubs: list[Stub] = []
     findings: list[Finding] = [
         finding("RLK134", name, "--forward: no member of the wheel opens it in vain")
@@ -286,7 +281,7 @@ def _forwarder(
     distribution: str,
 ) -> Stub | str:
     """Return the forwarder to the first library that loads and brings no second version of another; or why there is none."""
-    path = f"{distribution}.libs/{STUB_DIRECTORY}/{name}"
+    path = _member(name, distribution)
     if not is_plain(name) or context.target.header.machine != EM_X86_64:
         return "cannot be forwarded: forwarders are written for x86-64, and for plain file names"
     if path in context.images:

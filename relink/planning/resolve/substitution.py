@@ -137,10 +137,9 @@ def evaluate_substitution(
         for imported in possible[soname]
         if _exports(candidate.table, imported)
     }
-    decisions = {}
     unserved = sum(candidate is None for candidate in chosen.values())
-    for soname in missing:
-        decisions[soname] = _decision(
+    return {
+        soname: _decision(
             soname,
             _Record(tuple(need for need in needs if need.file == soname), named[soname], kept),
             own[soname],
@@ -150,15 +149,15 @@ def evaluate_substitution(
             standalone=unserved == (chosen[soname] is None),
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
         )
-    return decisions
+        for soname in missing
+    }
 
 
 def _preferred(
     named: Sequence[Import], open_imports: Sequence[Import], candidates: Sequence[SubstituteCandidate]
 ) -> SubstituteCandidate | None:
     """The candidate that a profile or the user says is the same ABI, else the one that exports most of the open imports."""
-    same_abi = [candidate for candidate in candidates if candidate.reason]
-    if same_abi:
+    if same_abi := [candidate for candidate in candidates if candidate.reason]:
         return same_abi[0]
     wanted = [*named, *open_imports]
     return max(
@@ -229,8 +228,7 @@ def _decision(
         return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
     # An import that no library is known for counts against this one, unless another missing library may have had it. A vendor
     # that renames versions gives one to each symbol, so none without a version is such a library's.
-    foreign = candidate.copy and bool(named)
-    rest = unexplained if standalone and not foreign else ()
+    rest = unexplained if standalone and not (candidate.copy and named) else ()
     wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *rest]))
     edits: list[VersionEdit] = []
     lost = [imported for imported in wanted if not _exports(candidate.table, imported)]

@@ -19,7 +19,7 @@ from relink.loader.tables import read_table
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES
-from relink.system.text import join_truncated
+from relink.system.text import grouped, join_truncated
 from relink.vendors.protocol import Vendor
 
 _MOST_TOGETHER = 4  # libraries that one file may have forgotten
@@ -40,27 +40,19 @@ class Exporters:
     def __init__(self, exports: Mapping[str, Mapping[str, Collection[Export]]]) -> None:
         self._exports = exports
         self._order = {who: index for index, who in enumerate(exports)}
-        self._owners: dict[str, list[str]] = {}
-        for who, names in exports.items():
-            for name in names:
-                self._owners.setdefault(name, []).append(who)
+        self._owners = grouped((name, who) for who, names in exports.items() for name in names)
 
     def of_all(self, imports: Collection[Unbound]) -> Iterator[str]:
-        """Yield who exports all of `imports`, each in its version."""
+        """Return who exports all of `imports`, each in its version."""
         fewest = min((self._owners.get(imported.name, []) for imported in imports), key=len, default=[])
-        for who in fewest:
-            exports = self._exports[who]
-            if all(
-                match(tuple(exports.get(imported.name, ())), imported.version) is not None
-                for imported in imports
-            ):
-                yield who
+        return (who for who in fewest if all(self._has(who, imported) for imported in imports))
+
+    def _has(self, who: str, imported: Unbound) -> bool:
+        return match(tuple(self._exports[who].get(imported.name, ())), imported.version) is not None
 
     def of(self, imported: Unbound) -> Iterator[str]:
-        """Yield who exports an import in its version."""
-        for who in self._owners.get(imported.name, ()):
-            if match(tuple(self._exports[who][imported.name]), imported.version) is not None:
-                yield who
+        """Return who exports an import in its version."""
+        return (who for who in self._owners.get(imported.name, ()) if self._has(who, imported))
 
     def of_some(self, imports: Iterable[Unbound]) -> list[str]:
         """Return who exports any of `imports`, in whatever version."""
@@ -112,14 +104,13 @@ class Suppliers:
         Nothing where nothing is known; nothing to type where a member of the wheel exports them, and where another version of
         the only set exports some of them.
         """
-        if all(is_of_python(imported) for imported in imports):
+        if all(map(is_of_python, imports)):
             return (
                 "The target's Python does not have them: pass the Python that the wheel is for (--python), or take the wheel "
                 "for this one."
             ), ()
         assume = "if something does, pass --assume-symbols GLOB."
-        member = next(self.members.of_all(imports), None)
-        if member is not None:
+        if (member := next(self.members.of_all(imports), None)) is not None:
             shown = context.layout.shown(context.layout.path_of(member))
             return (
                 f"{shown} exports all of them: the package has to load it before, with RTLD_GLOBAL; {assume}"
@@ -192,15 +183,12 @@ def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[s
 
 def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str]]:
     """Return which of `sonames` may be of one release: for each that the vendor's table knows, and for those it does not."""
-    releases: dict[str, set[str]] = {}
-    for component in vendor.components():
-        for major, names in component.sonames.items():
-            if major != "any":
-                releases.setdefault(major, set()).update(names)
+    rows = (row for component in vendor.components() for row in component.sonames.items())
+    releases = grouped((major, name) for major, names in rows if major != "any" for name in names)
     known = {name for names in releases.values() for name in names}
     stems = {soname_stem(name) for name in known}
     of_any = {soname for soname in sonames if soname_stem(soname) not in stems}
-    return [of_any | (names & sonames) for names in (*releases.values(), sonames - known)]
+    return [of_any | ({*names} & sonames) for names in (*releases.values(), sonames - known)]
 
 
 def is_of_python(imported: Unbound) -> bool:

@@ -76,12 +76,10 @@ def check_edges(context: ResolveContext, closure: Closure, root: int) -> tuple[R
     :param root: the index of the member: what has a lower one was loaded before.
     """
     issues, scope = [], set(closure.scope)
-    for edge in closure.edges:
-        if edge.requester >= root and edge.requester in scope:
-            kind = _issue_kind(context, closure, edge, root)
-            if kind:
-                served = None if edge.target is None else closure.objects[edge.target].path
-                issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
+    for edge in (edge for edge in closure.edges if edge.requester >= root and edge.requester in scope):
+        if kind := _issue_kind(context, closure, edge, root):
+            served = None if edge.target is None else closure.objects[edge.target].path
+            issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
     return tuple(issues)
 
 

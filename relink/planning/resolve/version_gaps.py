@@ -12,7 +12,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.loader.versions_check import check_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import Outcome
-from relink.system.text import pluralize
+from relink.system.text import grouped, pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,7 @@ def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: T
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
     # glibc's libraries are one thing with one version, that of the target's loader.
-    by_supplier: dict[str, list[VersionGap]] = {}
-    for gap in gaps:
-        by_supplier.setdefault("" if gap.file in GLIBC_SONAMES else gap.file, []).append(gap)
+    by_supplier = grouped(("" if gap.file in GLIBC_SONAMES else gap.file, gap) for gap in gaps)
     sentences: dict[str, str] = {}
     for file, same in by_supplier.items():
         needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"
@@ -120,10 +118,7 @@ def _order(version: str) -> list[int]:
 
 def loader_of_a_prefix(context: ResolveContext) -> str | None:
     """Return the loader that a prefix carries: it was built with another C library than the target's."""
-    soname = posixpath.basename(context.target.interpreter)
-    for provider in context.providers:
-        for directory in provider.directories:
-            path = posixpath.join(directory, soname)
-            if path != context.target.interpreter and context.files.open(path).image is not None:
-                return path
-    return None
+    own = context.target.interpreter
+    directories = (directory for provider in context.providers for directory in provider.directories)
+    paths = (posixpath.join(directory, posixpath.basename(own)) for directory in directories)
+    return next((path for path in paths if path != own and context.files.open(path).image is not None), None)

@@ -183,9 +183,7 @@ class Profile:
 
     def why_equal(self, one: str, other: str) -> str | None:
         """Return why two sonames are one ABI, or None where nothing says so."""
-        return next(
-            (item.why for item in self.same_abi if {one, other} <= {*item.sonames} and one != other), None
-        )
+        return why_equal(self.same_abi, one, other)
 
     def unmatched(self, members: Collection[str], entries: Collection[str]) -> Iterator[str]:
         """Yield what in this profile names nothing in a wheel.
@@ -194,11 +192,7 @@ class Profile:
         :param entries: the search path entries of its ELF files.
         """
         globs = {"variants": self.variants, "preload": self.preload, "brings": self.brings}
-        of_rows: dict[str, tuple[OptionalMembers, ...]] = {
-            "optional": self.optional,
-            "for_packages": self.for_packages,
-            "bundled": self.bundled,
-        }
+        of_rows = {"optional": self.optional, "for_packages": self.for_packages, "bundled": self.bundled}
         for key, rows in of_rows.items():
             globs[f"{key}.members"] = tuple(glob for row in rows for glob in row.members)
         globs["dlopen.member"] = tuple(entry.member for entry in self.dlopen)
@@ -215,6 +209,22 @@ class Profile:
             path = module.replace(".", "/")
             if f"{path}.py" not in members and f"{path}/__init__.py" not in members:
                 yield f"imports: {module} is no module"
+
+
+def why_equal(rows: Iterable[EqualSonames], one: str, other: str) -> str | None:
+    """Return why two sonames are one ABI, by the first row that has both, or None where nothing says so."""
+    return next((row.why for row in rows if {one, other} <= {*row.sonames} and one != other), None)
+
+
+def matching_names(globs: Iterable[tuple[str, str]], available: Collection[str]) -> dict[str, str]:
+    """Return the available names that each glob matches, with what stands beside it.
+
+    A glob that matches none stands for itself, so that its absence can be reported.
+    """
+    found: dict[str, str] = {}
+    for glob, why in globs:
+        found |= dict.fromkeys(fnmatch.filter(available, glob) or [glob], why)
+    return found
 
 
 NO_PROFILE = Profile("none")

@@ -121,8 +121,7 @@ def check_document(wrong: Iterable[Problem], text: str, path: Path, what: str) -
     :param text: the document, in which the problems' places are.
     :raises UsageError: there is a problem.
     """
-    found = list(islice(wrong, _MAX_ISSUES))
-    if found:
+    if found := list(islice(wrong, _MAX_ISSUES)):
         lines = lines_of(text)
         numbered = sorted((line_of(lines, item.path), item.where, item.message) for item in found)
         issues = [

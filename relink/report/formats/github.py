@@ -12,10 +12,8 @@ from relink.report.formats.results import Results
 from relink.system.findings.model import RULES, Cause, causes
 from relink.system.text import escaped, join_truncated
 
-_COMMANDS = {"error": "error", "warning": "warning"}
-# The percent sign first: it begins the other escapes.
-_DATA = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))
-_PROPERTY = (*_DATA, (":", "%3A"), (",", "%2C"))
+_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 
 def github(results: Results) -> str:
@@ -24,12 +22,12 @@ def github(results: Results) -> str:
     Infos are left out, as they are in text.
     """
     lines = [_command("error", "relink", escaped(message)) for message in results.failures]
-    for level, command in _COMMANDS.items():
+    for level in ("error", "warning"):
         for outcome in results.outcomes:
             name = os.path.basename(outcome.path)
             lines += [
                 _command(
-                    command,
+                    level,
                     f"{cause.code} {RULES[cause.code].title}",
                     f"{escaped(': '.join(_places(name, cause)))}\n{escaped(cause.remedy)}",
                 )
@@ -46,8 +44,4 @@ def _places(wheel: str, cause: Cause) -> tuple[str, ...]:
 
 
 def _command(name: str, title: str, message: str) -> str:
-    for character, code in _PROPERTY:
-        title = title.replace(character, code)
-    for character, code in _DATA:
-        message = message.replace(character, code)
-    return f"::{name} title={title}::{message}\n"
+    return f"::{name} title={title.translate(_PROPERTY)}::{message.translate(_DATA)}\n"

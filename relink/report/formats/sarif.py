@@ -89,26 +89,18 @@ def _fingerprint(found: Finding, outcome: WheelResult) -> str:
 
 
 def _artifact(outcome: WheelResult) -> dict[str, Any]:
-    artifact: dict[str, Any] = {"location": {"uri": _uri(outcome.path)}}
-    if outcome.sha256 is not None:
-        artifact["hashes"] = {"sha-256": outcome.sha256}
-    return artifact
+    hashes = {"hashes": {"sha-256": outcome.sha256}} if outcome.sha256 is not None else {}
+    return {"location": {"uri": _uri(outcome.path)}, **hashes}
 
 
 def _invocation(failures: Sequence[str]) -> dict[str, Any]:
-    invocation: dict[str, Any] = {"executionSuccessful": not failures}
-    if failures:
-        invocation["toolExecutionNotifications"] = [
-            {"level": "error", "message": {"text": _plain(message)}} for message in failures
-        ]
-    return invocation
+    told = [{"level": "error", "message": {"text": _plain(message)}} for message in failures]
+    return {"executionSuccessful": not told, **({"toolExecutionNotifications": told} if told else {})}
 
 
 def _uri(path: str) -> str:
     """Return a URI that is relative to the current directory where the wheel is below it: code scanning takes no other."""
-    if os.path.isabs(path):
-        relative = os.path.relpath(path)
-        if relative.startswith(f"..{os.sep}"):
-            return Path(path).as_uri()
-        path = relative
-    return quote(os.fsencode(os.path.normpath(path)))
+    relative = os.path.relpath(path) if os.path.isabs(path) else os.path.normpath(path)
+    if os.path.isabs(path) and relative.startswith(f"..{os.sep}"):
+        return Path(path).as_uri()
+    return quote(os.fsencode(relative))

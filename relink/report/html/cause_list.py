@@ -42,7 +42,7 @@ def counted(findings: Iterable[Finding]) -> Counter[Level]:
 
 def findings_section(findings: Sequence[Finding]) -> Html:
     """Return the section; notes are closed."""
-    found, counts = told(findings), counted(findings)
+    found = told(findings)
     parts: list[Html] = []
     for level, (title, sign) in LEVELS.items():
         group = [cause for cause in found if cause.level == level]
@@ -52,7 +52,7 @@ def findings_section(findings: Sequence[Finding]) -> Html:
             "h3",
             tag("span", sign, class_="badge", aria_hidden="true"),
             title,
-            tag("span", str(counts[level]), class_="number"),
+            tag("span", str(len(group)), class_="number"),
         )
         items = [_entry(cause) for cause in group]
         if level == "info":
@@ -61,30 +61,30 @@ def findings_section(findings: Sequence[Finding]) -> Html:
             parts.append(tag("div", head, *few_items(items, title.lower()), class_=f"findings {level}"))
     if not parts:
         parts.append(tag("p", "Nothing was found that is worth telling."))
-    elif sum(counts.values()) > FEW:
-        parts.insert(0, _filter("filter-findings", "Filter findings"))
+    elif len(found) > FEW:
+        name = "filter-findings"
+        field = tag("input", type="search", id=name, autocomplete="off", spellcheck="false")
+        label = tag("label", "Filter findings ", field)
+        parts.insert(0, tag("p", label, tag("output", for_=name), class_="filter", hidden=True))
     return tag("section", tag("h2", "Findings", id="findings"), *parts, aria_labelledby="findings")
 
 
 def _entry(cause: Cause) -> Html:
+    rule = RULES.get(cause.code)
+    head = tag(
+        "p",
+        tag("span", cause.code, class_="code"),
+        tag("span", rule.title, class_="muted") if rule else None,
+        tag("span", f", by the profile {cause.profile}", class_="muted") if cause.profile else None,
+    )
     return tag(
         "li",
-        _head(cause.code, cause.profile),
+        head,
         EMPTY if cause.whole else _subjects(cause.subjects),
         tag("p", breakable(cause.message)),
         _next(cause),
         _facts(cause),
         class_="cause",
-    )
-
-
-def _head(code: str, profile: str | None) -> Html:
-    rule = RULES.get(code)
-    return tag(
-        "p",
-        tag("span", code, class_="code"),
-        tag("span", rule.title, class_="muted") if rule else None,
-        tag("span", f", by the profile {profile}", class_="muted") if profile else None,
     )
 
 
@@ -111,7 +111,6 @@ def _facts(cause: Cause) -> Html | None:
     """The single findings, closed, where they say more than the cause."""
     if all(found.message == cause.message for found in cause.findings) and not cause.step:
         return None
-    shown = cause.findings[:_MOST_FACTS]
     items = [
         tag(
             "li",
@@ -122,14 +121,9 @@ def _facts(cause: Cause) -> Html | None:
             if found.remedy != cause.remedy or cause.step
             else None,
         )
-        for found in shown
+        for found in cause.findings[:_MOST_FACTS]
     ]
-    if more := len(cause.findings) - len(shown):
+    if more := len(cause.findings) - len(items):
         items.append(tag("li", f"{more} more are in the report as JSON", class_="muted"))
     summary = "Evidence" if len(cause.findings) == 1 else pluralize(len(cause.findings), "single finding")
     return tag("details", tag("summary", summary), tag("ul", *items), class_="more")
-
-
-def _filter(name: str, text: str) -> Html:
-    field = tag("input", type="search", id=name, autocomplete="off", spellcheck="false")
-    return tag("p", tag("label", f"{text} ", field), tag("output", for_=name), class_="filter", hidden=True)

@@ -30,11 +30,10 @@ def drawing(graph: Graph, anchors: list[str]) -> Html:
         tag("g", *(_arc(edge, line) for edge in graph.edges if edge.implied == implied), class_=name)
         for implied, name in ((True, "implied"), (False, "edges"))
     )
-    boxes = [_box(graph, number, anchors[number], line[number]) for number in graph.order]
     return tag(
         "svg",
         *groups,
-        tag("g", *boxes, class_="nodes"),
+        tag("g", *(_box(graph, n, anchors[n], line[n]) for n in graph.order), class_="nodes"),
         width=round(_WIDTH),
         height=round(height),
         viewBox=f"0 0 {round(_WIDTH)} {round(height)}",
@@ -90,8 +89,7 @@ def shortened(name: str, longest: int) -> str:
 
 def _marks(node: Node) -> list[str]:
     """Return the classes of a node's box: what it is first."""
-    kind = "wheel" if node.file else "dropped" if node_words(node)[0] == "dropped" else node.origin
-    marks = ["node", kind]
+    marks = ["node", node_words(node)[0]]
     if node.file is not None and node.file.changed:
         marks.append("changed")
     if node.file is not None and not node.file.served:

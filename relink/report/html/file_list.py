@@ -8,10 +8,10 @@ from typing import Any
 
 from relink.planning.model.files import FilePlan, NeededDecision
 from relink.planning.resolve.layout import Layout
-from relink.report.html.graph import Change
+from relink.report.html.graph import CHANGES, Change
 from relink.report.html.markup import EMPTY, Html, joined, tag
 from relink.report.html.words import change_mark, few, few_items, name_of, path_of, region, rule_phrase
-from relink.system.text import pluralize
+from relink.system.text import grouped, pluralize
 
 _STRATEGIES = {
     "nothing": "loads as it is",
@@ -20,7 +20,6 @@ _STRATEGIES = {
     "flatten": "what its libraries cannot find themselves is added to NEEDED",
 }
 _MANY = 8  # dropped entries; more of them are in a closed part
-_ACTIONS: dict[str, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
 
 
 def files_section(files: tuple[FilePlan, ...]) -> Html:
@@ -28,11 +27,10 @@ def files_section(files: tuple[FilePlan, ...]) -> Html:
 
     An entry is open if it is the only one that changes; what does not change is behind a summary.
     """
-    groups: dict[Any, list[int]] = {}
-    for number, file in sorted(enumerate(files), key=lambda item: not item[1].changed):
-        groups.setdefault(_alike(file), []).append(number)
-    changed = sum(files[numbers[0]].changed for numbers in groups.values())
-    parts = [_group([(n, files[n]) for n in numbers], alone=changed == 1) for numbers in groups.values()]
+    numbered = sorted(enumerate(files), key=lambda item: not item[1].changed)
+    groups = grouped((_alike(file), (number, file)) for number, file in numbered).values()
+    changed = sum(group[0][1].changed for group in groups)
+    parts = [_group(group, alone=changed == 1) for group in groups]
     if not parts:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet.")]
     return tag("section", tag("h2", "Files", id="files"), *few(parts, "entries"), aria_labelledby="files")
@@ -54,10 +52,9 @@ def _own(file: FilePlan) -> str:
 def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
     (number, file), *others = files
     state = "changed" if file.changed else "unchanged" if file.served else "not served"
-    name = path_of(file.path)
     title = tag(
         "summary",
-        tag("h3", name, f" and {len(others)} more" if others else None),
+        tag("h3", path_of(file.path), f" and {len(others)} more" if others else None),
         tag("span", state, class_=f"state {state.replace(' ', '-')}"),
         tag("span", _sentence(file), class_="muted"),
     )
@@ -73,7 +70,7 @@ def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
 def _sentence(file: FilePlan) -> str:
     if not file.served:
         return "left as it is: no prefix has it"
-    parts = [_STRATEGIES[file.strategy]] if file.changed or file.strategy != "nothing" else ["loads as it is"]
+    parts = [_STRATEGIES[file.strategy]]
     if file.strategy == "runpath" and file.rpath.after is None and file.rpath.before is not None:
         parts = ["no search path is needed"]
     for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped")):
@@ -88,9 +85,14 @@ def _sentence(file: FilePlan) -> str:
 def _interpreter(file: FilePlan) -> Html:
     before, after = file.interpreter.before, file.interpreter.after
     change: Change = "kept" if before == after else "replaced"
-    return _table(
-        file, "Interpreter", [_row(change, before or "none", after or "none")], ("Change", "Before", "After")
+    row = tag(
+        "tr",
+        tag("td", change_mark(change)),
+        tag("td", tag("code", before or "none")),
+        tag("td", tag("code", after or "none")),
+        class_=change,
     )
+    return _table(file, "Interpreter", [row], ("Change", "Before", "After"))
 
 
 def _search_path(file: FilePlan) -> Html:
@@ -98,20 +100,17 @@ def _search_path(file: FilePlan) -> Html:
     before = [] if change.before is None else change.before.split(":")
     after = [] if change.after is None else change.after.split(":")
     kind_before, kind_after = _kind(change.kind_before, before), _kind(change.kind_after, after)
-    title = (
-        f"Search path: {kind_before} before, {kind_after} after" if before or after else "Search path: none"
-    )
-    if (before, change.kind_before) == (after, change.kind_after):
-        title = f"Search path: {kind_before}, unchanged" if before else title
     if not before and not after:
-        return tag("p", title, class_="none")
+        return tag("p", "Search path: none", class_="none")
+    unchanged = (before, change.kind_before) == (after, change.kind_after)
+    told = f"{kind_before}, unchanged" if unchanged else f"{kind_before} before, {kind_after} after"
     added = [_change("added", entry) for entry in after if entry not in before]
     dropped = [_change("dropped", entry) for entry in before if entry not in after]
     kept = [tag("li", _entry(entry)) for entry in after if entry in before]
-    parts = [tag("p", title, class_="caption")]
+    parts = [tag("p", f"Search path: {told}", class_="caption")]
     if added or dropped:
-        shown = tag("ul", *added, *(dropped if len(dropped) <= _MANY else ()), class_="changes")
-        parts.append(shown)
+        few_dropped = dropped if len(dropped) <= _MANY else ()
+        parts.append(tag("ul", *added, *few_dropped, class_="changes"))
     if len(dropped) > _MANY:
         summary = tag("summary", f"{len(dropped)} entries dropped")
         parts.append(tag("details", summary, tag("ul", *dropped, class_="changes"), class_="more"))
@@ -131,24 +130,10 @@ def _kept(items: list[Html], number: int) -> Html | None:
 
 
 def _kind(kind: str | None, entries: list[str]) -> str:
-    if kind is None:
-        return "none"
-    return f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
+    return "none" if kind is None else f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
 
 
-def _row(change: Change, before: str | None, after: str | None) -> Html:
-    return tag(
-        "tr",
-        tag("td", change_mark(change)),
-        tag("td", _entry(before)),
-        tag("td", _entry(after)),
-        class_=change,
-    )
-
-
-def _entry(text: str | None) -> Html:
-    if text is None:
-        return EMPTY
+def _entry(text: str) -> Html:
     return tag("span", "(empty: the current directory)", class_="muted") if text == "" else tag("code", text)
 
 
@@ -159,26 +144,22 @@ def _needed(file: FilePlan) -> Html:
     title = f"NEEDED: {pluralize(len(file.needed), 'entry', 'entries')}, {changed} changed"
     own = _own(file)
     rows = [_needed_row(entry, own) for entry in file.needed if not _quiet(entry)]
-    places: dict[str, list[str]] = {}
-    for entry in file.needed:
-        if _quiet(entry):
-            places.setdefault(joined(_served(entry, own)), []).append(entry.soname)
-    items = [tag("li", tag("code", ", ".join(names)), " ", Html(place)) for place, names in places.items()]
-    kept = _kept(items, sum(map(_quiet, file.needed)))
-    if not rows:
-        return joined([tag("p", title, class_="caption"), kept])
-    table = _table(file, title, rows, ("Change", "Before", "After", "Served by"))
-    return joined([table, kept])
+    quiet = list(filter(_quiet, file.needed))
+    places = grouped((joined(_served(entry, own)), entry.soname) for entry in quiet)
+    items = [tag("li", tag("code", ", ".join(names)), " ", place) for place, names in places.items()]
+    kept = _kept(items, len(quiet))
+    heads = ("Change", "Before", "After", "Served by")
+    return joined([_table(file, title, rows, heads) if rows else tag("p", title, class_="caption"), kept])
 
 
 def _quiet(entry: NeededDecision) -> bool:
     """Whether nothing became of the entry, and it is found under its name."""
-    found = posixpath.basename(entry.resolved or "") == entry.soname
-    return entry.action == "keep" and found and not entry.evidence
+    under_its_name = posixpath.basename(entry.resolved or "") == entry.soname
+    return entry.action == "keep" and under_its_name and not entry.evidence
 
 
 def _needed_row(entry: NeededDecision, own: str) -> Html:
-    change = _ACTIONS[entry.action]
+    change = CHANGES[entry.action]
     return tag(
         "tr",
         tag("td", change_mark(change)),
@@ -199,8 +180,7 @@ def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
         yield joined([" ", tag("code", directory) if same else path_of(path)])
     if entry.found_by:
         yield tag("span", f" {rule_phrase(entry.found_by, [own])}", class_="rule")
-    for sentence in entry.evidence:
-        yield tag("div", sentence, class_="evidence")
+    yield from (tag("div", sentence, class_="evidence") for sentence in entry.evidence)
 
 
 def _table(file: FilePlan, title: str, rows: list[Html], heads: tuple[str, ...]) -> Html:

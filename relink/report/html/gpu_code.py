@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from relink.gpu import Remedy
 from relink.report.html.drawing import shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import name_of, path_of, region
 from relink.system.bounded_json import typed
 from relink.system.text import pluralize
 
-_SIGNS = {"full": "●", "slow": "slow", "jit": "jit", "only": "cond", "unknown": "?", "none": "-"}
 _LEGEND = (
     ("full", "●", "code for it in every bundle"),
     ("partial", "2/3", "in so many of the bundles only"),
@@ -23,6 +23,7 @@ _LEGEND = (
     ("none", "-", "none"),
     ("unknown", "?", "not known"),
 )
+_SIGNS = {state: sign for state, sign, _ in _LEGEND}
 _LONGEST = 60  # characters of a file's name in the matrix
 _VERDICTS = ("ok", "no", "unknown")
 _UNKNOWN = "unknown"
@@ -50,19 +51,13 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class _Remedy:
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Gpu:
     target: str
     name: str
     products: tuple[str, ...]
     local: bool
     covered: bool
-    remedies: tuple[_Remedy, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +165,14 @@ def _matrix(isa: Isa) -> Html:
     met = {_state(row.get(name, "unknown")) for row in isa.matrix.values() for name in columns}
     met |= {"only"} if isa.common.conditional else set()
     legend = [
-        tag("li", tag("span", sign, class_=f"cell {state}", aria_hidden="true"), f" {text}")
-        for state, sign, text in _LEGEND
-        if state in met
+        *(
+            tag("li", tag("span", sign, class_=f"cell {state}", aria_hidden="true"), f" {text}")
+            for state, sign, text in _LEGEND
+            if state in met
+        ),
+        *(tag("li", f"▾ marks the GPU {text}: {name}") for name, text in wanted.items()),
     ]
-    marked = [f"▾ marks the GPU {text}: {name}" for name, text in wanted.items()]
-    return joined(
-        [
-            table,
-            tag("ul", *legend, *(tag("li", text) for text in marked), class_="legend"),
-        ]
-    )
+    return joined([table, tag("ul", *legend, class_="legend")])
 
 
 def _column_class(columns: Sequence[str], number: int, wanted: Mapping[str, str]) -> str | None:
@@ -192,8 +184,7 @@ def _column_class(columns: Sequence[str], number: int, wanted: Mapping[str, str]
 
 def _family(name: str) -> str:
     """The major version: gfx90a is of gfx9, gfx1030 of gfx10."""
-    number = name.removeprefix("gfx").partition("-")[0].partition(":")[0]
-    return number[:-2]
+    return name.removeprefix("gfx").partition("-")[0].partition(":")[0][:-2]
 
 
 def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
@@ -208,7 +199,7 @@ def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
 
 def _state(level: str) -> str:
     word = level.partition(" ")[0]
-    return word if word in _SIGNS or word == "partial" else "unknown"
+    return word if word in _SIGNS else "unknown"
 
 
 def _cell(level: str, mark: str | None) -> Html:

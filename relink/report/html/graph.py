@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import FilePlan, Origin
+from relink.planning.model.files import Action, FilePlan, Origin
 from relink.planning.model.model import Load
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
@@ -17,6 +17,8 @@ from relink.report.model import Report
 
 _MOST_NODES, _MOST_EDGES = 400, 4000
 Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
+CHANGES: dict[Action, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
+"""What the page calls what is done to a NEEDED."""
 
 
 @dataclass(slots=True)
@@ -136,14 +138,11 @@ def graph_of(report: Report) -> Graph:
         start = built.library(posixpath.basename(load.requester), load.requester, "provider", None)
         end = built.library(load.soname, load.resolved, load.origin, load.found_by)
         entry = changes.get((load.requester, load.soname))
-        change: Change = "kept"
-        if entry is not None and entry.action == "add":
-            change = "added"
+        change = CHANGES[entry.action] if entry is not None and entry.action != "drop" else "kept"
+        if change == "added":
             built.nodes[end].added_to += 1
-        elif entry is not None and entry.action == "substitute":
-            change = "replaced"
-            if entry.soname not in built.nodes[end].replaces:
-                built.nodes[end].replaces.append(entry.soname)
+        elif entry is not None and change == "replaced" and entry.soname not in built.nodes[end].replaces:
+            built.nodes[end].replaces.append(entry.soname)
         built.connect(start, end, change)
     for path, file in members.items():
         for entry in file.needed:

@@ -39,8 +39,8 @@ def graph_section(graph: Graph, glibc: str) -> Html:
             "Who asks for whom, after the edit. Files of the wheel that ask for the same are one box, as are those of the C "
             "library. An edge that follows from others is pale."
         )
-        skip = tag("a", "Skip the graph", href="#libraries", class_="skip")
-        parts += [tag("p", text, class_="lead"), _legend(graph), skip]
+        parts += [tag("p", text, class_="lead"), _legend(graph)]
+        parts.append(tag("a", "Skip the graph", href="#libraries", class_="skip"))
     elif graph.nodes:
         size = f"{pluralize(len(graph.nodes), 'object')} and {pluralize(len(graph.edges), 'edge')}"
         parts.append(tag("p", f"The graph has {size}: too many to be drawn. The table has them all."))
@@ -72,10 +72,7 @@ def graph_section(graph: Graph, glibc: str) -> Html:
 
 
 def _legend(graph: Graph) -> Html:
-    kinds = dict.fromkeys(
-        "wheel" if node.file else "dropped" if node_words(node)[0] == "dropped" else node.origin
-        for node in graph.nodes
-    )
+    kinds = {node_words(node)[0] for node in graph.nodes}
     items = [
         tag("li", tag("span", class_=f"swatch {kind}", aria_hidden="true"), tag("b", kind), f" {text}")
         for kind, text in _ORIGINS.items()
@@ -90,15 +87,8 @@ def _notable(node: Node) -> bool:
 
 
 def _urgency(node: Node) -> int:
-    return (
-        0
-        if node.origin == "missing" and not node.dropped_from
-        else 1
-        if node.origin == "assumed"
-        else 2
-        if node.replaces
-        else 3
-    )
+    lost = node.origin == "missing" and not node.dropped_from
+    return (lost, node.origin == "assumed", bool(node.replaces), True).index(True)
 
 
 def _table(title: str, rows: list[Html]) -> Html:
@@ -121,28 +111,13 @@ def _where(graph: Graph, node: Node, glibc: str) -> Html:
 
 
 def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) -> Html:
-    changes = []
-    if node.added_to:
-        changes.append(
-            tag("div", f"+ added to NEEDED of {pluralize(node.added_to, 'file')}", class_="change added")
-        )
-    if node.replaces:
-        changes.append(
-            tag(
-                "div",
-                "~ replaces ",
-                joined([name_of(item) for item in node.replaces], ", "),
-                class_="change replaced",
-            )
-        )
-    if node.dropped_from:
-        changes.append(
-            tag(
-                "div",
-                f"- dropped from NEEDED of {pluralize(node.dropped_from, 'file')}",
-                class_="change dropped",
-            )
-        )
+    replaced = joined([name_of(item) for item in node.replaces], ", ")
+    told = (
+        (node.added_to, f"+ added to NEEDED of {pluralize(node.added_to, 'file')}", "added"),
+        (node.replaces, joined(["~ replaces ", replaced]), "replaced"),
+        (node.dropped_from, f"- dropped from NEEDED of {pluralize(node.dropped_from, 'file')}", "dropped"),
+    )
+    changes = [tag("div", text, class_=f"change {word}") for happened, text, word in told if happened]
     links = [
         tag("a", shortened(graph.nodes[other].name, _LONGEST), href=f"#{anchors[other]}")
         for other in node.needed_by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import resources
@@ -87,8 +88,8 @@ def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Ite
     yield from _planned(report) if plan else _verdict(report)
     yield tag("dl", *_counts(report, graph, isa), class_="counts")
     if report.providers and in_prefix(report, report.providers[0].path) != report.providers[0].path:
-        path = name_of(report.providers[0].path)
-        yield tag("p", name_of("$PREFIX"), " stands for ", path, ".", class_="prefix")
+        words = (name_of("$PREFIX"), " stands for ", name_of(report.providers[0].path), ".")
+        yield tag("p", *words, class_="prefix")
 
 
 def _planned(report: Report) -> Iterator[Html]:
@@ -120,16 +121,21 @@ def _verdict(report: Report) -> Iterator[Html]:
 
 def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
     changed = sum(file.changed for file in report.files)
-    outside = [node for node in graph.nodes if node.file is None]
     needed = {edge.end for edge in graph.edges if edge.change != "dropped"}
-    missing = sum(number in needed and node.origin == "missing" for number, node in enumerate(graph.nodes))
-    assumed = sum(number in needed and node.origin == "assumed" for number, node in enumerate(graph.nodes))
+    origins = Counter(graph.nodes[number].origin for number in needed)
+    missing, assumed = origins["missing"], origins["assumed"]
     entries = counted(report.findings)
     counts: list[tuple[str, str, str]] = [
         (str(entries[level]), title, level) for level, (title, _) in LEVELS.items()
     ]
-    counts.append((f"{changed} of {len(report.files)}", "ELF files change", ""))
-    counts.append((str(sum(node.path is not None for node in outside)), "libraries loaded", ""))
+    counts += [
+        (f"{changed} of {len(report.files)}", "ELF files change", ""),
+        (
+            str(sum(node.path is not None for node in graph.nodes if node.file is None)),
+            "libraries loaded",
+            "",
+        ),
+    ]
     if missing or not assumed:
         counts.append((str(missing), "found nowhere", "error"))
     if assumed:
@@ -149,10 +155,10 @@ def _navigation(report: Report) -> Html:
         ("files", "Files", len(report.files)),
         ("facts", "Facts", None),
     ]
-    items = []
-    for place, text, many in places:
-        number = tag("span", f" {many}", class_="number") if many is not None else None
-        items.append(tag("li", tag("a", text, number, href=f"#{place}")))
+    numbers = {
+        place: tag("span", f" {many}", class_="number") for place, _, many in places if many is not None
+    }
+    items = [tag("li", tag("a", text, numbers.get(place), href=f"#{place}")) for place, text, _ in places]
     return tag("nav", tag("ul", *items), aria_label="Sections")
 
 

@@ -14,12 +14,7 @@ from relink.system.text import pluralize
 FEW = 5
 """How many of a list are shown before the rest is asked for."""
 
-MARKS: dict[Change, tuple[str, str]] = {
-    "kept": ("", "kept"),
-    "added": ("+", "added"),
-    "replaced": ("~", "replaced"),
-    "dropped": ("-", "dropped"),
-}
+_SIGNS: dict[Change, str] = {"kept": "", "added": "+", "replaced": "~", "dropped": "-"}
 LEVELS: dict[Level, tuple[str, str]] = {
     "error": ("Errors", "✕"),
     "warning": ("Warnings", "!"),
@@ -33,8 +28,8 @@ _DIRECTORY = re.compile(r"(LD_LIBRARY_PATH) entry .|(default directory) .", re.D
 
 def change_mark(change: Change) -> Html:
     """Return the sign and the word of a change, as the first cell of a row shows it."""
-    sign, word = MARKS[change]
-    return tag("span", tag("span", sign, aria_hidden="true", class_="sign"), word, class_=f"change {change}")
+    sign = tag("span", _SIGNS[change], aria_hidden="true", class_="sign")
+    return tag("span", sign, change, class_=f"change {change}")
 
 
 def rule_phrase(found_by: str, requesters: Collection[str]) -> str:

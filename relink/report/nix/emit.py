@@ -37,8 +37,10 @@ def package_nix(packages: Sequence[Package], *, lock: bool = False) -> str:
     inputs = dict.fromkeys(name for item in packages for name, _ in item.inputs)
     rocm = [name.partition(".")[2] for name in inputs if name.startswith("rocmPackages.")]
     others = [name for name in inputs if not name.startswith("rocmPackages.")]
-    formals = [*(["lib"] if package.about.license else []), _fetcher(package.source), "relinkWheel"]
-    formals += [
+    formals = [
+        *(["lib"] if package.about.license else []),
+        _fetcher(package.source),
+        "relinkWheel",
         *(["rocmPackages"] if rocm else []),
         *dict.fromkeys(name.partition(".")[0] for name in others),
     ]

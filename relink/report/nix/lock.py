@@ -88,9 +88,8 @@ def _by_file(lock: dict[str, Any]) -> dict[str, Any]:
     files, paths = lock.get("files"), lock.get("paths")
     rows = files.items() if isinstance(files, dict) else ()
     numbered: dict[Any, Any] = dict(enumerate(paths if isinstance(paths, list) else ()))
-    found: dict[str, Any] = {
+    return {
         str(name): {**row, "path": numbered.get(row.get("path"))}
         for name, row in rows
         if isinstance(row, dict)
-    }
-    return found | {"stubs": lock.get("stubs")}
+    } | {"stubs": lock.get("stubs")}

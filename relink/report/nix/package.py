@@ -16,6 +16,7 @@ from relink.planning.siblings import sibling_of
 from relink.report.nix import metadata
 from relink.report.nix.metadata import About, Source
 from relink.system.findings.model import Finding, finding
+from relink.system.text import grouped
 from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
@@ -60,12 +61,9 @@ def hip_major(images: Iterable[Image]) -> int | None:
     needed = {soname for image in images for soname in image.needed}
     found = [int(match[1]) for soname in needed if (match := _HIP.fullmatch(soname))]
     if not found:
-        majors: dict[str, set[str]] = {}
-        for component in components():
-            for key, sonames in component.sonames.items():
-                for soname in sonames:
-                    majors.setdefault(soname, set()).add(key)
-        single = [next(iter(majors[soname])) for soname in needed if len(majors.get(soname, ())) == 1]
+        rows = (row for component in components() for row in component.sonames.items())
+        majors = grouped((soname, key) for key, sonames in rows for soname in sonames)
+        single = [next(iter(majors[soname])) for soname in needed if len({*majors.get(soname, ())}) == 1]
         found = [int(key) for key in single if key != "any"]
     return max(found, default=None)
 
@@ -87,8 +85,8 @@ def package_of(
     images, profile = context.images, context.profile
     plain = [image for member, image in images.items() if not profile.is_variant(member)]
     major = major or hip_major(plain) or hip_major(images.values())
-    own = {image.soname or posixpath.basename(member) for member, image in images.items()}
-    own |= {posixpath.basename(member) for member in images} | GLIBC_SONAMES
+    sonames = (image.soname for image in images.values() if image.soname)
+    own = {*sonames, *map(posixpath.basename, images), *GLIBC_SONAMES}
 
     def attribute_of(soname: str) -> str | None:
         """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
@@ -131,11 +129,10 @@ def package_of(
         text = "no --url was given, so fetchPypi is to fetch it"
         findings.append(finding("RLK712", archive.path.name, text))
     wheel = archive.name
-    exact = any(tag.abi == tag.interpreter for tag in wheel.tags)
     return Package(
         release=(wheel.canonical, str(wheel.version)),
         source=source,
-        python=python if exact else None,
+        python=python if any(tag.abi == tag.interpreter for tag in wheel.tags) else None,
         inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
         unknown=tuple(unknown),
         about=metadata.about(read),

@@ -29,10 +29,9 @@ def register_roots(plan: Plan, output: str, directory: str | None) -> tuple[Find
     :param directory: where the roots are created; None creates none.
     """
     paths = store_paths(plan)
-    if not paths and directory:
-        return (finding("RLK702", output, "no store path is named, so there was nothing to register"),)
     if not paths:
-        return ()
+        text = "no store path is named, so there was nothing to register"
+        return (finding("RLK702", output, text),) if directory else ()
     if directory is None:
         return (finding("RLK701", output, f"{len(paths)} store paths: {join_truncated(list(paths))}"),)
     try:

@@ -27,8 +27,7 @@ def differences(before: WheelArchive, after: WheelArchive, names: Mapping[str, s
     lines = []
     for what in next(iter(new.values()), {}):
         pairs = ((name, old[names[name]][what], new[name][what]) for name in names)
-        differing = [pair for pair in pairs if pair[1] != pair[2]]
-        if differing:
+        if differing := [pair for pair in pairs if pair[1] != pair[2]]:
             name, a, b = differing[0]
             more = "; …" if len(differing) > 1 else ""
             lines.append(f"{what} of {len(differing)} members: {name}: {_shown(a)} -> {_shown(b)}{more}")

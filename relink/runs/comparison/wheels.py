@@ -15,11 +15,18 @@ from relink.elf.sections import read_sections
 from relink.planning.wheel_plan import wheel_facts
 from relink.report.diff_text import ByteRange, DiffVerdict, MemberChange, WheelDiff, WheelSide
 from relink.runs.comparison.container import differences
-from relink.runs.comparison.content import Ranges, is_packed_alike, open_both, ranges_of, text_differences
-from relink.runs.comparison.elf import elf_changes, named_ranges
+from relink.runs.comparison.content import (
+    Ranges,
+    elf_changes,
+    is_packed_alike,
+    named_ranges,
+    open_both,
+    ranges_of,
+    text_differences,
+)
 from relink.runs.comparison.reference import Reference
 from relink.system.errors import ElfError
-from relink.system.text import pluralize
+from relink.system.text import grouped, pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -43,13 +50,10 @@ def diff(
         same = before.sha256() == after.sha256()
         differs = found.renamed or found.added or found.removed or found.changed
         verdict: DiffVerdict = "identical" if same else "not judged" if differs else "same content"
-        unexplained: list[tuple[str, str]] = []
+        unexplained = [] if reference is None else list(_unexplained(reference, after, limits))
         if reference is not None:
-            unexplained = list(_unexplained(reference, after, limits))
             verdict = "unexplained" if unexplained else "identical" if same else "only what the plan says"
-        texts: dict[str, list[str]] = {}
-        for path, text in unexplained:
-            texts.setdefault(path, []).append(text)
+        texts = grouped(unexplained)
         changed = (replace(change, unexplained=tuple(texts.get(change.path, ()))) for change in found.changed)
         return WheelDiff(
             _side(before),
@@ -118,16 +122,12 @@ class _Comparison:
         pairs = ((before.dist_info, after.dist_info), (before.data_dir, after.data_dir))
         new_tops = {old: new for old, new in pairs if old and new}
         self.renamed = tuple((old, new) for old, new in new_tops.items() if old != new)
-        old_names = {}
-        for name in before.members:
-            top, slash, rest = name.partition("/")
-            old_names[f"{new_tops.get(top, top)}{slash}{rest}"] = name
+        parts = ((name, *name.partition("/")) for name in before.members)
+        old_names = {f"{new_tops.get(top, top)}{slash}{rest}": name for name, top, slash, rest in parts}
         common = self.names = {name: old_names[name] for name in after.members if name in old_names}
         self.added = tuple(name for name in after.members if name not in common)
         self.removed = tuple(old for name, old in old_names.items() if name not in common)
-        for name, old in common.items():
-            if change := self._changed(old, name):
-                self.changed.append(change)
+        self.changed += filter(None, (self._changed(old, name) for name, old in common.items()))
         if before.sha256() != after.sha256():
             self.headers = differences(before, after, common)
 
@@ -181,8 +181,7 @@ def _compared(change: MemberChange, old: memoryview, new: memoryview, ranges: Ra
         sections = read_sections(new, change.path)
     except ElfError:
         return change
-    named = named_ranges(ranges, new, images[1], sections)
-    return replace(change, ranges=named, elf=elf_changes(*images))
+    return replace(change, ranges=named_ranges(ranges, new, images[1], sections), elf=elf_changes(*images))
 
 
 def _side(archive: WheelArchive) -> WheelSide:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from relink.system.errors import UsageError
+from relink.system.text import grouped
 
 Level: TypeAlias = Literal["error", "warning", "info"]
 
@@ -73,13 +74,9 @@ class Finding:
             object.__setattr__(self, "subjects", (self.subject,))  # the class is frozen
 
 
-def _read_rules() -> dict[str, Rule]:
-    text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
-    return {code: Rule(code, **facts) for code, facts in sorted(tomllib.loads(text).items())}
-
-
 _VERSION = re.compile(r"(?<=\.so)\.[^/]*$")  # of a soname: the subject may be a path, too
-RULES = MappingProxyType(_read_rules())
+_TABLES = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
+RULES = MappingProxyType({code: Rule(code, **facts) for code, facts in sorted(_TABLES.items())})
 """Every code, in order."""
 
 
@@ -150,13 +147,12 @@ def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence
 
 def _matches(reported: Finding, pattern: str) -> bool:
     stem = _VERSION.sub("", reported.subject)
-    names = (reported.subject, stem, stem.removesuffix(".so"))
     return fnmatch.fnmatchcase(reported.code, pattern.upper()) or any(
-        fnmatch.fnmatchcase(name, pattern) for name in names
+        fnmatch.fnmatchcase(name, pattern) for name in (reported.subject, stem, stem.removesuffix(".so"))
     )
 
 
-_ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
+ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,25 +175,18 @@ def causes(findings: Iterable[Finding]) -> tuple[Cause, ...]:
     cause is its message; one that is alone has its own message. Without a cause, findings that differ in nothing but their
     subject are one.
     """
-    groups: dict[tuple[str | None, ...], list[Finding]] = {}
-    for finding in findings:
-        key: tuple[str | None, ...]
-        if finding.cause is not None:
-            key = (finding.cause,)
-        else:
-            key = (
-                finding.code,
-                finding.level,
-                finding.brief or finding.message,
-                finding.remedy,
-                finding.profile,
-            )
-        groups.setdefault(key, []).append(finding)
-    return tuple(_cause(group) for group in groups.values())
+    return tuple(map(_cause, grouped((_behind(one), one) for one in findings).values()))
+
+
+def _behind(one: Finding) -> tuple[str | None, ...]:
+    """Return what findings of one cause have in common."""
+    if one.cause is not None:
+        return (one.cause,)
+    return (one.code, one.level, one.brief or one.message, one.remedy, one.profile)
 
 
 def _cause(group: Sequence[Finding]) -> Cause:
-    first = min(group, key=lambda finding: _ORDER[finding.level])  # the first of the worst
+    first = min(group, key=lambda finding: ORDER[finding.level])  # the first of the worst
     own = [finding for finding in group if finding.code == first.code]
     # By identity: two findings may be equal, and both are told.
     rest = [finding for finding in group if finding is not first]

@@ -116,23 +116,22 @@ def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ..
         number = numbers[known.column]
         return [] if number is None else [(_JUMP_EQUAL, 0, len(body), number), *body]
 
-    program: list[Instruction] = [
+    flags = () if writes else (_WRITING,)
+    return (
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, known.audit),
         _return(_KILL),
         (_LOAD, 0, 0, _NUMBER),
-    ]
-    for numbers in _CALLS.values():
-        program += call(numbers, _return(_ALLOW))
-    flags = () if writes else (_WRITING,)
-    program += call(_OPEN, *_unless_set(1, *flags, error=_EACCES))
-    program += call(_OPENAT, *_unless_set(2, *flags, error=_EACCES))
-    program += call(_MMAP, *_unless_set(3, _UNCOUNTED, error=_EPERM))
-    program += call(_EXECVE, *_if_equal(3, key))
-    program += call(_PRLIMIT, *_if_equal(2, 0))  # the new limit is NULL: limits can be read, not set
-    program += call(_TGKILL, _argument(0), (_JUMP_EQUAL, 0, 1, PID), _return(_ALLOW), _denied(_EPERM))
-    program += call(_FCNTL, *_if_one_of(1, _FCNTL_READING))
-    return (*program, _denied(_ENOSYS))
+        *(step for numbers in _CALLS.values() for step in call(numbers, _return(_ALLOW))),
+        *call(_OPEN, *_unless_set(1, *flags, error=_EACCES)),
+        *call(_OPENAT, *_unless_set(2, *flags, error=_EACCES)),
+        *call(_MMAP, *_unless_set(3, _UNCOUNTED, error=_EPERM)),
+        *call(_EXECVE, *_if_equal(3, key)),
+        *call(_PRLIMIT, *_if_equal(2, 0)),  # the new limit is NULL: limits can be read, not set
+        *call(_TGKILL, _argument(0), (_JUMP_EQUAL, 0, 1, PID), _return(_ALLOW), _denied(_EPERM)),
+        *call(_FCNTL, *_if_one_of(1, _FCNTL_READING)),
+        _denied(_ENOSYS),
+    )
 
 
 def _return(action: int) -> Instruction:

@@ -84,7 +84,7 @@ def _enter(request: dict[str, Any]) -> None:
         _drop_capabilities()
         _call("no_new_privs", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if kind in ("bubblewrap", "namespaces", "landlock"):
-        version = _landlock_version()
+        version = _syscall(_LANDLOCK_CREATE, None, 0, 1)
         if version > 0:
             _landlock(version, writable_fd)
         elif kind == "landlock":
@@ -163,10 +163,6 @@ def _drop_capabilities() -> None:
         capability += 1
     header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     _call("capset", _libc.capset(header, bytes(24)))
-
-
-def _landlock_version() -> int:
-    return _syscall(_LANDLOCK_CREATE, None, 0, 1)
 
 
 def _landlock(version: int, writable: int | None) -> None:

@@ -92,6 +92,7 @@ class Sandbox:
         writable: str | None = None,
         root: str | None = None,
         native: bool = True,
+        probe: str | None = None,
     ) -> subprocess.Popen[str]:
         """Start a program in / with nothing on standard input; its output and errors are read from the process.
 
@@ -103,71 +104,51 @@ class Sandbox:
         :param writable: the one file that it may write; must exist.
         :param root: the root directory of the program (chroot).
         :param native: whether it is for this machine. An emulator needs more system calls, so there is no filter then.
+        :param probe: a file that the child must not be able to write. The child checks it, and that it can start no process.
         :raises OSError: no process can be started.
         """
         if self.kind == "off" and root is None:
             return _popen(command, environment)
-        return start_in(self, command, environment, limits, writable=writable, root=root, native=native)
+        key = secrets.randbits(64)
+        filtered = native and self.kind not in ("limits", "off")
+        real_path = os.fsencode(os.path.realpath(writable)) if writable else None
+        # RLIMIT_CORE of 1 and not 0: it also keeps the kernel from starting a program of the system's (fs/coredump.c).
+        rlimits = [
+            (resource.RLIMIT_CORE, 1),
+            (resource.RLIMIT_CPU, limits.seconds),
+            (resource.RLIMIT_DATA, limits.data),
+            (resource.RLIMIT_AS, limits.addresses),
+            (resource.RLIMIT_FSIZE, limits.file),
+            (resource.RLIMIT_NOFILE, 64),
+            *([(resource.RLIMIT_NPROC, 0)] if native else []),
+        ]
+        request = {
+            "kind": self.kind,
+            "command": [os.fsencode(word) for word in command],
+            "environment": [os.fsencode(f"{name}={value}") for name, value in environment.items()],
+            "limits": rlimits,
+            "writable": real_path,
+            "root": os.fsencode(root) if root else None,
+            # bubblewrap has --die-with-parent, and a process id namespace, in which getppid() is another.
+            "parent": None if self.kind == "bubblewrap" else os.getpid(),
+            "filter": filter_for(os.uname().machine, key, writes=bool(writable)) if filtered else None,
+            "key": key,
+            "probe": os.fsencode(probe) if probe else None,
+        }
+        end, begin = os.pipe()
+        with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
+            start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
+            if self.kind == "bubblewrap":
+                start = [*_bubblewrap(real_path, chroot=root is not None), "--", *start]
+            process = _popen(start, child_environment(), end)
+            reading.close()
+            with suppress(BrokenPipeError):  # the child has ended, and has written why to standard error
+                writing.write(_code() + marshal.dumps(request))
+        return process
 
 
 OFF: Final = Sandbox("off")
 """No sandbox: the program runs as the user, with all that the user may do."""
-
-
-def _rlimits(limits: Limits) -> list[tuple[int, int]]:
-    # RLIMIT_CORE of 1 and not 0: it also keeps the kernel from starting a program of the system's (fs/coredump.c).
-    return [
-        (resource.RLIMIT_CORE, 1),
-        (resource.RLIMIT_CPU, limits.seconds),
-        (resource.RLIMIT_DATA, limits.data),
-        (resource.RLIMIT_AS, limits.addresses),
-        (resource.RLIMIT_FSIZE, limits.file),
-        (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_NPROC, 0),
-    ]
-
-
-def start_in(
-    sandbox: Sandbox,
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    limits: Limits,
-    *,
-    writable: str | None,
-    root: str | None = None,
-    native: bool = True,
-    probe: str | None = None,
-) -> subprocess.Popen[str]:
-    """Start a program as :meth:`Sandbox.start` does, in any kind.
-
-    :param probe: a file that the child must not be able to write. The child checks it, and that it can start no process.
-    """
-    key = secrets.randbits(64)
-    filtered = native and sandbox.kind not in ("limits", "off")
-    real_path = os.fsencode(os.path.realpath(writable)) if writable else None
-    request = {
-        "kind": sandbox.kind,
-        "command": [os.fsencode(word) for word in command],
-        "environment": [os.fsencode(f"{name}={value}") for name, value in environment.items()],
-        "limits": [word for word in _rlimits(limits) if native or word[0] != resource.RLIMIT_NPROC],
-        "writable": real_path,
-        "root": os.fsencode(root) if root else None,
-        # bubblewrap has --die-with-parent, and a process id namespace, in which getppid() is another.
-        "parent": None if sandbox.kind == "bubblewrap" else os.getpid(),
-        "filter": filter_for(os.uname().machine, key, writes=bool(writable)) if filtered else None,
-        "key": key,
-        "probe": os.fsencode(probe) if probe else None,
-    }
-    end, begin = os.pipe()
-    with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
-        start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
-        if sandbox.kind == "bubblewrap":
-            start = [*_bubblewrap(real_path, chroot=root is not None), "--", *start]
-        process = _popen(start, child_environment(), end)
-        reading.close()
-        with suppress(BrokenPipeError):  # the child has ended, and has written why to standard error
-            writing.write(_code() + marshal.dumps(request))
-    return process
 
 
 def _popen(
@@ -299,8 +280,7 @@ def _probe(kind: str, directory: str) -> tuple[subprocess.Popen[str], str, str]:
     for name in (inside, outside):
         with open(name, "wb"):
             pass
-    process = start_in(
-        Sandbox(kind),
+    process = Sandbox(kind).start(
         [sys.executable, "-I", "-S", "-V"],
         {},
         Limits(seconds=10),
@@ -325,10 +305,7 @@ def sandbox_findings(sandbox: Sandbox | None) -> tuple[Finding, ...]:
         "limits": "only memory and time of the loader and patchelf are limited",
         "off": "nothing confines the loader and patchelf",
     }[sandbox.kind]
-    level: Level | None = "info" if _in_nix_build() else None
+    # A build of Nix has a sandbox of its own; a shell of Nix sets the same variable, and another.
+    in_build = "NIX_BUILD_TOP" in os.environ and "IN_NIX_SHELL" not in os.environ
+    level: Level | None = "info" if in_build else None
     return (finding("RLK604", "sandbox", f"{what} ({'; '.join(sandbox.without)})", level=level),)
-
-
-def _in_nix_build() -> bool:
-    """Whether this is a build of Nix, which has a sandbox of its own; a shell of Nix sets the same variable, and another."""
-    return "NIX_BUILD_TOP" in os.environ and "IN_NIX_SHELL" not in os.environ

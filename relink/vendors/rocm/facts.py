@@ -6,14 +6,19 @@ real libraries. A name belongs to one component at most.
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import DlopenEntry, EqualSonames, OptionalLibrary
+from relink.providers.profiles import (
+    DlopenEntry,
+    EqualSonames,
+    OptionalLibrary,
+    matching_names,
+    why_equal,
+)
 from relink.providers.profiles.document import read_document
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.protocol import Component, Relation, TextKind
@@ -95,32 +100,9 @@ def release_of_hip(hip: tuple[int, int]) -> str | None:
     return f"{hip[0]}.{hip[1]}" if hip <= facts.same_until else facts.releases.get(hip)
 
 
-def components() -> tuple[Component, ...]:
-    """Return the parts of ROCm, and what they need, that the table has."""
-    return rocm_facts().components
-
-
 def same_abi(one: str, other: str) -> str | None:
     """Return why two sonames are one ABI, or None where nothing says so."""
-    for entry in rocm_facts().same_abi:
-        if one in entry.sonames and other in entry.sonames and one != other:
-            return entry.why
-    return None
-
-
-def copy_of(soname: str) -> EqualSonames | None:
-    """Return the system's library that a library of AMD's is a copy of, or None where the table names none."""
-    return rocm_facts().copies.get(soname)
-
-
-def optional_library(soname: str) -> OptionalLibrary | None:
-    """Return what a stub of a library needs to know, or None where the table does not know it."""
-    return rocm_facts().stubs.get(soname_stem(soname))
-
-
-def text_of(name: str) -> TextKind | None:
-    """Say how a function that only describes an error gives its text, or return None for any other function."""
-    return rocm_facts().texts.get(name)
+    return why_equal(rocm_facts().same_abi, one, other)
 
 
 def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:
@@ -129,15 +111,9 @@ def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:
     :param available: the library names that there are, which the globs of the table are matched with; a glob that matches
         none stands for itself, so that its absence can be reported.
     """
-    found: dict[str, str] = {}
     stem = soname_stem(soname)
-    for entry in rocm_facts().dlopen:
-        if entry.member != stem:
-            continue
-        for pattern in entry.sonames:
-            names = [name for name in available if fnmatch.fnmatchcase(name, pattern)]
-            found |= dict.fromkeys(names or [pattern], entry.why)
-    return found
+    entries = (entry for entry in rocm_facts().dlopen if entry.member == stem)
+    return matching_names(((glob, entry.why) for entry in entries for glob in entry.sonames), available)
 
 
 def who_has(soname: str) -> Component | None:
@@ -177,9 +153,7 @@ class Owner:
     def has(self, name: str) -> bool:
         """Whether a symbol's name, mangled or not, is in the namespace of this component."""
         source, nested = source_name(name)
-        if nested:
-            return source in self.namespaces
-        return any(pattern.match(source) for pattern in self.names)
+        return source in self.namespaces if nested else any(pattern.match(source) for pattern in self.names)
 
 
 def source_name(name: str) -> tuple[str, bool]:

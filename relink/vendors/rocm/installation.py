@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from relink.loader.seen_files import resolve_inside
 from relink.providers.nix_store import name_in_store_path, store_path, version_in_store_path
-from relink.providers.prefix import NIX_STORE, InstalledPackage, Provider
+from relink.providers.prefix import NIX_STORE, Provider
 from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
@@ -31,7 +31,9 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     :param sysroot: the target's; the paths of `provider` are as seen from inside of it.
     """
     if provider.packages:
-        return Release(*_of_package(provider.packages[0]))
+        package = provider.packages[0]
+        # Without what a builder put behind the release.
+        return Release(package.version.partition("+")[0], f"{package.name} {package.version}")
     root = _Root(provider.path, sysroot)
     real = _real_root(provider, sysroot)
     return (
@@ -63,11 +65,6 @@ _CORE_DIRECTORY = re.compile(r"core-(?:asan-)?(\d{1,9}\.\d{1,9})")
 _PACKAGE = re.compile(r"(amdrocm-[a-z-]+?(\d{1,9}\.\d{1,9}))(?:-gfx[a-z0-9-]+)?\.list")
 
 
-def _of_package(package: InstalledPackage) -> tuple[str, str]:
-    """The release is the distribution's version, without what a builder put behind it."""
-    return package.version.partition("+")[0], f"{package.name} {package.version}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Root:
     """A prefix, as a place to look for what says which release it is."""
@@ -81,10 +78,8 @@ class _Root:
             raw = read_start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536)
             if name.endswith(".gz"):
                 raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
-        except OSError as error:
+        except (OSError, zlib.error) as error:
             raise_if_machine_fault(error)
-            return ""
-        except zlib.error:
             return ""
         return raw[:16384].decode("utf-8", "replace")
 
@@ -105,8 +100,7 @@ def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release |
 
 def _from_rocm_header(root: _Root) -> Release | None:
     for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
-        numbers = _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH"))
-        if numbers:
+        if numbers := _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH")):
             return Release(numbers, name)
     return None
 
@@ -117,8 +111,7 @@ def _from_changelog(root: _Root) -> Release | None:
     packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
     for _, package in packages:  # the newest HIP runtime speaks for the prefix
         relative = f"share/doc/{package}/changelog.Debian.gz"
-        match = re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative))
-        if match:
+        if match := re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative)):
             return Release(match[1], relative)
     return None
 
@@ -201,10 +194,9 @@ def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
 
 def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
     """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
-    for soname, paths in libraries.items():
-        if soname.startswith("libamdhip64.so.") and (found := version_in_store_path(paths[0])):
-            return Release(*found)
-    return None
+    paths = (paths[0] for soname, paths in libraries.items() if soname.startswith(_HIP))
+    found = next(filter(None, map(version_in_store_path, paths)), None)
+    return Release(*found) if found else None
 
 
 _DEBIAN = re.compile(r"/usr/lib/[a-z0-9_]+-linux-gnu/libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
@@ -239,12 +231,10 @@ def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
             return "nixpkgs' HIP"
         if function := _function_of_the_patch(path):
             return f"the HIP of {provider.path}, which has the patch's function {function}"
-        directory = posixpath.dirname(path)
-        real = posixpath.join(directory, os.path.basename(os.path.realpath(path)))
-        if found := _DEBIAN.search(real):
-            build = tuple(int(part) for part in found.groups())
-            if _DEBIAN_BUILDS[0] <= build < _DEBIAN_BUILDS[1]:
-                return "Debian's HIP before 6.4.3"
+        real = posixpath.join(posixpath.dirname(path), os.path.basename(os.path.realpath(path)))
+        build = tuple(map(int, found.groups())) if (found := _DEBIAN.search(real)) else ()
+        if _DEBIAN_BUILDS[0] <= build < _DEBIAN_BUILDS[1]:
+            return "Debian's HIP before 6.4.3"
         return None
     return None
 

@@ -53,7 +53,8 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
     found: list[Place] = []
     seen: set[str] = set()
     for place in _usual(target):
-        directories = {_real(directory, target) for directory in _runtime_directories(place.path, target)}
+        shown = _runtime_directories(place.path, target)
+        directories = {os.path.realpath(resolve_inside(target.sysroot, directory)) for directory in shown}
         if directories and not directories & seen:
             found.append(place)
         seen |= directories
@@ -105,13 +106,11 @@ def prefix_of_libraries(path: str, target: Target) -> str:
 
 
 def _usual(target: Target) -> Iterator[Place]:
-    for name in sorted(_names("/opt", target)):
-        if name.startswith("rocm"):
-            yield Place(f"/opt/{name}", "/opt")
+    prefixes = sorted(name for name in _names("/opt", target) if name.startswith("rocm"))
+    yield from (Place(f"/opt/{name}", "/opt") for name in prefixes)
     # AMD's packages since 7.14: each release in a directory of its own, and links to the one that update-alternatives chose.
-    for name in sorted(_names("/opt/rocm", target)):
-        if _CORE_NAME.fullmatch(name):
-            yield Place(f"/opt/rocm/{name}", "/opt/rocm")
+    releases = sorted(filter(_CORE_NAME.fullmatch, _names("/opt/rocm", target)))
+    yield from (Place(f"/opt/rocm/{name}", "/opt/rocm") for name in releases)
     if target.cache is not None:
         header = target.header
         for soname in sorted(filter(_RUNTIME.fullmatch, target.cache.entries)):
@@ -153,10 +152,6 @@ def _names(directory: str, target: Target) -> list[str]:
     except OSError as error:
         raise_if_machine_fault(error, directory)
         return []
-
-
-def _real(directory: str, target: Target) -> str:
-    return os.path.realpath(resolve_inside(target.sysroot, directory))
 
 
 def _described(place: Place, target: Target) -> str:
@@ -261,13 +256,17 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     :raises ProviderError: there is no library for the target in it.
     """
     site = SitePackages(path, packages_of(path, target))
-    chosen = [item for item in site.packages if canonical(item.name) == _CORE]
-    chosen += sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1]
-    directories = [f"{item.directory}/lib" for item in chosen if item.directory]
+    chosen = [
+        *(item for item in site.packages if canonical(item.name) == _CORE),
+        *sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1],
+    ]
     core = chosen[0].directory
-    directories += [f"{core}/{place}" for place in _CORE_DIRECTORIES[1:] if core]
     more = [item for item in site.packages if canonical(item.name) in _MORE and item.directory]
-    directories += [posixpath.normpath(f"{item.directory}/{_MORE[canonical(item.name)]}") for item in more]
+    directories = [
+        *(f"{item.directory}/lib" for item in chosen if item.directory),
+        *(f"{core}/{place}" for place in _CORE_DIRECTORIES[1:] if core),
+        *(posixpath.normpath(f"{item.directory}/{_MORE[canonical(item.name)]}") for item in more),
+    ]
     provider = read_directories(SITE_PACKAGES, path, directories, target)
     if not provider.libraries:
         raise ProviderError(
@@ -340,9 +339,7 @@ def _rank(package: InstalledPackage, gpus: Iterable[str]) -> tuple[bool, bool, s
 
 def _belongs_to(package: InstalledPackage, core: InstalledPackage) -> bool:
     label = _LABEL.match(package.version.partition("+")[2])
-    if label:
-        return series(label[1]) == series(core.version)
-    return package.version == core.version
+    return series(label[1]) == series(core.version) if label else package.version == core.version
 
 
 def _packages(site: str, target: Target, only: str | None = None) -> Iterator[InstalledPackage]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import NIX_STORE, Provider
-from relink.vendors.protocol import Vendor
+from relink.providers.prefix import NIX_STORE, Provider, soname_stem
+from relink.providers.profiles import EqualSonames, OptionalLibrary
+from relink.vendors.protocol import Component, TextKind, Vendor
 from relink.vendors.rocm import facts, installation, places
 
 
@@ -68,15 +69,11 @@ class _Rocm(Vendor):
     variable = "ROCM_PATH"
     version_label = facts.VERSION_LABEL
 
-    components = staticmethod(facts.components)
-    copy_of = staticmethod(facts.copy_of)
     dlopens_of = staticmethod(facts.dlopens_of)
     has = staticmethod(facts.has)
     is_own = staticmethod(facts.is_own)
     is_runtime = staticmethod(facts.is_runtime)
-    optional = staticmethod(facts.optional_library)
     same_abi = staticmethod(facts.same_abi)
-    text_of = staticmethod(facts.text_of)
     whose = staticmethod(facts.whose)
     extended_by = staticmethod(installation.extended_by)
     release_of = staticmethod(installation.release_of)
@@ -93,6 +90,18 @@ class _Rocm(Vendor):
     site_findings = staticmethod(places.site_findings)
     install = staticmethod(install)
     where_to_get = staticmethod(where_to_get)
+
+    def components(self) -> tuple[Component, ...]:
+        return facts.rocm_facts().components
+
+    def copy_of(self, soname: str) -> EqualSonames | None:
+        return facts.rocm_facts().copies.get(soname)
+
+    def optional(self, soname: str) -> OptionalLibrary | None:
+        return facts.rocm_facts().stubs.get(soname_stem(soname))
+
+    def text_of(self, name: str) -> TextKind | None:
+        return facts.rocm_facts().texts.get(name)
 
 
 rocm = _Rocm()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -74,7 +74,7 @@ def report(*findings: Finding, output: OutputFacts | None = None) -> Report:
     return Report(("relink", "x.whl"), replace(PLAN, findings=findings), output, timings={"read": 0.12345678})
 
 
-def lines(parts: list[Line]) -> list[str]:
+def lines(parts: Iterable[Line]) -> list[str]:
     return [part.plain for part in parts]
 
 

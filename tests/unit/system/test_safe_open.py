@@ -253,6 +253,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("runs/tree_copy.py", "os.fdopen"): "a descriptor of open_regular",
     ("runs/tree_copy.py", "path.open"): "a new file of a directory of relink's own",
     ("system/atomic.py", "os.truncate"): "a file that is open",
+    ("system/atomic.py", "os.fdopen"): "a descriptor of open_regular",
     ("indexes/install/installing.py", "requirements.write_text"): OWN,
     ("indexes/build/matrix.py", "read_text"): SHIPPED,
     ("cli/watching.py", "log.open"): "appends to what the user names for it; a FIFO may be meant",

@@ -26,7 +26,7 @@ from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, join_with_and, pluralize
+from relink.system.text import grouped, join_truncated, join_with_and, pluralize
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -77,9 +77,7 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
         for soname, evidence in outcome.forgotten.items():
             yield finding("RLK122", member, f"{soname} added to NEEDED: {'; '.join(evidence)}")
         yield from _carried(context, member, outcome)
-        by_profile: dict[str | None, list[str]] = {}
-        for soname, profile in outcome.preloaded.items():
-            by_profile.setdefault(profile, []).append(soname)
+        by_profile = grouped((profile, soname) for soname, profile in outcome.preloaded.items())
         for profile, sonames in by_profile.items():
             text = f"loaded first (NEEDED), since a library opens it (dlopen): {join_truncated(sonames)}"
             yield finding("RLK121", member, text, profile=profile)
@@ -113,9 +111,8 @@ def _variants(
         if variant:
             yield finding("RLK103", member, text, profile=context.profile.name)
         else:
-            if not sonames:
-                text = "left as it is: no library that it loads has all that it imports"
-            yield left_out(context, member, text, sonames)
+            nothing = "left as it is: no library that it loads has all that it imports"
+            yield left_out(context, member, text if sonames else nothing, sonames)
     if not (context.providers or context.as_it_is):
         return
     nearest = _nearest(context, [*filter(context.profile.is_variant, unserved)], outcomes, lacking)
@@ -166,10 +163,9 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
         objects, edges = outcome.closure.objects, outcome.closure.edges
         preloaded = {
             edge.soname: objects[edge.target].path
-            for edge in edges
+            for edge in (() if context.layout.path_of(member) in early else edges)
             if edge.target is not None and objects[edge.target].path in early
         }
-        preloaded = {} if context.layout.path_of(member) in early else preloaded
         missing = simulate(without, member, outcome.image).missing if preloaded else ()
         for soname in {edge.soname for edge in missing} & preloaded.keys():
             key = (soname, context.layout.shown(preloaded[soname]))
@@ -225,10 +221,8 @@ def _paths_and_strategies(context: ResolveContext, served: Mapping[str, Outcome]
             message = f"a RUNPATH would not reach what the prefix's libraries need, a DT_RPATH does: {outcome.image.rpath}"
             yield finding("RLK206", member, message)
         if outcome.edit.interpreter is not None:
-            message = (
-                f"its loader is not the target's: {outcome.original.interpreter} → {outcome.edit.interpreter}"
-            )
-            yield finding("RLK207", member, message)
+            before, after = outcome.original.interpreter, outcome.edit.interpreter
+            yield finding("RLK207", member, f"its loader is not the target's: {before} → {after}")
 
 
 def _versions(
@@ -283,8 +277,7 @@ def _libraries(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterat
     for path, names in filters.items():
         text = f"the loader maps {join_truncated(list(names))} before it (DT_FILTER or DT_AUXILIARY), which is not simulated"
         yield finding("RLK117", path, text)
-    for soname, path in taken.items():
-        yield finding("RLK110", soname, f"taken from the system: {path}")
+    yield from (finding("RLK110", soname, f"taken from the system: {path}") for soname, path in taken.items())
 
 
 def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
@@ -296,11 +289,10 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
     needed = {name for outcome in outcomes.values() for name in outcome.image.needed}
     for soname in context.preload:
         if soname not in needed:
-            text = "no prefix has it"
+            why = "no prefix has it"
             if context.provider_path(soname) is not None:
-                text = "no library is known to open it (dlopen), and it does not have all that a file lacks"
-            text = f"--preload: added to no NEEDED: {text}"
-            yield finding("RLK109", soname, text)
+                why = "no library is known to open it (dlopen), and it does not have all that a file lacks"
+            yield finding("RLK109", soname, f"--preload: added to no NEEDED: {why}")
     opened = {name for names in context.opens.values() for name in names} | {
         name for member in context.images for name in context.profile.dlopens(member)
     }

@@ -27,7 +27,7 @@ from relink.planning.resolve.version_gaps import VersionGaps
 from relink.planning.siblings import sibling_findings
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 _MAX_SHOWN = 4
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
@@ -98,22 +98,19 @@ def _unbound_imports(
     python_cause = (
         f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
     )
-    by_cause: dict[tuple[str, str | None], dict[Unbound, Closure]] = {}
-    for path, every in unbound_imports.items():
-        for imported, closure in every.items():
-            cause = (
-                python_cause
-                if is_of_python(imported)
-                else gaps.cause_of(imported.file, imported.version, path)
-            )
-            by_cause.setdefault((path, cause), {})[imported] = closure
-    lost = {
-        imported.name for (_, cause), imports in by_cause.items() if cause is None for imported in imports
-    }
+    by_cause = grouped(
+        (
+            (path, python_cause if is_of_python(one) else gaps.cause_of(one.file, one.version, path)),
+            (one, closure),
+        )
+        for path, every in unbound_imports.items()
+        for one, closure in every.items()
+    )
+    lost = {one.name for (_, cause), imports in by_cause.items() if cause is None for one, _ in imports}
     suppliers = find_suppliers(context, prover.members, lost)
     for (path, cause), imports in by_cause.items():
         parts = []
-        for imported, closure in list(imports.items())[:_MAX_SHOWN]:
+        for imported, closure in imports[:_MAX_SHOWN]:
             name = f"{imported.name}@{imported.version}" if imported.version else imported.name
             supplier = f" of {imported.file}" if imported.file else ""
             if id(closure) not in closest:
@@ -123,15 +120,12 @@ def _unbound_imports(
             parts.append(f"{name}{supplier}{near}")
         more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
         text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
-        remedy, steps = suppliers.advice(context, imports)
+        remedy, steps = suppliers.advice(context, [imported for imported, _ in imports])
         steps = steps if cause is None else ()
         if first := _relinked_first(context, path):
             remedy, steps = f"Relink that package for the same libraries first: {first}", (first,)
-        unbound = finding("RLK302", path, text, remedy)
-        if len(steps) == 1:
-            yield replace(unbound, step=steps[0], cause=cause)
-        else:
-            yield replace(unbound, choices=steps, cause=cause)
+        step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
+        yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
 
 
 def _relinked_first(context: ResolveContext, path: str) -> str | None:
@@ -157,17 +151,15 @@ def _changed_bindings(
         (via_library_path, prover.bindings(member, via_library_path)),
         (flat, prover.bindings(member, flat)),
     )
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for binding in changed:
-        if binding.before is None:
-            continue  # unbound without flattening: nothing took a binding over
-        key = (binding.requester, binding.before, binding.after or "nothing")
-        groups.setdefault(key, []).append(binding.name)
+    groups = grouped(
+        ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
+        for binding in changed
+        if binding.before is not None  # else unbound without flattening: nothing took a binding over
+    )
     for (requester, before, after), names in groups.items():
         shown = context.layout.shown
         symbols = f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"
-        message = f"{symbols} bound to {shown(after)}, not to {shown(before)}"
-        yield finding("RLK304", member, message)
+        yield finding("RLK304", member, f"{symbols} bound to {shown(after)}, not to {shown(before)}")
 
 
 def duplicate_findings(
@@ -206,22 +198,19 @@ def _mixed_symbols(context: ResolveContext, shared_symbols: Iterable[SharedSymbo
     for shared in shared_symbols:
         if shared.mixed:
             pairs.setdefault((shown(shared.first), shown(shared.second)), shared)
-    interposing: dict[tuple[str, Level], list[str]] = {}
     own = context.layout.own
-    for first, second in pairs:
-        level: Level = "info" if first.startswith(own) and second.startswith(own) else "warning"
-        interposing.setdefault((second, level), []).append(first)
-    for (second, level), firsts in interposing.items():
+    interposing = grouped(
+        ((second, first.startswith(own) and second.startswith(own)), first) for first, second in pairs
+    )
+    for (second, vendors), firsts in interposing.items():
+        level: Level = "info" if vendors else "warning"
         names = join_truncated([posixpath.basename(path) for path in firsts])
-        sentence = f"{names} export symbols of {second} too, and theirs are used"
-        cause = sentence if len(firsts) > 1 else None
+        cause = f"{names} export symbols of {second} too, and theirs are used" if len(firsts) > 1 else None
         for first in firsts:
             shared = pairs[first, second]
-            same = pluralize(shared.count, "symbol")
-            start = f"{first} exports {same} of the same name"
-            examples = join_truncated(list(shared.examples))
+            start = f"{first} exports {pluralize(shared.count, 'symbol')} of the same name"
             end = f"and answers {shared.mixed} of them instead of this library's"
-            text = f"{start} ({examples}) {end}"
+            text = f"{start} ({join_truncated(list(shared.examples))}) {end}"
             mixed = finding("RLK131", second, text, level=level, brief=f"{start} {end}")
             yield replace(mixed, cause=cause)
 

@@ -14,23 +14,21 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.served_parts import missing_remedy
 from relink.planning.resolve.strategy import Outcome
 from relink.planning.resolve.substitution import SubstitutionDecision
-from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, ResolutionIssue, why_withheld
+from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, why_withheld
 from relink.planning.siblings import sibling_of
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import grouped, join_truncated, pluralize
 
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
-    by_soname: dict[str, list[ResolutionIssue]] = {}
-    substitutions: dict[str, list[SubstitutionDecision]] = {}
-    for outcome in served.values():
-        for issue in outcome.issues:
-            if issue.kind in ("missing", "allowed"):
-                by_soname.setdefault(issue.edge.soname, []).append(issue)
-        for soname, own in outcome.substitutions.items():
-            substitutions.setdefault(soname, []).append(own)  # each member's is its own
+    issues = (issue for outcome in served.values() for issue in outcome.issues)
+    by_soname = grouped(
+        (issue.edge.soname, issue) for issue in issues if issue.kind in ("missing", "allowed")
+    )
+    # Each member's is its own.
+    substitutions = grouped(own for outcome in served.values() for own in outcome.substitutions.items())
     substitutes = dict(context.substitutes)
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(context.layout.shown(case.requester) for case in cases))
@@ -71,12 +69,7 @@ def _merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision |
     same = [decision for decision in decisions if decision.candidate in (first.candidate, None)]
     lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
     serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
-    return replace(
-        first,
-        wanted=len({*lacking, *serving}),
-        lacking=lacking,
-        serving=serving,
-    )
+    return replace(first, wanted=len({*lacking, *serving}), lacking=lacking, serving=serving)
 
 
 def _not_taken(context: ResolveContext, soname: str) -> str:
@@ -84,9 +77,8 @@ def _not_taken(context: ResolveContext, soname: str) -> str:
     carrying = context.members.named.get(soname, [])
     path = context.withheld_path(soname)
     text = f"; {path} is not taken: {why_withheld(context)}" if path else ""
-    text += (
-        f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}" if len(carrying) > 1 else ""
-    )
+    if len(carrying) > 1:
+        text += f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}"
     sibling = sibling_of(context.siblings, soname)
     if sibling is not None and sibling.directory is not None:
         text += f"; {sibling.directory} should bring it ({sibling.why}) and does not have it"
@@ -172,8 +164,5 @@ def _near_text(context: ResolveContext, near: list[tuple[str, str]]) -> str:
     """Return which libraries of that stem the providers have."""
     if not context.providers:
         return "no prefix was given"
-    where = "the prefix" if len(context.providers) == 1 else "the prefixes"
-    has = "has" if len(context.providers) == 1 else "have"
-    if near:
-        return f"{where} {has} {', '.join(name for name, _ in near)}"
-    return f"{where} {has} nothing of that name"
+    where = "the prefix has" if len(context.providers) == 1 else "the prefixes have"
+    return f"{where} {', '.join(name for name, _ in near) or 'nothing of that name'}"
