@@ -53,7 +53,7 @@ def _strong(export: Export) -> bool:
 
 
 SymbolReference: TypeAlias = tuple[str, str | None]
-"""Name and version of an own definition that relocations name."""
+"""Name and version of an import, or of an own definition that relocations name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,13 +75,13 @@ class Candidates:
 class Lookups:
     """The look-ups of a table, by what can satisfy them. ld.so looks up only what relocations name.
 
-    :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it.
+    :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it, and these.
     :ivar references: for each set of candidates, the own definitions that another one of these tables may interpose.
     :ivar searched_imports: the indices of the imports at which the loader may abort.
     :ivar searched_references: the own definitions that are protected, or that no look-up matches.
     """
 
-    imports: tuple[tuple[Candidates, tuple[int, ...]], ...]
+    imports: tuple[tuple[Candidates, tuple[int, ...], tuple[SymbolReference, ...]], ...]
     references: tuple[tuple[Candidates, tuple[SymbolReference, ...]], ...]
     searched_imports: tuple[int, ...]
     searched_references: tuple[SymbolReference, ...]
@@ -182,7 +182,14 @@ class SymbolIndex:
             else:
                 searched_references.append(symbol)
         return Lookups(
-            tuple((candidates, tuple(places)) for candidates, places in imports.items()),
+            tuple(
+                (
+                    candidates,
+                    tuple(places),
+                    tuple((table.imports[number].name, table.imports[number].version) for number in places),
+                )
+                for candidates, places in imports.items()
+            ),
             tuple((candidates, tuple(symbols)) for candidates, symbols in references.items()),
             tuple(searched_imports),
             tuple(searched_references),
