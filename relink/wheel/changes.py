@@ -13,7 +13,7 @@ from relink.wheel.deflate.splice import Span
 from relink.wheel.naming import WheelName
 
 Content: TypeAlias = BytesLike | Iterable[BytesLike]
-"""What a member's new content may be: bytes, or pieces, each of which is valid until the one after the next is asked for."""
+"""What a member's new content may be: bytes, or pieces, each of which is valid until the next is asked for."""
 
 
 def pieces(content: Content) -> Iterable[BytesLike]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import threading
@@ -16,40 +15,12 @@ import pytest
 from relink.system.errors import RelinkError
 from relink.wheel import packing
 from relink.wheel.changes import NewContent
-from relink.wheel.packing import Hasher, largest_packed_size, pack
+from relink.wheel.packing import largest_packed_size, pack
 from relink.wheel.zipformat import DEFLATED, STORED
 from tests.unit.wheel.build import (
     make_wheel,
 )
 from tests.unit.wheel.rewriting import NOISE, accepted, rewrite
-
-
-@pytest.mark.parametrize("waiting", [0, 1, 5])
-def test_pieces_are_hashed_in_their_order(waiting: int) -> None:
-    pieces = [bytes([number]) * (1 << 12) for number in range(100)]
-    with Hasher(waiting) as hasher:
-        for piece in pieces:
-            hasher.add(piece)
-        assert hasher.digest() == hashlib.sha256(b"".join(pieces)).digest()
-        hasher.add(b"more")
-        assert hasher.digest() == hashlib.sha256(b"".join([*pieces, b"more"])).digest()
-
-
-def test_a_piece_may_be_changed_after_so_many_others() -> None:
-    content = bytearray(b"first")
-    with Hasher(0) as hasher:
-        hasher.add(content)
-        content[:] = b"other"
-        assert hasher.digest() == hashlib.sha256(b"first").digest()
-
-
-def test_no_thread_is_left() -> None:
-    before = threading.active_count()
-    with Hasher(3) as hasher:
-        hasher.add(b"x")
-        assert threading.active_count() == before + 1
-    assert threading.active_count() == before
-
 
 CONTENT = b"abc" * 100_000 + random.Random(1).randbytes(100_000)
 
