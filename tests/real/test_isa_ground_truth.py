@@ -38,8 +38,9 @@ from relink.gpu import (
     remedies,
     resolve_kpack,
 )
+from relink.gpu.amd import side_files
 from relink.gpu.amd.file_coverage import library_coverage_of
-from relink.gpu.amd.side_files import find_side_files
+from relink.gpu.amd.side_files import SideFiles, find_side_files
 from relink.gpu.amd.target_id import sort_key
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
@@ -227,12 +228,26 @@ TENSILE = {
 }  # fmt: skip
 
 
+def _counted(side: SideFiles) -> dict[str, tuple[int, int]]:
+    """Count the tuned and the fallback kernel files of each target by their names."""
+    counts: dict[str, Counter[str]] = {}
+    for name in os.listdir(side.directory):
+        if found := side_files._TENSILE.search(name):
+            target = found[1].removeprefix("gfx") + found[2].replace("-", ":", 1)
+            counts.setdefault(target, Counter())[side_files._tensile_file(name, found, side.kind)] += 1
+    targets = {str(target.target).removeprefix("gfx") for target in side.targets}
+    return {name: (kinds["tuned"], kinds["fallback"]) for name, kinds in counts.items() if name in targets}
+
+
 def test_debian_side_files() -> None:
     found = find_side_files(fetch_prefix("full"))
     for kind, expected in TENSILE.items():
         (side,) = (s for s in found if s.kind == kind and s.version in ("", "5"))
-        counts = {str(t.target).removeprefix("gfx"): (t.tuned, t.fallback) for t in side.targets}
-        assert counts == expected
+        assert _counted(side) == expected
+        for target in side.targets:
+            tuned, fallback = expected[str(target.target).removeprefix("gfx")]
+            kernels = target.kinds & {"tuned", "fallback"}
+            assert ("tuned" in kernels, "fallback" in kernels) == (tuned > 0, fallback > 0)
         assert side.problems == ()
     (blas,) = (s for s in found if s.kind == "rocblas" and s.version == "5")
     states = {
