@@ -15,6 +15,7 @@ import mmap
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -151,34 +152,25 @@ def sparse(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE))
 
 
-class _OffsetMap:
-    """The offsets of one place in the whole file and in the short copy."""
-
-    def __init__(self, gaps: Sequence[Gap]) -> None:
-        self.gaps = gaps
-        self.starts: list[int] = []  # where each gap was, in the short copy
-        removed = 0
-        for gap in gaps:
-            self.starts.append(gap.start - removed)
-            removed += len(gap)
-
-    def in_short(self, offset: int) -> int:
-        """Return where an offset of the whole file is in the short copy."""
-        return offset - sum(len(gap) for gap in self.gaps if gap.start < offset)
-
-    def in_whole(self, offset: int) -> int:
-        """Return where an offset of the short copy is in the whole file."""
-        return offset + sum(
-            len(gap) for gap, start in zip(self.gaps, self.starts, strict=True) if start < offset
-        )
+def _in_short(gaps: Iterable[Gap], offset: int) -> int:
+    """Return where an offset of the whole file is in the short copy."""
+    return offset - sum(len(gap) for gap in gaps if gap.start < offset)
 
 
-def _move_headers(file: bytearray | memoryview, offsets: _OffsetMap, *, to_short: bool) -> None:
+def _in_whole(gaps: Iterable[Gap], offset: int) -> int:
+    """Return where an offset of the short copy is in the whole file."""
+    for gap in gaps:
+        if gap.start < offset:
+            offset += len(gap)
+    return offset
+
+
+def _move_headers(file: bytearray | memoryview, gaps: Sequence[Gap], *, to_short: bool) -> None:
     """Rewrite every offset and size in the file's headers, which are where the ELF header says after the move.
 
     :raises ElfError: the tables are outside of the file.
     """
-    move = offsets.in_short if to_short else offsets.in_whole
+    move = partial(_in_short if to_short else _in_whole, gaps)
     programs, sections = (move(offset) for offset in struct.unpack_from("<QQ", file, 32))
     struct.pack_into("<QQ", file, 32, programs, sections)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", file, 54)
@@ -210,7 +202,7 @@ def without_gaps(buffer: Buffer, gaps: Sequence[Gap]) -> bytearray:
     """Return the file without its gaps, with the offsets in its headers changed accordingly."""
     with memoryview(buffer) as view:
         file = bytearray().join(view[part.start : part.stop] for part in ranges_between(gaps, len(view)))
-    _move_headers(file, _OffsetMap(gaps), to_short=True)
+    _move_headers(file, gaps, to_short=True)
     return file
 
 
@@ -236,7 +228,7 @@ def with_gaps(
     if isinstance(original, memoryview):
         release_pages(original)
     try:
-        _move_headers(whole, _OffsetMap(gaps), to_short=False)
+        _move_headers(whole, gaps, to_short=False)
     except struct.error as error:
         raise ElfError(f"damaged headers ({error})") from error
     _restore_old_headers(whole, original)
