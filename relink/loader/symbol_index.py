@@ -88,18 +88,6 @@ class Lookups:
     searched_references: tuple[SymbolReference, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Matching:
-    """What one look-up matches among the `owners` of its name.
-
-    :ivar unversioned: a candidate has no version tables at all.
-    """
-
-    owners: Sequence[SymbolTable]
-    candidates: Candidates
-    unversioned: bool
-
-
 class SymbolIndex:
     """Which symbol tables define which names.
 
@@ -116,7 +104,6 @@ class SymbolIndex:
         self._shared: dict[tuple[int, int], frozenset[str]] = {}
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}  # with the names of the imports
         self._candidates: dict[tuple[frozenset[int], bool], Candidates] = {}
-        self._matching: dict[tuple[str, str | None, bool], _Matching] = {}
         self.irregular: set[str] = set()
 
     def add(self, table: SymbolTable) -> SymbolTable:
@@ -168,16 +155,16 @@ class SymbolIndex:
         for number, wanted in enumerate(table.imports):
             if not wanted.relocated:
                 continue
-            matching = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
+            candidates, unversioned = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
             # Of a library without versions that a version record names, the loader aborts (elf/dl-lookup.c, check_match): search.
-            if matching.unversioned and wanted.version is not None:
+            if unversioned and wanted.version is not None:
                 searched_imports.append(number)
             else:
-                imports.setdefault(matching.candidates, []).append(number)
+                imports.setdefault(candidates, []).append(number)
         references: dict[Candidates, list[SymbolReference]] = {}
         searched_references = []
         for symbol in table.references:
-            candidates = self._match(*symbol).candidates
+            candidates, _ = self._match(*symbol)
             if _may_be_interposed(table, *symbol):
                 references.setdefault(candidates, []).append(symbol)
             else:
@@ -196,13 +183,9 @@ class SymbolIndex:
             tuple(searched_references),
         )
 
-    def _match(self, name: str, version: str | None, *, exact: bool = False) -> _Matching:
-        """Return what a look-up matches among all tables."""
+    def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool]:
+        """Return what a look-up matches among all tables, and whether a candidate has no version tables at all."""
         owners = self.owners(name)
-        key = (name, version, exact)
-        known = self._matching.get(key)
-        if known is not None and known.owners is owners:
-            return known
         matched = [
             (owner, export)
             for owner in owners
@@ -214,8 +197,7 @@ class SymbolIndex:
         tables = frozenset(id(owner) for owner, _ in matched)
         candidates = self._candidates.setdefault((tables, unique), Candidates(tables, unique))
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
-        matching = self._matching[key] = _Matching(owners, candidates, unversioned)
-        return matching
+        return candidates, unversioned
 
 
 def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bool:
