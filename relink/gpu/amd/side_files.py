@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -203,18 +205,7 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
     for name in [name for name in names if _OF_ONE_GPU.fullmatch(name)]:  # hipBLASLt since 10.0
         names += _names(os.path.join(directory, name), problems)
     kinds: dict[TargetId, set[str]] = {}
-    files = {
-        (found[1], found[2], _tensile_file(name, found, kind))
-        for name in names
-        if (found := _TENSILE.search(name))
-    }
-    for processor, features, what in files:
-        try:
-            target = parse_target_id(
-                processor + features.replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
-            )
-        except UsageError:
-            continue
+    for target, what in count_tensile_files(names, kind):
         kinds.setdefault(target, set()).add(what)
     if kind == "hipblaslt" and "hipblasltTransform.hsaco" in names:
         # Named for no architecture, so it is opened; its kernels only convert layouts, so it is data here.
@@ -231,6 +222,16 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
     )
     common = any(name in names for name in ("TensileLibrary.dat", "TensileLibrary.yaml"))
     return SideFiles(kind, directory, version, targets, len(names), common, tuple(problems))
+
+
+def count_tensile_files(names: Iterable[str], kind: str) -> Counter[tuple[TargetId, str]]:
+    """Count the files in a directory of `kind` by the target that each is named for and by :attr:`SideTarget.kinds`."""
+    counts = Counter[tuple[TargetId, str]]()
+    for found in filter(None, map(_TENSILE.search, names)):
+        features = found[2].replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
+        with suppress(UsageError):
+            counts[parse_target_id(found[1] + features), _tensile_file(found.string, found, kind)] += 1
+    return counts
 
 
 def _tensile_file(name: str, found: re.Match[str], kind: str) -> str:
