@@ -26,7 +26,7 @@ from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
-from relink.elf.symbol_columns import columns_of, symbol_count
+from relink.elf.symbol_columns import columns_of, symbol_columns
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.version_edits import GLOBAL, edited_needs, freed_symbols, read_records
 from relink.elf.versions import VER_FLG_WEAK, VersionNeed
@@ -319,7 +319,7 @@ def _versyms(buffer: Buffer) -> bytes:
         address = memory.dynamic.get(DT_VERSYM)
         if not address or not memory.dynamic.get(DT_SYMTAB):
             return b""
-        return memory.read(address, 2 * symbol_count(memory))
+        return memory.read(address, 2 * len(symbol_columns(memory)[0]))
 
 
 def _endian(buffer: Buffer) -> str:

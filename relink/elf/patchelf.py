@@ -28,7 +28,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
 from relink.elf.edit_checks import check_edit
 from relink.elf.executables import edited_as_library, place_headers
-from relink.elf.gaps import Gap, find_symbols, renumber, with_gaps, without_gaps
+from relink.elf.gaps import Gap, with_gaps, without_gaps
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.version_edits import write_versions
 from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
@@ -166,17 +166,12 @@ def short_edit(
     :raises EditError: as for :func:`whole_edit`, or the gaps cannot be put back.
     :raises PatchelfError: as for :func:`whole_edit`.
     """
-    symbol_table = find_symbols(original, before, gaps)
-    out = sorted([*gaps, symbol_table[1]] if symbol_table else gaps, key=lambda gap: gap.start)
-    path.write_bytes(without_gaps(original, out))
+    path.write_bytes(without_gaps(original, gaps))
     if isinstance(original, memoryview):
         release_pages(original)
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     with _reading_again(before):
-        view = with_gaps(path.read_bytes(), out, original, keep)
-        if symbol_table:
-            table, symbols = symbol_table
-            renumber(view, original, range(table.offset, table.offset + table.file_size), symbols)
+        view = with_gaps(path.read_bytes(), gaps, original, keep)
         _order_needed(view, before.path, result_of(before, edit).needed)
         write_versions(view, original, edit.versions)
         return Edited(_checked(view, edit, before, original, gaps), view, tuple(gaps))

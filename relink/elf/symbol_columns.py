@@ -8,7 +8,7 @@ symbols quick to go through. The rules are those of glibc's ``elf/dl-setup_hash.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,8 +75,17 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     gnu = _gnu_hash(memory, limit)
     sysv = _sysv_hash(memory, limit)
     relocated = _relocated(memory)
-    first = gnu[0] if gnu else limit
-    count = _count(memory, limit, gnu, sysv and sysv[0], lambda: relocated)
+    first, count = gnu or (limit, 0)
+    if sysv:
+        if count > sysv[0]:
+            memory.problem(f"DT_HASH counts {sysv[0]} symbols, DT_GNU_HASH {count}")
+        count = max(count, sysv[0])
+    elif count <= first:
+        # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
+        # the highest symbol that a relocation names counts.
+        count = max(count, 1 + max(relocated, default=0))
+    if count > limit:
+        memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
     data = memory.read(memory.dynamic[DT_SYMTAB], min(count, limit) * size)
     count = len(data) // size
     order: list[int] = []
@@ -89,37 +98,6 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         if i < count:
             flags[i] |= RELOCATED
     return columns_of(memory, data[: count * size], bytes(flags)), order
-
-
-def symbol_count(memory: Memory) -> int:
-    """Return how many symbols :func:`symbol_columns` finds, without reading them."""
-    size = 24 if memory.wide else 16
-    limit = memory.available(memory.dynamic[DT_SYMTAB]) // size
-    sysv = _sysv_hash(memory, limit)
-    count = _count(memory, limit, _gnu_hash(memory, limit), sysv and sysv[0], lambda: _relocated(memory))
-    return min(count, limit)
-
-
-def _count(
-    memory: Memory,
-    limit: int,
-    gnu: tuple[int, int] | None,
-    sysv: int | None,
-    relocated: Callable[[], set[int]],
-) -> int:
-    """Return the number of symbols, of which there is room for `limit`, as the hash tables or the relocations give it."""
-    first, count = gnu or (limit, 0)
-    if sysv is not None:
-        if count > sysv:
-            memory.problem(f"DT_HASH counts {sysv} symbols, DT_GNU_HASH {count}")
-        count = max(count, sysv)
-    elif count <= first:
-        # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
-        # the highest symbol that a relocation names counts.
-        count = max(count, 1 + max(relocated(), default=0))
-    if count > limit:
-        memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
-    return count
 
 
 def columns_of(memory: Memory, data: bytes, flags: bytes) -> Columns:

@@ -71,6 +71,15 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
         return version_needs(memory, Strings(memory)) if has_symbols else ()
 
 
+def read_version_defs(buffer: Buffer) -> tuple[VersionDef, ...]:
+    """Read the `verdefs` of :func:`read_symbols` alone.
+
+    :raises ElfError: as there.
+    """
+    with loaded(buffer) as memory:
+        return version_defs(memory, Strings(memory))
+
+
 def _read(memory: Memory) -> SymbolTable:
     dynamic = memory.dynamic
     if not dynamic.get(DT_SYMTAB) or not dynamic.get(DT_STRTAB):

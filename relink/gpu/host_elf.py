@@ -192,26 +192,3 @@ def _defined(source: ByteSource, symbols: int, number: int) -> int | None:
     if len(raw) < 24 or raw[6:8] == b"\0\0":
         return None
     return int.from_bytes(raw[8:16], "little")
-
-
-def version_definitions(source: ByteSource, elf: HostElf) -> tuple[str, ...]:
-    """Return the names of DT_VERDEF (``hip_7.2``), at most 4096; the first is the library itself."""
-    entries = dict(dynamic(source, elf))
-    place = elf.offset_of(entries[0x6FFFFFFC]) if 0x6FFFFFFC in entries else None
-    texts = elf.offset_of(entries[5]) if 5 in entries else None
-    names: list[str] = []
-    for _ in range(min(entries.get(0x6FFFFFFD, 0), 4096)):
-        if place is None or texts is None:
-            break
-        head = bytes(source.read_at(place, 20))
-        if len(head) < 20:
-            break
-        aux, step = struct.unpack_from("<II", head, 12)
-        first = bytes(source.read_at(place + aux, 8))
-        if len(first) == 8:
-            raw = bytes(source.read_at(texts + struct.unpack_from("<I", first)[0], 256))
-            names.append(raw.partition(b"\0")[0].decode("utf-8", "replace"))
-        if not step:
-            break
-        place += step
-    return tuple(names)

@@ -67,10 +67,10 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[Sha
         return tables.index.shared(tables.of(closure.objects[first]), tables.of(closure.objects[second]))
 
     mixed: dict[tuple[int, int], set[str]] = {}
-    for index, target, symbols in bindings.interposed.groups():
+    for index, target, symbols in bindings.interposed:
         if names := shared(target, index):
             mixed.setdefault((target, index), set()).update(name for name, _ in symbols if name in names)
-    for index, target, symbols in bindings.bound.groups():
+    for index, target, symbols in bindings.bound:
         direct = dict.fromkeys(needed.get(index, ()))
         if target in direct or target == index:
             continue

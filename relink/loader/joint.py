@@ -143,7 +143,8 @@ def _interfering(process: Process, roots: Collection[int]) -> set[int]:
     for index, scope, _ in process.scopes():
         table, lookups = process.table(index), process.lookups(index)
         own = id(table)
-        for candidates, _ in (*lookups.imports, *lookups.references):
+        groups = [*(group[0] for group in lookups.imports), *(group[0] for group in lookups.references)]
+        for candidates in groups:
             others |= {tables[other] for other in tables.keys() & candidates.tables if other != own}
         names = [table.imports[number].name for number in lookups.searched_imports]
         names += [name for name, _ in lookups.searched_references]

@@ -92,13 +92,12 @@ class _Places:
     """Where the files of an overlay lie, whatever is in them.
 
     :ivar names: by the path of each, without symbolic links, its name; `directories` are all above them, and above the links.
-    :ivar walked: by directory its canonical path; `below` the directories in one. Both fill up as they are asked for.
+    :ivar walked: by directory its canonical path; fills up as these are asked for.
     """
 
     names: dict[str, str] = field(default_factory=dict)
     directories: frozenset[str] = frozenset()
     walked: dict[str, str] = field(default_factory=dict)
-    below: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = field(default_factory=dict)
 
 
 def _with_parents(path: str) -> set[str]:
@@ -199,14 +198,9 @@ class Files:
 
     def directories_in(self, path: str, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of `names` that are directories in the directory `path`; nothing where that is none."""
-        there_are = self._places.below.get((path, names))
-        if there_are is None:
-            there = self.is_directory(path)
-            there_are = tuple(
-                name for name in names if there and self.is_directory(posixpath.join(path, name))
-            )
-            self._places.below[path, names] = there_are
-        return there_are
+        if not self.is_directory(path):
+            return ()
+        return tuple(name for name in names if self.is_directory(posixpath.join(path, name)))
 
     def names_in(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory of the disk; nothing where it cannot be read."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 
-from relink.elf.image import Header, read_header
+from relink.elf.image import Header, read_header, read_image
 from relink.loader.cache import LoaderCache, parse_cache
 from relink.loader.python import NIXOS_STUB, PythonFacts, active_python, ask_python
 from relink.loader.seen_files import resolve_inside
@@ -170,8 +170,6 @@ def _file_inside(python: str, root: str) -> str:
 
 
 def _interpreter_of(python: str | None, root: str) -> str:
-    from relink.elf.image import read_image  # noqa: PLC0415  (a Python is read only where one is named)
-
     if python is not None:
         host = resolve_inside(root, python)
         try:

@@ -11,7 +11,6 @@ DEFLATED: Final = 8
 
 FLAG_ENCRYPTED: Final = 0x0001
 FLAG_DESCRIPTOR: Final = 0x0008  # crc and sizes follow the data (4.3.9)
-FLAG_PATCHED: Final = 0x0020
 FLAG_STRONG: Final = 0x0040
 FLAG_UTF8: Final = 0x0800
 FLAG_MASKED: Final = 0x2000

@@ -10,7 +10,6 @@ from relink.elf.image import HEADER_SIZE
 from relink.gpu.amd.isa_table import table
 from relink.gpu.coverage import TargetId
 
-_OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}  # ELFOSABI_AMDGPU_* of LLVM's ELF.h
 _STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on
 
 
@@ -24,10 +23,8 @@ class CodeObject:
     :ivar generic_version: 1 to 255 for generic targets of version 6, else 0.
     """
 
-    os: str
     abi_version: int
     version: int | None
-    flags: int
     mach: int
     target: TargetId | None
     generic_version: int
@@ -61,10 +58,8 @@ def parse_code_object(header: bytes | memoryview) -> CodeObject | None:
             features = []  # no feature is to be chosen: ROCr drops the bits (gfx12.5, whose replay is always on)
         target = TargetId(processor, tuple(features))
     return CodeObject(
-        os=_OSABI.get(data[7], f"os abi {data[7]}"),
         abi_version=abi,
         version=abi + 2 if abi <= 4 else None,
-        flags=flags,
         mach=mach,
         target=target,
         generic_version=flags >> 24 if abi >= 4 else 0,

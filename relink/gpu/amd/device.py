@@ -49,7 +49,6 @@ class Gpu:
     target: TargetId
     physical: TargetId
     products: tuple[str, ...] = ()
-    render_minor: int | None = None
 
     @property
     def overridden(self) -> bool:
@@ -152,8 +151,7 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
         known = table().processors.get(name)
         if known is not None and "sramecc" in known.features and "capability" in values:
             target = target.with_features(sramecc=bool(values["capability"] & _SRAM_EDC))
-        minor = values.get("drm_render_minor")
-        gpus.append(Gpu(number, target, target, known.products if known else (), minor or None))
+        gpus.append(Gpu(number, target, target, known.products if known else ()))
     return apply_override(Devices(tuple(gpus), True, tuple(problems)), environment or {})
 
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from relink.elf.source import ByteSource, FileSource
+from relink.elf.symbol_reader import read_version_defs
 from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import sort_key
-from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_definitions
-from relink.system.safe_open import read_start
+from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at
+from relink.system.errors import ElfError
+from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 
 _READ_SIZE = 4 << 20
@@ -155,7 +157,7 @@ def _both(first: bool | None, second: bool | None) -> bool | None:
 def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     real = re.search(r"\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})", os.path.basename(os.path.realpath(path)))
-    versions = _versions(version_definitions(source, elf), r"hip_(\d{1,9})\.(\d{1,9})")
+    versions = _versions(path, r"hip_(\d{1,9})\.(\d{1,9})")
     if real:
         facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
     elif header := _hip_header(path):  # a wheel's library has its soname for a name
@@ -186,7 +188,7 @@ def _hip_header(library: str) -> tuple[int, int, int] | None:
 
 
 def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[str, ...]) -> dict[str, Any]:
-    versions = _versions(version_definitions(source, elf), r"amd_comgr_?(\d{1,9})\.(\d{1,9})")
+    versions = _versions(path, r"amd_comgr_?(\d{1,9})\.(\d{1,9})")
     facts: dict[str, Any] = {"comgr_api": versions[-1] if versions else None}
     constants = _constants(source, elf)
     found = _literals(source, constants, (_READER_2, *_READER_3, b"amdgcnspirv"))
@@ -276,8 +278,13 @@ def _matches(
     return found
 
 
-def _versions(names: Iterable[str], pattern: str) -> list[tuple[int, int]]:
-    found = (re.fullmatch(pattern, name) for name in names)
+def _versions(path: str, pattern: str) -> list[tuple[int, int]]:
+    """Return the numbers of a library's version definitions whose names match, in order; none if they cannot be read."""
+    try:
+        with map_file(path) as buffer:
+            found = [re.fullmatch(pattern, node.name) for node in read_version_defs(buffer)]
+    except ElfError:
+        return []
     return sorted((int(match[1]), int(match[2])) for match in found if match)
 
 

@@ -340,5 +340,5 @@ def _misnamed(side: SideFiles, kernels: Kernels) -> Iterator[str]:
     """Compare what the names in a library's directory promise with what the files hold."""
     found = {code.target for code, _ in kernels.codes}
     for target in side.targets:
-        if target.tuned + target.fallback and target.target not in found:
+        if target.kinds & {"tuned", "fallback"} and target.target not in found:
             yield f"{side.directory}: files are named for {target.target}, none holds code for it"

@@ -260,7 +260,7 @@ def _by_another_version(
     """The imports that bind to a library of the stem of a missing one: another version, which something else brought."""
     stems = {soname_stem(soname): soname for soname in missing}
     names: dict[tuple[str, str | None], str] = {}
-    for index, target, symbols in bindings.bound.groups():
+    for index, target, symbols in bindings.bound:
         library = outcome.closure.objects[target]
         soname = stems.get(soname_stem(library.image.soname or library.name))
         if index == outcome.root and soname is not None:
