@@ -13,6 +13,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from relink.elf.constants import (
@@ -39,7 +40,9 @@ _TABLES: Final = frozenset(
 )
 
 _MAX_DYNAMIC: Final = 1 << 16  # entries; real ones have under a hundred
-_MOST_READ: Final = 4  # bytes of names that are read at once for each byte of the table
+# Strings in the table for each symbol, and bytes of names for each byte of the table: more are not split or read at once.
+_MAX_STRINGS: Final = 4
+_PLUS_NUL: Final = (1).__add__  # from the length of a string to its size in the table
 
 
 class Memory:
@@ -187,21 +190,27 @@ class Strings:
         Where strings overlap far beyond the size of the table, it becomes a problem, and the rest is empty, too.
         """
         known: dict[int, str] = {}
-        left = _MOST_READ * len(self.text) + (1 << 20)
+        # A table of zeros has one empty string for each byte: splitting it would take much memory.
+        if self.text.count("\0") <= _MAX_STRINGS * (len(offsets) + 1024):
+            texts = self.text.split("\0")[:-1]
+            begins = accumulate(map(_PLUS_NUL, map(len, texts)), initial=0)
+            known = dict(zip(begins, texts if self.ascii else map(self.proper, texts), strict=False))
+        names = [*map(known.get, offsets)]
+        outside = 0
+        left = _MAX_STRINGS * len(self.text) + (1 << 20)
         # A linker lets one name be the tail of another; a hostile table could have nothing but long tails.
-        for start in offsets:
-            if start in known:
-                continue
+        for number in [number for number, name in enumerate(names) if name is None]:
+            start = offsets[number]
             end = self.text.find("\0", start)
+            outside += end < 0
             left -= max(0, end - start)
             if left < 0:
                 self._memory.problem(
                     "the symbols' names overlap far beyond the size of the string table: the rest is left out"
                 )
                 break
-            known[start] = self.proper(self.text[start:end])
-        outside = sum(start >= len(self.text) for start in offsets)
-        return [known.get(start, "") for start in offsets], outside
+            names[number] = self.proper(self.text[start:end])
+        return [name or "" for name in names], outside
 
     def proper(self, text: str) -> str:
         """Return a slice of `text` as the UTF-8 that it most likely is."""

@@ -76,8 +76,7 @@ class Lookups:
     """The look-ups of a table, by what can satisfy them. ld.so looks up only what relocations name.
 
     :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it, and these.
-    :ivar references: for each set of candidates, the own definitions that another one of these tables, if there is one, may
-        interpose.
+    :ivar references: for each set of candidates, the own definitions that another one of these tables may interpose.
     :ivar searched_imports: the indices of the imports at which the loader may abort.
     :ivar searched_references: the own definitions that are protected, or that no look-up matches.
     """
@@ -163,7 +162,7 @@ class SymbolIndex:
                 imports.setdefault(candidates, []).append(number)
         references: dict[Candidates, list[SymbolReference]] = {}
         searched_references = []
-        for symbol in table.references:
+        for symbol in self._not_only_its_own(table):
             candidates, _ = self._match(*symbol)
             if _may_be_interposed(table, *symbol):
                 references.setdefault(candidates, []).append(symbol)
@@ -182,6 +181,23 @@ class SymbolIndex:
             tuple(searched_imports),
             tuple(searched_references),
         )
+
+    def _not_only_its_own(self, table: SymbolTable) -> list[SymbolReference]:
+        """Return the own definitions that relocations name, without those that bind to the table itself in every scope."""
+        owners = self._owners
+        finds: dict[tuple[int, str | None], bool] = {}  # by `id` of the definitions, which many names share
+        left = []
+        for symbol in table.references:
+            name, version = symbol
+            definitions = table.exports.get(name)
+            if definitions is not None and len(owners[name]) == 1:
+                key = (id(definitions), version)
+                if key not in finds:
+                    finds[key] = match(definitions, version) is not None
+                if finds[key]:
+                    continue
+            left.append(symbol)
+        return left
 
     def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool]:
         """Return what a look-up matches among all tables, and whether a candidate has no version tables at all."""
