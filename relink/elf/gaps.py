@@ -30,18 +30,21 @@ from relink.system.spool import release_pages
 Gap: TypeAlias = range
 """File offsets whose content an edit does not change."""
 
-_UNIT: Final = 1 << 16  # bytes: the largest page of any machine that glibc knows
+# Bytes: the largest page of any machine that glibc knows.
+_UNIT: Final = 1 << 16
 _PAGE: Final = mmap.PAGESIZE
 # MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2)).
 _NO_RESERVE: Final = 0x4000
-MIN_TOTAL: Final = 1 << 20  # bytes: for less, a short copy costs more checks than it saves
+# Bytes: for less, a short copy costs more checks than it saves.
+MIN_TOTAL: Final = 1 << 20
 _MAX_GAPS: Final = 64  # the largest are chosen
-MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
+# patchelf refuses larger ones.
+MAX_ALIGN: Final = 1 << 24
 _PROGBITS, _STRTAB, _NOBITS, _ALLOC = 1, 3, 8, 2
-_PROGRAM: Final = struct.Struct("<IIQQQQQQ")  # type, flags, offset, vaddr, paddr, filesz, memsz, align
-_SECTION: Final = struct.Struct(
-    "<IIQQQQIIQQ"
-)  # name, type, flags, addr, offset, size, link, info, addralign, entsize
+# Type, flags, offset, vaddr, paddr, filesz, memsz, align.
+_PROGRAM: Final = struct.Struct("<IIQQQQQQ")
+# Name, type, flags, addr, offset, size, link, info, addralign, entsize.
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 
 
 def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
@@ -77,9 +80,8 @@ def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
 def _unit(image: Image) -> int | None:
     """Return what the sizes of gaps are multiples of; None if the file can have none."""
     header = image.header
-    library = (
-        image.interpreter is None
-    )  # the headers of an executable may have to move to the end of the file
+    # The headers of an executable may have to move to the end of the file.
+    library = image.interpreter is None
     if (header.elf_class, header.little_endian, header.kind, library) != (64, True, ET_DYN, True):
         return None
     unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == PT_LOAD), 0)

@@ -27,7 +27,8 @@ from relink.elf.constants import (
 )
 from relink.elf.dynamic import Memory
 
-HASHED, RELOCATED = 1, 2  # flags of a symbol: the hash table has it, a relocation names it
+# Flags of a symbol: the hash table has it, a relocation names it.
+HASHED, RELOCATED = 1, 2
 
 # Symbols in one bucket of a GNU hash table; a chain of a damaged file may have no end.
 _MAX_CHAIN: Final = 1 << 20
@@ -129,7 +130,8 @@ def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:
             f"DT_GNU_HASH claims {number} buckets and {bloom} filter words: more than there is room for"
         )
         return None
-    if bloom & (bloom - 1) or not bloom:  # _dl_setup_hash asserts it
+    # _dl_setup_hash asserts it.
+    if bloom & (bloom - 1) or not bloom:
         memory.problem(f"DT_GNU_HASH has {bloom} filter words, which is not a power of two")
     buckets = memory.words(address + 4 * start, number)
     last = max(buckets, default=0)
@@ -189,7 +191,8 @@ def _chains(
 def _relocated(memory: Memory) -> set[int]:
     """Return the indices of the symbols that relocations name (r_info)."""
     dynamic = memory.dynamic
-    plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2  # words in an entry: with and without an addend
+    # Words in an entry: with and without an addend.
+    plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2
     kind, width, shift = ("Q", 8, 32) if memory.wide else ("I", 4, 8)
     symbols: set[int] = set()
     for table, size, step in (

@@ -17,9 +17,11 @@ from relink.elf.dynamic import Memory, Strings
 
 VERSYM_HIDDEN: Final = 0x8000
 VER_FLG_WEAK: Final = 2
-_MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
+# A version number has 15 bits.
+_MAX_VERSIONS: Final = 1 << 15
 _MAX_BYTES: Final = 1 << 22
-_MAX_NAME: Final = 1 << 10  # bytes of a soname or a version
+# Bytes of a soname or a version.
+_MAX_NAME: Final = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)

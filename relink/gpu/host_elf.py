@@ -19,8 +19,10 @@ from relink.elf.sections import Section
 from relink.elf.source import ByteSource
 
 _MAX_SECTIONS = 200_000
-_MAX_SEGMENTS = 256  # each pointer is looked for in all of them; real files have some ten
-_RELOCATION_CHUNK = 24 * 65536  # bytes; an Elf64_Rela has 24
+# Each pointer is looked for in all of them; real files have some ten.
+_MAX_SEGMENTS = 256
+# Bytes; an Elf64_Rela has 24.
+_RELOCATION_CHUNK = 24 * 65536
 _R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 
 
@@ -75,7 +77,8 @@ def _sections(
             f"the section headers at 0x{shoff:x} lie past the end of the file (0x{source.size:x})"
         )
         return ()
-    if shnum == 0:  # gabi: more than 0xff00 sections, the number is in the first header
+    # Gabi: more than 0xff00 sections, the number is in the first header.
+    if shnum == 0:
         shnum = struct.unpack_from("<Q", first, 32)[0]
     if shstrndx == 0xFFFF:
         shstrndx = struct.unpack_from("<I", first, 40)[0]
@@ -171,7 +174,8 @@ def pointers(
         for start in range(place, end, _RELOCATION_CHUNK):
             raw = source.read_at(start, min(_RELOCATION_CHUNK, end - start))
             for (word,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
-                if word & 1 == 0:  # an address: relocated itself, and the base of the bitmaps that follow
+                # An address: relocated itself, and the base of the bitmaps that follow.
+                if word & 1 == 0:
                     if low <= word < high:
                         in_place.add(word)
                     base = word + 8

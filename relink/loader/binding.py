@@ -40,7 +40,8 @@ def by_symbol(groups: Iterable[BoundSymbols]) -> dict[Symbol, int]:
 
 Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed interpreter", "assumed"]
 
-_CPYTHON = "Py_GetVersion"  # every CPython exports it
+# Every CPython exports it.
+_CPYTHON = "Py_GetVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,8 @@ def bind(
     bound: list[BoundSymbols] = []
     interposed: list[BoundSymbols] = []
     scopes = [*process.scopes()]
-    lookups = {
-        index: process.lookups(index) for index, _, _ in scopes
-    }  # all, so that `irregular` is complete
+    # All, so that `irregular` is complete.
+    lookups = {index: process.lookups(index) for index, _, _ in scopes}
     for index, scope, own_scope in scopes:
         if only is not None and index not in only:
             continue
@@ -161,9 +161,8 @@ def bind(
                 bound.append((index, target, ((name, version),)))
                 if target not in own and wanted.binding != "weak":
                     explained += _from_outside(process, own_scope, index, wanted, target)
-            elif (
-                wanted.binding != "weak" or reason != "undefined"
-            ):  # a weak import that nothing satisfies is no error
+            # A weak import that nothing satisfies is no error.
+            elif wanted.binding != "weak" or reason != "undefined":
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
             # A copy relocation takes the variable's value from any object but the program (ELF_RTYPE_CLASS_COPY).
@@ -190,7 +189,8 @@ def bind(
             if target == index:
                 continue
             own_ones = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
-            if target is None:  # not even its own is found: it has no value, or is not in the hash table
+            # Not even its own is found: it has no value, or is not in the hash table.
+            if target is None:
                 if all(export.binding != "weak" for export in own_ones):
                     open_imports.append(Unbound(index, path, name, version, None, reason))
             # ld.so binds a protected definition to the object itself (elf/dl-lookup.c, _dl_lookup_symbol_x).

@@ -133,7 +133,8 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
             first = closure.objects[other]
             first_soname = first.image.soname or first.name.rpartition("/")[2]
             if soname in first.image.needed or first_soname in loaded.image.needed:
-                continue  # the one leads to the other, and has nothing itself
+                # The one leads to the other, and has nothing itself.
+                continue
             pairs.append(
                 TwoVersions(
                     parts["stem"],

@@ -34,8 +34,10 @@ Scenario: TypeAlias = tuple[str, Sequence[str]]
 START_COST: Final = 30_000
 """Symbols: looking up so many takes the loader as long as its start."""
 
-_MOST_PRELOADS: Final = 64 << 10  # bytes of LD_PRELOAD; the kernel takes half of that more (MAX_ARG_STRLEN)
-_MOST_ROOTS: Final = 64  # the loader limits the address space of a process
+# Bytes of LD_PRELOAD; the kernel takes half of that more (MAX_ARG_STRLEN).
+_MOST_PRELOADS: Final = 64 << 10
+# The loader limits the address space of a process.
+_MOST_ROOTS: Final = 64
 _OF = re.compile(r"\((?:required by )?(?P<path>[^()]*)\)$")
 
 

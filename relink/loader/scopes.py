@@ -19,7 +19,8 @@ from relink.loader.symbol_index import Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
 Reason: TypeAlias = Literal["undefined", "aborts"]
-_ASSERTS_NO_MORE = (2, 41)  # the glibc whose check_match binds where older ones stop at an assertion
+# The glibc whose check_match binds where older ones stop at an assertion.
+_ASSERTS_NO_MORE = (2, 41)
 
 
 @dataclass(slots=True)
@@ -81,7 +82,8 @@ class Scope:
             if export is not None:
                 if index in blamed and not (table.verneeds or table.verdefs):
                     return None, "aborts"
-                if export.binding == "unique":  # do_lookup_unique: the first one found serves the process
+                # do_lookup_unique: the first one found serves the process.
+                if export.binding == "unique":
                     return self.unique.setdefault(name, index), "undefined"
                 return index, "undefined"
         return None, "undefined"
@@ -173,7 +175,8 @@ class Process:
                 own = self.own[index]
                 if id(own) not in own_scopes:
                     own_scopes[id(own)] = self.scope(own, {})
-                if self.table(index).symbolic and index:  # DT_SYMBOLIC; not of the program (elf/dl-load.c)
+                # DT_SYMBOLIC; not of the program (elf/dl-load.c).
+                if self.table(index).symbolic and index:
                     yield index, scope.own_first(index, self.table(index)), own_scopes[id(own)]
                 else:
                     yield index, scope, own_scopes[id(own)]

@@ -20,7 +20,8 @@ from relink.system.errors import ElfError
 from relink.system.safe_open import NOT_REGULAR, map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-_MAX_LINKS = 40  # Linux, fs/namei.c: MAXSYMLINKS
+# Linux, fs/namei.c: MAXSYMLINKS.
+_MAX_LINKS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,8 @@ class Files:
                 done, there = posixpath.dirname(done), True
             elif part not in ("", "."):
                 done = posixpath.join(done, part)
-                if there:  # below what is no directory there is no link, and nothing to remember
+                # Below what is no directory there is no link, and nothing to remember.
+                if there:
                     done = self._follow(done)
                     there = self._is_disk_directory(done)
         return done
@@ -277,7 +279,8 @@ class Files:
             host = self.host(path)
             info = os.stat(host)
             identity = (info.st_dev, info.st_ino)
-            if not stat.S_ISREG(info.st_mode):  # never open a FIFO or a device to look inside
+            # Never open a FIFO or a device to look inside.
+            if not stat.S_ISREG(info.st_mode):
                 return OpenedFile(path, identity, problem=NOT_REGULAR)
             with map_file(host) as buffer:
                 head = bytes(buffer[:64])

@@ -98,10 +98,12 @@ class SymbolIndex:
 
     def __init__(self) -> None:
         self._tables: list[SymbolTable] = []
-        self._listed: set[int] = set()  # by id(), which no other object gets as long as the table is here
+        # By id(), which no other object gets as long as the table is here.
+        self._listed: set[int] = set()
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
         self._shared: dict[tuple[int, int], frozenset[str]] = {}
-        self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}  # with the names of the imports
+        # With the names of the imports.
+        self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
         self._candidates: dict[tuple[frozenset[int], bool], Candidates] = {}
         self.irregular: set[str] = set()
 
@@ -112,7 +114,8 @@ class SymbolIndex:
             self._tables.append(table)
             shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
             self._owners.update(dict.fromkeys(table.exports, (table,)))
-            longer = {id(others): (*others, table) for others in shared.values()}  # names share their owners
+            # Names share their owners.
+            longer = {id(others): (*others, table) for others in shared.values()}
             self._owners.update({name: longer[id(others)] for name, others in shared.items()})
         return table
 
@@ -185,7 +188,8 @@ class SymbolIndex:
     def _not_only_its_own(self, table: SymbolTable) -> list[SymbolReference]:
         """Return the own definitions that relocations name, without those that bind to the table itself in every scope."""
         owners = self._owners
-        finds: dict[tuple[int, str | None], bool] = {}  # by `id` of the definitions, which many names share
+        # By `id` of the definitions, which many names share.
+        finds: dict[tuple[int, str | None], bool] = {}
         left = []
         for symbol in table.references:
             name, version = symbol

@@ -19,7 +19,8 @@ from relink.system.spool import KEPT, WHOLE, Spool
 
 LEAST_MEMORY: Final = 256 << 20
 """Bytes: the program itself, what it reads a file with, and the facts of a small wheel and of a prefix."""
-_USUAL: Final = 256 << 20  # bytes that are edited side by side, if nothing limits them
+# Bytes that are edited side by side, if nothing limits them.
+_USUAL: Final = 256 << 20
 # Of each share the usual size, and the part of what a run may take.
 _PARTS: Final = ((WHOLE, 4), (KEPT, 12), (_USUAL, 8))
 # Of what patchelf gets of a file: three of its own (measured), or those that the result is made and checked with.

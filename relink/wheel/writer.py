@@ -44,7 +44,8 @@ from relink.wheel.zipwriter import MemberHeader, ZipWriter
 # What the DOS time of a ZIP header can express (APPNOTE 4.4.6), in seconds since 1970.
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
-_UNIX: Final = 3  # "version made by" (APPNOTE 4.4.2): the external attributes are Unix permissions
+# "version made by" (APPNOTE 4.4.2): the external attributes are Unix permissions.
+_UNIX: Final = 3
 _PIECE: Final = 1 << 20  # bytes hashed at a time
 _DEFAULTS: Final = WriteOptions()
 
@@ -217,9 +218,8 @@ def write_wheel(
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
         hashing = pool.submit(_hash, digest, file.fileno(), range(members_end))
-        os.fdatasync(
-            file.fileno()
-        )  # the disk works while the pool computes; the fsync at the end then has little to do
+        # The disk works while the pool computes; the fsync at the end then has little to do.
+        os.fdatasync(file.fileno())
         entries = readback.entries()
         rows |= verified(verification)
         lines = tuple(

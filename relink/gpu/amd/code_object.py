@@ -10,7 +10,8 @@ from relink.elf.image import HEADER_SIZE
 from relink.gpu.amd.isa_table import table
 from relink.gpu.coverage import TargetId
 
-_STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on
+# Unsupported, any, off, on.
+_STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,15 @@ def parse_code_object(header: bytes | memoryview) -> CodeObject | None:
     target = None
     if processor is not None:
         features: list[tuple[str, bool]] = []
-        if abi >= 2:  # v4 on: two bits a feature
+        # v4 on: two bits a feature.
+        if abi >= 2:
             states = (("sramecc", _STATES[flags >> 10 & 3]), ("xnack", _STATES[flags >> 8 & 3]))
             features = [(name, on) for name, on in states if on is not None]
         elif abi == 1:  # v3: one bit a feature, on or not
             features = [(name, True) for name, bit in (("sramecc", 0x200), ("xnack", 0x100)) if flags & bit]
         if not table().features(processor):
-            features = []  # no feature is to be chosen: ROCr drops the bits (gfx12.5, whose replay is always on)
+            # No feature is to be chosen: ROCr drops the bits (gfx12.5, whose replay is always on).
+            features = []
         target = TargetId(processor, tuple(features))
     return CodeObject(
         abi_version=abi,

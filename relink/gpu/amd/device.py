@@ -20,7 +20,8 @@ from relink.gpu.coverage import TargetId
 from relink.system.safe_open import read_start
 
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
-_SRAM_EDC = 1 << 26  # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h
+# HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h.
+_SRAM_EDC = 1 << 26
 _HAZARDS = (
     "HSA_OVERRIDE_GFX_VERSION",
     "HIP_USE_RUNTIME_UNBUNDLER",

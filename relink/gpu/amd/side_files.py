@@ -215,10 +215,11 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
             kinds.setdefault(target, set()).add("data")
     featured = {target.processor for target in kinds if target.features}
     indexes = {target.processor for target, there in kinds.items() if "index" in there}
+    # The index then serves those with features.
     targets = tuple(
         SideTarget(target, frozenset({*there, "index"} if target.processor in indexes else there))
         for target, there in sorted(kinds.items(), key=lambda item: sort_key(item[0]))
-        if there != {"index"} or target.processor not in featured  # the index then serves those with features
+        if there != {"index"} or target.processor not in featured
     )
     common = any(name in names for name in ("TensileLibrary.dat", "TensileLibrary.yaml"))
     return SideFiles(kind, directory, version, targets, len(names), common, tuple(problems))
@@ -238,7 +239,8 @@ def _tensile_file(name: str, found: re.Match[str], kind: str) -> str:
     if found[3] in ("dat", "dat.gz", "dat.zlib", "yaml"):
         return "index" if name.startswith(("TensileLibrary_lazy_gfx", "TensileLibrary_gfx")) else "data"
     if name.startswith("extop_") or (kind == "hipblaslt" and name.startswith("Kernels.so")):
-        return "data"  # helpers without a matrix product in them
+        # Helpers without a matrix product in them.
+        return "data"
     if found[3] == "hsaco" or "_fallback_" in name or name.startswith("Kernels.so"):
         return "fallback"
     return "tuned"

@@ -140,7 +140,8 @@ def match(codes: Iterable[CodeTarget], agent: TargetId) -> Match:
     return _match(frozenset(codes), agent)
 
 
-@functools.lru_cache(maxsize=1024)  # few files differ, and each is asked for every processor several times
+# Few files differ, and each is asked for every processor several times.
+@functools.lru_cache(maxsize=1024)
 def _match(codes: frozenset[CodeTarget], agent: TargetId) -> Match:
     wanted = configurations(agent)
     served, via = [], []
