@@ -211,7 +211,7 @@ def relocation_findings(moves: Relocation, subject: str) -> Iterator[Finding]:
         yield finding("RLK535", subject, f"works on this machine only, because of {join_truncated(parts)}")
 
 
-# Libdw is needed by ROCm's libraries, and brings libelf.
+# Rounds in which copies follow those that leave: ROCm's libraries need libdw, and libdw brings libelf.
 _ROUNDS = 4
 
 

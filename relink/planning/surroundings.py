@@ -243,9 +243,9 @@ def reliance_findings(
 _CALL = re.compile(
     r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
 )
-# Bytes of a module that are looked at.
+# Bytes of each module that are looked at.
 _MODULE_BYTES = 1 << 20
-# Of a wheel; that of PyTorch has as many.
+# The most modules of a wheel that are looked at; PyTorch's has as many.
 _MODULES = 2_000
 
 

@@ -143,6 +143,7 @@ def context_of(
     """
     name = wheel.archive.name
     vendor = vendor_of({soname for image in wheel.images.values() for soname in image.needed})
+    # An environment may have an earlier build of this very package, which the result replaces.
     providers = [without_package(provider, name.distribution) for provider in providers]
     if layout is None:
         named = is_python_named(options)
@@ -291,6 +292,7 @@ def _plan(
             platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
         output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
+        # Only now, since these requirements follow the label of the output.
         asked += () if stays else following_label(archive, output, vendor)
         findings += requirement_findings(asked, removed, output.filename, context.profile)
     else:
@@ -302,6 +304,7 @@ def _plan(
     sites = overlays(providers, layout, target, named=named)
     with ExitStack() as stack:
         contents = wheel.contents
+        # Other wheels are opened for their kpack archives alone, and only where a library names such an archive.
         beside = contents.beside if any(code.kpack for code in wheel.codes.values()) else ()
         others = [stack.enter_context(WheelArchive(path, limits=contents.limits)) for path in beside]
         codes = with_archives(wheel.codes, archive, layout.path_of, sites, others)
