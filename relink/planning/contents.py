@@ -206,6 +206,8 @@ class Contents:
         if whole or not isinstance(memory, mmap.mmap):
             return
         self._kept += len(content) - sum(map(len, gaps))
+        # What is kept of all members has outgrown its share, so this one goes to a file. Its search has to end before, since it
+        # reads the content that is released here.
         if self._kept > self.spool.kept and len(content) >= MOVED:
             if search is not None:
                 wait([search])
@@ -276,6 +278,7 @@ class Contents:
                 if entry and digest is not None:
                     check_digest(self.archive, entry, digest)
                 return chunks
+        # A small member is inflated at once. Of a larger one only a few chunks are in memory.
         elif size <= min(self._largest // SHARE, self.spool.kept):
             chunks = _slices(self.archive.read_into(name))
         else:
@@ -330,6 +333,7 @@ def joined_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:
     """
     joined: list[range] = []
     for gap in gaps:
+        # Not across the bytes that the edit changes: those have to be deflated anew.
         apart = joined and joined[-1].stop <= edited.start < gap.start
         if joined and not apart and gap.start - joined[-1].stop <= _JOINED:
             joined[-1] = range(joined[-1].start, gap.stop)

@@ -151,6 +151,7 @@ def with_sound_options(
         ]
         if not named:
             break
+        # One option at a time: each is judged by what its plan says beside the plan before.
         naming, words = named[0]
         tried.add(words)
         more = _with(options, words)

@@ -255,6 +255,7 @@ def find_copies(
             member for member, soname in sonames.items() if vendor.has(soname) and member not in own
         ):
             names = {posixpath.basename(member), sonames[member]}
+            # Others of the product's libraries leave as well, once no member that stays needs them.
             if not kept & names and (member in provided or needed & names):
                 leaving.add(member)
     stems = {soname_stem(sonames[member]) for member in leaving}

@@ -162,6 +162,7 @@ def with_beside(
             directory = posixpath.normpath(expand(text, origin=origin, target=target) or "")
             if "ORIGIN" not in text or not directory.startswith(f"{layout.site_packages}/"):
                 continue
+            # The topmost directory that the wheel has no part of is what another package brings.
             entry = next(
                 (parent for parent in (*reversed([*_parents(directory)]), directory) if parent not in own),
                 None,

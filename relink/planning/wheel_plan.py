@@ -198,6 +198,7 @@ def plan_links(
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
     context, tables = with_stubs(context, tables, forwarders.stubs)
     asks = not context.layout.tree and of_vendor(wheel.archive, context.vendor, context.providers)
+    # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
     if not (context.layout.tree or added.stubs or asks) and (alone := _left_alone(context, wheel, tables)):
         return added, alone
     return added, decide(context, tables)

@@ -92,6 +92,7 @@ def _asks(image: Image | None) -> bool:
 
 def _why_loaded(profile: Profile, member: str, image: Image, tables: Mapping[str, SymbolTable]) -> str | None:
     """Return why a member is loaded, from itself and from the profile; None where neither says so."""
+    # The function that Python calls in an extension module (PEP 489).
     if any(name.startswith("PyInit_") for name in tables[member].exports):
         return "it is a Python module"
     names = (image.soname or "", posixpath.basename(member))

@@ -45,6 +45,7 @@ def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, 
     if python.implementation == "cpython":
         # t marks a free-threaded build. m (pymalloc) was part of the tag before Python 3.8.
         flags = ("t" if python.free_threaded else "") + ("m" if python.version < (3, 8) else "")
+        # A debug build takes wheels for normal builds as well, after its own.
         abis = [f"cp{digits}{flags}d", f"cp{digits}{flags}"] if python.debug else [f"cp{digits}{flags}"]
         own = cpython_tags(python.version, abis, platforms)
         interpreter = f"cp{digits}"
@@ -59,6 +60,7 @@ def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, 
 def _platforms(glibc: str, machine: str) -> Iterator[str]:
     numbers = re.match(r"(\d+)\.(\d+)", glibc)
     minor = int(numbers[2]) if numbers and numbers[1] == "2" else 0
+    # The newest first, since tags are in the order of preference.
     for number in range(minor, _FIRST.get(machine, 17) - 1, -1):
         yield f"manylinux_2_{number}_{machine}"
         if number in _OLDER_NAMES:

@@ -125,6 +125,7 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         return nothing
     edit = replace(required_edit, interpreter=interpreter if wrong_interpreter else None)
     base = _Base(context, member, image, edit, nothing)
+    # A file with entries to remove, or another loader to get, cannot stay as it is.
     outcomes = [nothing] if clean else []
     # In this order: a RUNPATH changes what one file finds, a DT_RPATH what all find that it loads, flattening what it needs.
     for outcome in base.attempts():

@@ -293,6 +293,7 @@ def _forwarder(
     refused: list[str] = []
     before = {member: _pairs(_opened(context, tables, member)) for member in members}
     for soname in forwardable(context, name):
+        # The forwarder is planned like any member, since it has to find the library that it leads to.
         plain = Stub(path, name, f"leads to {soname}", needed=(soname,))
         prover = Prover(*with_stubs(context, tables, [plain]))
         outcome = with_known_preloads(prover, path, prover.find_outcome(path))

@@ -147,6 +147,7 @@ def evaluate_substitution(
             possible[soname],
             [imported for imported in possible[soname] if imported not in claimed and imported not in owned],
             chosen[soname],
+            # True where no other missing library is without a candidate.
             standalone=unserved == (chosen[soname] is None),
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
         )

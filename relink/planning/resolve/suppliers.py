@@ -90,6 +90,7 @@ class Suppliers:
                 owners = {who & release for who in exporting}
                 covers = (_covers(owners, size) for size in range(1, most + 1))
                 by_size = (dict.fromkeys(filter(self._fit, of_size)) for of_size in covers)
+                # The sets of the smallest size for which there are any.
                 sets |= next(filter(None, by_size), {})
         return list(sets)
 
