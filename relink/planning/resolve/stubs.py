@@ -248,7 +248,7 @@ def plan_forwarders(
         if isinstance(stub, str):
             if name in wanted:
                 findings.append(finding("RLK134", name, stub))
-            # With auto nobody named this one, and RLK132 says that it is not found.
+            # A name that auto alone asks for has no finding here: RLK132 says that it is not found.
             continue
         stubs.append(stub)
         context, tables = with_stubs(context, tables, [stub])

@@ -152,7 +152,7 @@ def _changed_bindings(
         (via_library_path, prover.bindings(member, via_library_path)),
         (flat, prover.bindings(member, flat)),
     )
-    # An import that was unbound before has won a binding: nothing was taken over.
+    # An import that was unbound before is left out: it has gained a binding, and nothing was taken over.
     groups = grouped(
         ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
         for binding in changed
