@@ -45,7 +45,7 @@ __all__ = [
     "verify",
 ]
 
-# Here, not looked up among what is installed: importlib.metadata takes as long to load as Python itself.
+# Written here and not looked up among what is installed: importlib.metadata takes as long to load as Python itself.
 __version__ = "0.2.0"
 
 _HOMES = {

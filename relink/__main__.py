@@ -18,7 +18,7 @@ def main() -> None:
     """Run the command line and end the process; :func:`relink.cli.main` has the exit codes."""
     gc.set_threshold(*_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    # The interpreter's last search for cycles takes 50 ms.
+    # At its end the interpreter searches for cycles once more, which takes 50 ms. Frozen objects are left out.
     atexit.register(gc.freeze)
     run_command()
 

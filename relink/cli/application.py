@@ -20,11 +20,11 @@ from relink.system.errors import MachineError, RelinkError
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
 
-# Click's, which some releases of typer bring themselves.
+# click's UsageError, reached by way of typer: some releases of typer bring a click of their own.
 _UsageError: Any = typer.BadParameter.__base__
 # 128 + SIGINT: typer's exit code for a KeyboardInterrupt.
 _ABORTED = 130
-# From where help and versions are printed.
+# Errors of a full disk. Where they name no file, standard output is full: typer prints help and versions itself.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _INTERRUPTED = "interrupted; no unfinished file was left behind"
 
@@ -51,9 +51,10 @@ class _WithDefault(TyperGroup):
         }
         ctx.meta[WORDS] = tuple(args)
         args = args or ["--help"]
+        # A first word that is no command is a wheel, or an option of the default command.
         if args and args[0] not in own | set(self.commands):
+            # A shell that completes a line (resilient_parsing) is told nothing.
             wrong = None if ctx.resilient_parsing else unknown_word(args[0], self.commands)
-            # A shell that completes a line is told nothing.
             if wrong is not None:
                 raise _UsageError(wrong, ctx)
             args = [self.default, *args]
@@ -146,6 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _known(error: Exception) -> str | None:
     """The message for an error of the machine (memory, threads, a full disk) that no code below has turned into a RelinkError."""
+    # threading has no errno for a thread that the kernel refuses, which is EAGAIN of clone(2).
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
         error = OSError(errno.EAGAIN, str(error))
     try:

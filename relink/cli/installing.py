@@ -283,7 +283,7 @@ def _show_what_works(done: InstallResult, verdict: str) -> None:
     )
     show(f"{verdict}; {'; '.join(tried) or 'nothing was imported'}.")
     output = done.report and done.report.output
-    # Without --output it is removed.
+    # Without --output the wheel was removed after it was installed.
     if output and os.path.exists(output.path):
         show(f"The relinked wheel is {output.path}.")
 
@@ -328,7 +328,7 @@ def _show_what_fails(done: InstallResult, what: str, name: str, prefix: str) -> 
         )
         own = [python, "-m", "pip", "install"]
         words = [*(own if has_pip(python) else ["uv", "pip", "install", "--python", python]), *lacking]
-        # A module may be another package's than the one of its name: proposed is what the wheel requires.
+        # A module need not be in the package of its name, so a command is proposed only for what the wheel requires.
         if not {canonicalize_name(module) for module in lacking} <= {*done.requires}:
             words = []
     else:

@@ -101,6 +101,7 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
             function(**given)
 
         signature: Any = command_function
+        # typer reads the signature and the annotations of the function that it is given.
         signature.__signature__ = inspect.Signature(parameters)
         signature.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         command_function.__name__, command_function.__doc__ = function.__name__, function.__doc__
@@ -141,9 +142,9 @@ def _parameter(table: type, name: str, help_text: str | None) -> inspect.Paramet
     info = typer.Option(
         *option.names,
         metavar=option.metavar,
-        # Else rich takes it for markup, and prints nothing of it.
+        # rich would take an unescaped [ for markup, and print nothing of it.
         help=shown.replace("[", "\\["),
-        # The help says what holds where it is not passed.
+        # Where the help says what holds "Without it", the default is not shown as well.
         show_default="Without it" not in shown,
         rich_help_panel=option.group,
         min=option.least,
@@ -162,4 +163,5 @@ def _value(option: Option, given: Any) -> Any:
         return tuple(given)
     if option.choices:
         return given.value
+    # A flag of a field that is True by default clears it, and typer gives True where the flag was passed.
     return not given if option.default is True else given

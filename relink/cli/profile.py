@@ -63,6 +63,7 @@ def show_profile(
         content = read_text(path, DOCUMENT_LIMIT)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: the profile cannot be read ({error})") from error
+    # A tab would be spelled out as a control character.
     show(*(line.expandtabs() for line in content.rstrip("\n").split("\n")))
 
 

@@ -66,7 +66,7 @@ def run(
 
     chosen = shown.chosen_format()
     text = chosen is OutputFormat.text
-    # Beside what is printed for programs.
+    # Programs read the output: no progress, and no sentences beside it.
     quiet = shown.quiet or not text
     options = replace(options, epoch=source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
     from relink.cli.terminal import print_report, progress, say, show

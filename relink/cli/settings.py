@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 WORDS = "relink.words"
 """The key under which the top context has the words of the command line."""
 
-# diff and nix do another thing when a prefix is passed; what verify lets pass is on the command line alone; config shows the
-# settings itself; the others have no settings.
+# Commands whose options no file sets. diff and nix do another thing when a prefix is passed; what verify lets pass is on the
+# command line alone; config shows the settings itself; the others have no settings.
 _WITHOUT = frozenset({"diff", "nix", "verify", "config", "demo", "rules", "report", "profile", "inspect"})
 _HELP = frozenset({"-h", "--help"})
 _QUIET = frozenset({"-q", "--quiet"})
@@ -93,17 +93,19 @@ def find_settings(directory: Path, environment: Mapping[str, str]) -> Settings:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
+            # The file is there and this user may not read it: it may have been meant, so this is an error.
             if os.access(path.parent, os.X_OK, effective_ids=True):
                 raise _unreadable(path, error) from error
-            # Below a directory that this user may not enter, as `sudo -u` leaves one.
+            # The directory itself may not be entered, as where `sudo -u` leaves another user's as the current one.
             continue
         except UsageError:
+            # A file of another user's that cannot be read must not stop the command, wherever that user has put it.
             if why := _not_ours(path, None):
                 passed_over.append(_passed_over(path, why))
                 continue
             raise
         if path.name == _PROJECT and "relink" not in text:
-            # Also where it is no TOML: that is another program's to say.
+            # A pyproject.toml without that word is not parsed: if it is no TOML, another program has to say so.
             continue
         if why := _not_ours(path, status):
             passed_over.append(_passed_over(path, why))
@@ -150,7 +152,7 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
 
     :param status: of the file that was read; None where it cannot be read, and that another user put it there is all that counts.
     """
-    # Of a link: it may lead to a file of ours, and relative paths begin where the link is.
+    # The owner of a link counts as well: it may lead to a file of ours, and relative paths begin where the link is.
     owners = [os.lstat(path).st_uid]
     if status is not None:
         owners.append(status.st_uid)
@@ -177,7 +179,7 @@ def _settings(path: Path, text: str) -> Settings | None:
     lines = lines_of(text)
     return Settings(
         path,
-        # Paths do not depend on the current directory.
+        # Relative paths begin at the file, so they do not depend on the current directory.
         data | {key: [os.path.join(path.parent, item) for item in data[key]] for key in _PATHS & data.keys()},
         {key: line_of(lines, (*at, key)) for key in data},
     )
@@ -188,7 +190,7 @@ def _problems(data: Any) -> Iterator[Problem]:
     from relink.system.shipped_files import load_schema
 
     settable = {option.names[0] for option in option_table(Options).values() if option.setting}
-    # A file must not decide of these.
+    # Options of a run that a file must not decide about.
     refused = option_names("run") - settable
     for item in problems(data, load_schema("settings")):
         key = item.path[0] if len(item.path) == 1 else None
@@ -228,12 +230,14 @@ def apply_settings(context: typer.Context) -> None:
     """
     name = context.invoked_subcommand
     words = frozenset(context.meta.get(WORDS, ()))
+    # Help is shown also where the settings are wrong.
     if name is None or name in _WITHOUT or words & _HELP:
         return
     group: Any = context.command
     parameters = {parameter.name for parameter in group.commands[name].params}
     settings = find_settings(Path(os.path.curdir), os.environ)
     used = {key: value for key, value in settings.values.items() if parameter_of(key) in parameters}
+    # click looks up here, by the name of the command, what the defaults of its options are.
     context.default_map = {name: {parameter_of(key): value for key, value in used.items()}}
     if not words & _QUIET:
         _tell(settings, used)

@@ -64,6 +64,7 @@ def open_streams() -> None:
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
+            # Python opens files so that no child process gets them (PEP 446); standard streams are for children, too.
             os.set_inheritable(number, True)
     sys.stdin = sys.stdin or _stream(0, "r")
     sys.stdout = sys.stdout or _stream(1, "w")
@@ -81,7 +82,7 @@ def _stream(number: int, mode: str) -> TextIO:
 
 def drop(stream: TextIO) -> None:
     """Let what is still to be written to a stream go nowhere: its reader has left, or it is full."""
-    # It has no descriptor: a test's.
+    # A stream of a test may have no descriptor.
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -105,6 +106,7 @@ def ended_in_order() -> Iterator[None]:
 
     A signal that is ignored already stays so (nohup(1)).
     """
+    # signal.signal() works in the main thread alone.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -131,7 +133,8 @@ def die_of(number: int) -> NoReturn:
         with suppress(OSError, ValueError):
             stream.flush()
     signal.signal(number, signal.SIG_DFL)
+    # A signal that is blocked would stay pending.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
-    # Not reached, unless the signal cannot kill the first process of a container.
+    # Reached only in the first process of a container, which its own signal does not kill (pid_namespaces(7)).
     os._exit(128 + number)

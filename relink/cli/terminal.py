@@ -118,7 +118,7 @@ def print_report(
     ending = text.verdict_text(replace(found, step=None) if installed else found)
     if quiet:
         errors = [found for found in report.findings if found.level == "error"]
-        # Of several wheels each says whose errors follow.
+        # With several wheels, the first line says whose errors follow.
         answer = () if report.ok else text.header_text(report, found)[:1]
         show(*answer, *text.findings_text(errors, verbose=False), *(() if report.ok else ending))
         return

@@ -43,6 +43,7 @@ def watched(log: Path | None, *, quiet: bool) -> Iterator[Say]:
         def say(event: str, facts: Mapping[str, Any]) -> None:
             if file is not None:
                 file.write(json.dumps({"time": round(time.time(), 3), "event": event, **facts}) + "\n")
+                # Whoever follows the log sees each event at once.
                 file.flush()
             if line := _line(event, facts, quiet=quiet):
                 errors.print(line, soft_wrap=True)

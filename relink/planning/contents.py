@@ -33,19 +33,19 @@ from relink.wheel.zipformat import DEFLATED
 
 Chunk: TypeAlias = bytes | memoryview
 
-# Bytes: a smaller member is inflated before a thread would pay.
+# Bytes. A smaller member is inflated before a thread would pay.
 READ_AHEAD: Final = 32 << 20
-# Bytes: deflating a smaller member anew takes no time.
+# Bytes. Deflating a smaller member anew takes hardly any time.
 REUSE: Final = 1 << 20
-# Bytes between two gaps that an edit seldom touches.
+# Bytes. Gaps that lie closer together are joined, since an edit seldom touches so few bytes.
 _JOINED: Final = 64 << 10
-# All other members together may take an eighth of the memory of the largest one.
+# All other members together may take this part, an eighth, of the memory of the largest one.
 SHARE: Final = 8
 # Chunks of 1 MiB that are inflated before they are asked for.
 _CHUNKS_AHEAD: Final = 4
-# Bytes: few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
+# Bytes. Few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
 _SLICE: Final = 8 << 20
-# Bytes: smaller members stay in memory, as each file takes a descriptor.
+# Bytes. Smaller members stay in memory, as each file takes a descriptor.
 MOVED: Final = 8 << 20
 
 
@@ -100,11 +100,11 @@ class Contents:
         self.loaded = {}
         self._reuse = reuse
         self.spool = spool or Spool()
-        # Bytes of members that are in memory without their gaps.
+        # Bytes of all members that are in memory without their gaps.
         self._kept = 0
         self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(1, "relink-contents")
-        # The other one inflates the largest member.
+        # A second thread, since the first one may be busy with the largest member.
         self._searcher = ThreadPoolExecutor(1, "relink-search")
         self._reading: dict[str, Future[memoryview]] = {}
         self._finding_spans: dict[str, Future[tuple[Span, ...]]] = {}
@@ -112,6 +112,7 @@ class Contents:
         self._unreleased: list[tuple[int, Future[tuple[Span, ...]]]] = []
         try:
             self._read_ahead()
+        # Also Ctrl-C: no `with` holds the object yet, and its file and threads must not stay.
         except BaseException:
             self.close()
             raise
@@ -124,11 +125,12 @@ class Contents:
 
     def close(self) -> None:
         """Stop what works ahead and close the wheel."""
+        # Set before the pools are shut down, which wait: running work sees the flag and ends early.
         self._closing.set()
         for pool in (self._worker, self._searcher):
             pool.shutdown(cancel_futures=True)
         self.archive.close()
-        # Releases their memory now, not when the garbage collector finds a cycle.
+        # The memory of the members is released now, not when the garbage collector finds a cycle.
         self.loaded.clear()
 
     @cached_property
@@ -204,6 +206,8 @@ class Contents:
         if whole or not isinstance(memory, mmap.mmap):
             return
         self._kept += len(content) - sum(map(len, gaps))
+        # What is kept of all members has outgrown its share, so this one goes to a file. Its search has to end before, since it
+        # reads the content that is released here.
         if self._kept > self.spool.kept and len(content) >= MOVED:
             if search is not None:
                 wait([search])
@@ -217,7 +221,7 @@ class Contents:
             release()
             return
         search.add_done_callback(lambda _: release())
-        # Few members wait for their memory to be released: together they take a part of what the largest takes.
+        # A member keeps its memory until its search is done. Those that wait may take a part of what the largest takes.
         self._unreleased = [(size, pending) for size, pending in self._unreleased if not pending.done()]
         self._unreleased.append((len(content), search))
         if sum(size for size, _ in self._unreleased) > min(self._largest // SHARE, self.spool.kept):
@@ -269,11 +273,12 @@ class Contents:
         if loaded and loaded.whole:
             chunks = _slices(loaded.view)
             if name in self._digests:
-                # Before anything is yielded: that releases the memory.
+                # The digest comes first: yielding releases the memory that it is computed from.
                 digest = self._digests[name].result()
                 if entry and digest is not None:
                     check_digest(self.archive, entry, digest)
                 return chunks
+        # A small member is inflated at once. Of a larger one only a few chunks are in memory.
         elif size <= min(self._largest // SHARE, self.spool.kept):
             chunks = _slices(self.archive.read_into(name))
         else:
@@ -316,7 +321,7 @@ def _slices(view: memoryview) -> Iterator[memoryview]:
     memory = view.obj
     for start in range(0, len(view), _SLICE):
         yield view[start : start + _SLICE]
-        # The last piece may still be in use.
+        # The piece that was yielded last may still be in use, so the one before it is released.
         if start and isinstance(memory, mmap.mmap):
             memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
@@ -328,6 +333,7 @@ def joined_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:
     """
     joined: list[range] = []
     for gap in gaps:
+        # Not across the bytes that the edit changes: those have to be deflated anew.
         apart = joined and joined[-1].stop <= edited.start < gap.start
         if joined and not apart and gap.start - joined[-1].stop <= _JOINED:
             joined[-1] = range(joined[-1].start, gap.stop)

@@ -21,11 +21,11 @@ LEAST_MEMORY: Final = 256 << 20
 """Bytes: the program itself, what it reads a file with, and the facts of a small wheel and of a prefix."""
 # Bytes that are edited side by side, if nothing limits them.
 _USUAL: Final = 256 << 20
-# Of each share the usual size, and the part of what a run may take.
+# Each share's usual size, and the divisor of --max-memory that bounds the share.
 _PARTS: Final = ((WHOLE, 4), (KEPT, 12), (_USUAL, 8))
-# Of what patchelf gets of a file: three of its own (measured), or those that the result is made and checked with.
+# Copies of what patchelf gets of a file: three of its own (measured), or those that the result is made and checked with.
 _COPIES: Final = 4
-# The files' facts are read again after the edit: a quarter of the memory that is in use before.
+# The files' facts are read again after the edit, which takes a quarter of the memory that is in use before.
 _VERIFIED: Final = 4
 # Bytes for writing one member, however small: its entries of RECORD and of the directory, old and new. Measured with 250,000
 # empty members: 1,033 MB at the end, 289 MB before the first edit.
@@ -83,7 +83,7 @@ def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> 
     """
     if most is None:
         return
-    # Of this process, what no file holds (proc(5), statm: resident, shared).
+    # Memory of this process that no file holds: pages that are resident, less those that are shared (proc(5), statm).
     resident, shared = (int(field) for field in read_text("/proc/self/statm", 4096).split()[1:3])
     used = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     edits = max((edit_memory(contents, name) for name in changed), default=0)

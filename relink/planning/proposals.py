@@ -32,12 +32,13 @@ _FIELDS: Final = {
     "--python": "python",
 }
 _ONE_VALUE: Final = {"--interpreter", "--python"}
-_OF_A_TARGET: Final = {"install", "repair"}
 # These commands take the target from the environment that they change.
-# Plans that are made at most: each takes as long as that of the run.
+_OF_A_TARGET: Final = {"install", "repair"}
+# The most plans that are made: each takes as long as that of the run.
 _ROUNDS: Final = 6
+# The option adds a NEEDED, and the plan then shows whether a binding changes. Every other option says something that no file
+# shows.
 _SOUND: Final = "--preload"
-# Adds a NEEDED; the plan then shows whether a binding changes. Every other option says something that no file shows.
 
 
 def find_ways_out(planned: PreparedPlan, options: Options, replan: Replan) -> tuple[tuple[str, ...], ...]:
@@ -59,7 +60,7 @@ def _way_out(planned: PreparedPlan, options: Options, replan: Replan, choice: in
         errors = [error for error in attempt.plan.findings if error.level == "error"]
         if not errors:
             return tuple(word for words in _chosen(proposed) for word in words)
-        # What the nearest variant misses is told as well, and serving it is what helps.
+        # RLK104 only sums up. What the nearest variant lacks has findings too, and serving that is what helps.
         errors = [error for error in errors if error.code != "RLK104"] or errors
         subjects = {subject for _, subject in proposed}
         for cause in causes(errors):
@@ -69,7 +70,7 @@ def _way_out(planned: PreparedPlan, options: Options, replan: Replan, choice: in
                 if key not in proposed:
                     proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
                 else:
-                    # It was tried, and this is still an error.
+                    # The first proposal was tried, and the finding is still an error: the next one has its turn.
                     proposed[key] = proposed[key][1:]
                 if not proposed[key]:
                     return ()
@@ -150,6 +151,7 @@ def with_sound_options(
         ]
         if not named:
             break
+        # One option at a time: each is judged by what its plan says beside the plan before.
         naming, words = named[0]
         tried.add(words)
         more = _with(options, words)

@@ -133,7 +133,7 @@ def read_members(
             tables[name] = read_symbols(content)
             if any(imported.name in DLOPEN for imported in tables[name].imports):
                 opens[name] = library_names(content, image)
-            # Without its symbols its bindings cannot be computed.
+            # The bindings of a file cannot be computed without its symbols.
             if problems := tables[name].problems:
                 findings.append(
                     finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")
@@ -149,6 +149,7 @@ def read_members(
         finally:
             if name not in contents.loaded:
                 content.release()
+    # Back to the order of the archive, which the plan lists the files in.
     images = {name: images[name] for name in archive.members if name in images}
     return Wheel(contents, images, tables, codes, tuple(findings), opens)
 

@@ -79,7 +79,7 @@ def _evidence(archive: WheelArchive, profile: Profile, members: Collection[str])
         if not optional and canonicalize_name(requirement.name) in profile.distributions:
             yield f"METADATA requires {requirement.name}"
     modules = [f"{member.split('/')[0]}/__init__.py" for member in members]
-    # Such as libpyg.so, which pyg_lib/__init__.py loads.
+    # A library beside the packages may be loaded by any of them, as pyg_lib/__init__.py loads libpyg.so.
     if any("/" not in member for member in members):
         modules += [
             name for name in archive.members if name.endswith("/__init__.py") and name.count("/") == 1

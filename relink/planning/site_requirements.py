@@ -211,7 +211,7 @@ def relocation_findings(moves: Relocation, subject: str) -> Iterator[Finding]:
         yield finding("RLK535", subject, f"works on this machine only, because of {join_truncated(parts)}")
 
 
-# Libdw is needed by ROCm's libraries, and brings libelf.
+# Rounds in which copies follow those that leave: ROCm's libraries need libdw, and libdw brings libelf.
 _ROUNDS = 4
 
 
@@ -255,6 +255,7 @@ def find_copies(
             member for member, soname in sonames.items() if vendor.has(soname) and member not in own
         ):
             names = {posixpath.basename(member), sonames[member]}
+            # Others of the product's libraries leave as well, once no member that stays needs them.
             if not kept & names and (member in provided or needed & names):
                 leaving.add(member)
     stems = {soname_stem(sonames[member]) for member in leaving}

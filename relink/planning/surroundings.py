@@ -162,6 +162,7 @@ def with_beside(
             directory = posixpath.normpath(expand(text, origin=origin, target=target) or "")
             if "ORIGIN" not in text or not directory.startswith(f"{layout.site_packages}/"):
                 continue
+            # The topmost directory that the wheel has no part of is what another package brings.
             entry = next(
                 (parent for parent in (*reversed([*_parents(directory)]), directory) if parent not in own),
                 None,
@@ -243,9 +244,9 @@ def reliance_findings(
 _CALL = re.compile(
     r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
 )
-# Bytes of a module that are looked at.
+# Bytes of each module that are looked at.
 _MODULE_BYTES = 1 << 20
-# Of a wheel; that of PyTorch has as many.
+# The most modules of a wheel that are looked at; PyTorch's has as many.
 _MODULES = 2_000
 
 

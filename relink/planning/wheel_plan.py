@@ -143,6 +143,7 @@ def context_of(
     """
     name = wheel.archive.name
     vendor = vendor_of({soname for image in wheel.images.values() for soname in image.needed})
+    # An environment may have an earlier build of this very package, which the result replaces.
     providers = [without_package(provider, name.distribution) for provider in providers]
     if layout is None:
         named = is_python_named(options)
@@ -197,6 +198,7 @@ def plan_links(
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
     context, tables = with_stubs(context, tables, forwarders.stubs)
     asks = not context.layout.tree and of_vendor(wheel.archive, context.vendor, context.providers)
+    # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
     if not (context.layout.tree or added.stubs or asks) and (alone := _left_alone(context, wheel, tables)):
         return added, alone
     return added, decide(context, tables)
@@ -291,6 +293,7 @@ def _plan(
             platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
         output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
         findings += relocation_findings(moves, output.filename)
+        # Only now, since these requirements follow the label of the output.
         asked += () if stays else following_label(archive, output, vendor)
         findings += requirement_findings(asked, removed, output.filename, context.profile)
     else:
@@ -302,6 +305,7 @@ def _plan(
     sites = overlays(providers, layout, target, named=named)
     with ExitStack() as stack:
         contents = wheel.contents
+        # Other wheels are opened for their kpack archives alone, and only where a library names such an archive.
         beside = contents.beside if any(code.kpack for code in wheel.codes.values()) else ()
         others = [stack.enter_context(WheelArchive(path, limits=contents.limits)) for path in beside]
         codes = with_archives(wheel.codes, archive, layout.path_of, sites, others)

@@ -35,11 +35,11 @@ PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
 """Where their packages put the vendor's libraries."""
 
 _TIMEOUT = 20  # seconds for apt-cache
-# The priority of a suite that is not the target release's, and is taken.
+# The priority of a suite that is not the target release's, and is taken (apt_preferences(5)).
 _DEFAULT = 500
-# In this order: os-release(5).
+# The first file that there is counts (os-release(5)).
 _PLACES = ("/etc/os-release", "/usr/lib/os-release")
-# Bytes; those of distributions have less than one KiB.
+# Bytes. The files of distributions have less than one KiB.
 _MAX_SIZE = 64 << 10
 
 
@@ -101,11 +101,13 @@ def _apt_suite(package: str, release: str) -> str | None:
         return ""
     if run.returncode != 0:
         return ""
-    # "     7.2.4-1~exp3 1" is a version; "          1 URL experimental/main amd64 Packages" is one of its sources.
+    # Of `apt-cache policy`: "     7.2.4-1~exp3 1" is a version; "          1 URL experimental/main amd64 Packages" is one of
+    # its sources.
     wanted = ".".join(release.split(".")[:2])
     version = ""
     for line in run.stdout.splitlines():
         if match := re.fullmatch(r" [* ]{3} (\S+)(?: -?\d+)?", line):
+            # Without the epoch before the colon, if there is one.
             version = match[1].partition(":")[2] or match[1]
         elif (match := re.fullmatch(r" {8,}(-?\d+) \S+ ([\w.-]+)/\S+ \S+ Packages", line)) and re.match(
             rf"{re.escape(wanted)}(?![0-9])", version
@@ -127,6 +129,7 @@ def _fields(text: str) -> dict[str, str]:
     return found
 
 
+# By e_machine: EM_386, EM_X86_64, EM_AARCH64.
 _ARCHITECTURES = {3: "i686", 62: "x86_64", 183: "aarch64"}
 
 
@@ -192,7 +195,7 @@ def manylinux_tag(versions: Iterable[str], machine: int) -> str:
     (``hip_4.2``) say nothing about the platform.
     """
     needed = [(version.partition("_")[0], version) for version in frozenset(versions)]
-    # The last one, linux, has no families.
+    # The last policy, linux, has no families, so it fits where no other one does.
     fitting = (
         policy.names[0]
         for policy in read_policies(machine)

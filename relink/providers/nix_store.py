@@ -24,12 +24,12 @@ from relink.system.safe_open import map_file
 from relink.system.sandbox.environment import NIX, named_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-# Seconds; the closure of a whole system is listed in one.
+# Seconds. The closure of a whole system is listed in one.
 _TIMEOUT = 120
 # Nix' base 32 has no e, o, t and u.
 _ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
 _VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
-# As builtins.parseDrvName has it, but for its letters.
+# Nearly as builtins.parseDrvName, where the version begins at the first dash before anything but a letter.
 _VERSION_BEGINS = re.compile(r"-(?=\d)")
 _OUTPUT = re.compile(r"-([a-z]+)$")
 _NO_OUTPUTS = frozenset({"unstable", "pre", "alpha", "beta", "rc", "git"})  # ends of versions

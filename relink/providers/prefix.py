@@ -22,7 +22,9 @@ from relink.system.system_errors import raise_if_machine_fault
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
+# By e_machine: Debian's directories below lib/.
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
+# A directory that ends in a version, such as core-7.14.
 _BESIDE = re.compile(r"[^/]*-\d+\.\d+", re.DOTALL)
 MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
@@ -102,7 +104,7 @@ def serving(providers: Sequence[Provider], soname: str, *, runtime: bool) -> lis
         named first serves it, or nothing does. Of store paths any may: each package of Nix is one.
     """
     having = [provider for provider in providers if provider.find(soname)]
-    # A tree without a runtime is named as the prefix behind it (relink.runs.relink_tree).
+    # A tree without a runtime is named as the prefix behind it (relink.runs.relink_tree), so the last of that name counts.
     first = [provider for provider in providers if provider.named == providers[0].named][-1:]
     in_store = {provider.kind for provider in (*first, *having[:1])} == {NIX_STORE}
     if runtime and having and having[0].named != providers[0].named and not in_store:
@@ -145,7 +147,7 @@ class _Scan:
     seen: set[tuple[int, int]] = field(default_factory=set)
     # Directories that this user may not read.
     closed: list[str] = field(default_factory=list)
-    # Of all directories that have been read.
+    # Entries of all directories that have been read.
     entries: int = 0
 
     def provider(self, kind: str) -> Provider:
@@ -207,6 +209,7 @@ class _Scan:
         """Return why a file that has a library's name is none that the target could load, or None."""
         try:
             head = read_start(resolve_inside(self.target.sysroot, shown), _HEADER_SIZE)
+            # Development packages have text files for the linker under names such as libc.so.
             if head.startswith((b"/*", b"INPUT", b"GROUP", b"OUTPUT_FORMAT")):
                 return "a linker script, not a library"
             header = read_header(head, shown)
@@ -262,7 +265,7 @@ def open_prefix(path: str, target: Target) -> Provider:
         )
     for child in below:
         if _BESIDE.fullmatch(child):
-            # Another release: what /opt/rocm/lib leads to must not be joined by /opt/rocm/core-7.14/lib.
+            # The directory of another release: what /opt/rocm/lib leads to must not be joined by /opt/rocm/core-7.14/lib.
             continue
         if reason := why_not_searched(child):
             scan.skipped.append(Skipped(posixpath.join(shown, child), f"its path has {reason}"))

@@ -23,7 +23,7 @@ SITE_PACKAGES = "site-packages"
 """The kind of these providers."""
 
 _ANY_INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
-# Bytes; that of the libraries of one GPU has half a MiB.
+# Bytes. The RECORD of the libraries for one GPU has half a MiB.
 _RECORD_LIMIT = 64 << 20
 _METADATA_LIMIT = 1 << 20
 
@@ -69,6 +69,7 @@ def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, In
     found: dict[str, InstalledPackage] = {}
     for name in names_in(site, target) if files else ():
         if _ANY_INFO.fullmatch(name):
+            # A row is path, hash and size. Only the path can have a comma.
             rows = {
                 row.rpartition(",")[0].rpartition(",")[0].strip('"') for row in _record(site, name, target)
             }
@@ -110,7 +111,7 @@ def _readable(
         metadata = read_metadata(read_bytes(host, _METADATA_LIMIT))
         expected = canonical(metadata.name).replace("-", "_")
         firsts = (row.partition("/")[0] for row in _record(site, info, target))
-        # What is behind the name is the nonce, empty for releases.
+        # Behind the name of a directory may be a nonce, which is empty for releases.
         own = (
             first
             for first in firsts

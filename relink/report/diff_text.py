@@ -16,7 +16,7 @@ DiffVerdict: TypeAlias = Literal[
     "identical", "same content", "not judged", "only what the plan says", "unexplained"
 ]
 SCHEMA = "relink.comparison/1"
-# Lines of one kind, without --verbose.
+# The most lines of one kind that are shown without --verbose.
 _SHOWN = 40
 
 

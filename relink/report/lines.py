@@ -53,6 +53,7 @@ Part: TypeAlias = str | Line | Tree
 def aligned(rows: Iterable[Sequence[str | Line]]) -> list[Line]:
     """Return a line for each row, whose cells stand below those of the other rows."""
     cells = [[_line(cell) for cell in row] for row in rows]
+    # In columns of the terminal, of which some characters take two.
     widths = [max(cell_len(cell.plain) for cell in column) for column in zip(*cells, strict=True)]
     return [
         Line.assemble(
@@ -83,6 +84,7 @@ def show(console: Console, *parts: Part) -> None:
     width = console.width if console.is_terminal else _WIDE
     for folds in [[*_folds(part, width)] for part in parts]:
         for fold in folds:
+            # A pipe gets no styles. The lines are folded already, so rich folds none (soft_wrap).
             console.print(fold if console.is_terminal else Text(fold.plain), soft_wrap=True)
 
 
@@ -98,6 +100,7 @@ def _folds(part: Part, width: int) -> Iterator[Text]:
         guide = "│ " if node.children else "  "
         for number, fold in enumerate(folded(_line(node.label), width - len(rest))):
             yield Text(rest + guide).append_text(fold[_INDENT:]) if number else Text(first).append_text(fold)
+        # Reversed, since the stack gives the last one back first. So number 0 is the last child, whose guide ends there.
         for number, child in enumerate(reversed(node.children)):
             pending.append(
                 (child, rest + ("├── " if number else "└── "), rest + ("│   " if number else "    "))

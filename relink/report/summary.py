@@ -28,7 +28,7 @@ _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 _MAX_REASONS = 3
 _MAX_GPUS = 8
 _DRY = "--dry-run"
-# These say that the wheel would not work; other errors say why nothing was written all the same.
+# Errors that say that the wheel would not work; others say why nothing was written all the same.
 _CANNOT_WORK = {
     *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130", "RLK132"),
     *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405", "RLK427"),
@@ -64,7 +64,7 @@ def verdict(report: Report) -> Verdict:
     parts += _allowed(every)
     if brought := [subject for cause in every if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
-    # What the wheel and all libraries that it reaches have code for.
+    # The GPUs that the wheel and all libraries that it reaches have code for.
     if gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
         parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
     if here := _gpus_here(report.isa):
@@ -205,7 +205,7 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
             case "RLK130" if (vendor := _vendor_twice([cause])) is not None:
                 yield f"two {vendor.runtime_name}s would be loaded"
             case _:
-                # None: a newer relink wrote the report.
+                # A newer relink may have written the report, with codes that this one does not know.
                 rule = RULES.get(cause.code)
                 yield f"{rule.title if rule else cause.code} ({join_truncated(cause.subjects, 1)})"
 
@@ -224,7 +224,8 @@ def _step(
     :param command: that of the run; `ways`: the words that make it succeed, where these are known.
     """
     missing = [cause for cause in errors if cause.code == "RLK101"]
-    # The named Python does not install the wheel: what else is wrong was compared with that Python.
+    # The Python that was named does not install the wheel (RLK520). That comes first, since all else was compared with this
+    # Python.
     wrong = next((cause for cause in errors if cause.code == "RLK520"), None)
     if ways and wrong is None:
         found = [_again([*command, *way]) for way in ways]
@@ -235,7 +236,7 @@ def _step(
             without = join_with_and([cause.subjects[0] for cause in missing])
             text = f"{'; '.join(installs)}, then the same command; or, to go on without {without}: {text}"
         return text, (*installs, *chain.from_iterable(found))
-    # Whether a forwarder helps is known where it was tried: then it is in the ways out.
+    # RLK132 names a forwarder. Whether that helps is known where it was tried: then it is among the ways out.
     asked = dict.fromkeys(cause.step for cause in ([wrong] if wrong else errors) if cause.code != "RLK132")
     if options := [step for step in asked if step and step.startswith("--")]:
         try:
@@ -253,7 +254,7 @@ def _step(
         typed = [part for part in parts if _INSTALLS.fullmatch(part)]
         if unknown:
             parts.append(f"a {_product_that_has(unknown)} that has {join_truncated(unknown)} (--prefix DIR)")
-        # Once more only where nothing is left that has to be found first.
+        # The command is offered once more only where nothing is left that has to be found first.
         return f"{'; '.join(parts)}, then the same command", (*typed, *(() if unknown else _again(command)))
     if others := _others_to_install(errors):
         return f"{'; '.join(others)}, then the same command", (*others, *_again(command))

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 VERDICT_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
 _PREFIX = "$PREFIX"
-# As relink.loader.binding takes them; a version follows a comma.
+# What ld.so says of a symbol of Python, by the names that relink.loader.binding knows. With a version, a comma would follow the
+# name.
 _OF_PYTHON = re.compile(r"undefined symbol: _?Py\w+\s*\(")
 _MAX_GROUPS = 4
 _MAX_SUBJECTS = 3
-# Of one code, each printed.
+# The most remedies of one code that are printed each by itself.
 _MAX_REMEDIES = 2
 
 
@@ -67,6 +68,7 @@ def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> li
 
 def in_prefix(report: Report, text: str) -> str:
     """Return `text` with the first provider's path written as ``$PREFIX``, as :func:`header_text` says."""
+    # A path that is as short as $PREFIX is clearer as it is.
     if not report.providers or len(report.providers[0].path) <= len(_PREFIX):
         return text
     # Not within a longer path: neither `/data/opt/rocm` nor `/opt/rocm-6` is `/opt/rocm`.

@@ -56,7 +56,7 @@ def _tops(members: Sequence[DependencyTree]) -> list[DependencyTree]:
         objects, root = member.closure.objects, member.root
         inner.update(objects[index].path for index in member.closure.scope if index != root)
     tops = [member for path, member in paths.items() if path not in inner]
-    # A cycle of NEEDED: none of them is on top.
+    # In a cycle of NEEDED each is in another's tree and none on top, so all are drawn.
     return tops or list(members)
 
 
@@ -74,7 +74,7 @@ class _Drawing:
         edges = [edge for edge in closure.edges if edge.requester >= root and edge.requester in scope]
         self.edges = grouped((edge.requester, edge) for edge in edges)
         leading = {edge.requester for edge in edges if self._wanted(edge)}
-        # Walk the edges backwards, up to the root.
+        # All that leads to a wanted edge: one step back along the edges each time, up to the root.
         while leading:
             self.leading |= leading
             leading = {edge.requester for edge in edges if edge.target in leading} - self.leading

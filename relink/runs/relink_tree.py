@@ -48,12 +48,13 @@ def relink_tree(
         raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
     archive = TreeArchive(Path(os.path.realpath(directory)), options.limits)
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
-    # A tree has no version and no RECORD of all its files, and the profile of the first distribution in it that has one.
+    # The profile is that of the first distribution in the tree that has one.
     names = [path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info"))]
     known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
-    # site-packages of one package: its stubs lie where those of its wheel do.
+    # In the site-packages of one package, stubs lie where those of the package's wheel do.
     if len(names) == 1 and is_plain(names[0]):
         archive.name = replace(archive.name, distribution=names[0])
+    # A tree has no version, and no RECORD of all its files.
     options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
     with Contents(archive.path, archive=archive, spool=spool_of(options)) as contents:
         own = tree_provider(str(archive.path), (*archive.members, *archive.links))
@@ -112,7 +113,7 @@ def _providers(own: Provider, options: Options, target: Target) -> tuple[Provide
         if named:
             raise
         return (own,)
-    # A later prefix serves no runtime: a tree without any counts as one with the first.
+    # A later prefix serves no runtime, so a tree without any counts as one with the first prefix.
     return (own if has_runtime else replace(own, closure=others[0].named), *others)
 
 

@@ -105,7 +105,7 @@ def make_plan(
 
     with clock.stage("plan"):
         if recorded is not None:
-            # Its stubs are members as others are.
+            # The stubs of a relinked wheel are members as others are, so no other one is planned.
             planned = _planned(wheel, target, providers, replace(options, stub=(), forward=()), gpus, layout)
             plan = replace(planned.plan, options=said)
             check_current(contents.archive, recorded, plan)
@@ -139,10 +139,10 @@ def _planned(
     layout: Layout | None,
 ) -> PreparedPlan:
     archive = wheel.archive
-    # Who installs it compares the tags.
+    # Tags are for an installer, and with a layout nobody installs the files.
     if layout is None:
         alone = target.python is None and target.sysroot == "/"
-        # Its own loader was named: else another Python will load the result.
+        # Where the loader that was named is the one of this Python, most likely this Python installs the wheel.
         is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
         own = ask_python(sys.executable) if is_own else None
         tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options), own=own)
@@ -163,7 +163,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             edits, failures = edit_members(
                 wheel, planned, options, sandbox, staging.directory, staging.add, staging.on_progress
             )
-        # There is no content to write, whatever the user ignores or forces.
+        # A member that failed has no content to write, so neither --ignore nor --force helps.
         if failures:
             return make_report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
@@ -330,7 +330,7 @@ def make_report(
     more = tuple(
         dict.fromkeys(finding for finding in findings if (finding.code, finding.subject) not in known)
     )
-    # Which patterns match nothing is among the plan's findings.
+    # select() also gives a finding for each pattern that matches nothing. Those are among the plan's findings already.
     chosen = [finding for finding in select(more, options.select, options.ignore) if finding in more]
     return Report(
         tuple(options.command),

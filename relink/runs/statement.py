@@ -41,7 +41,7 @@ PREDICATE: Final = "https://slsa.dev/provenance/v1"
 BUILD_TYPE: Final = "pkg:pypi/rocm-relink#relink/1"
 """Names what the parameters mean: options of ``relink WHEEL`` that are not at their default, and the target."""
 
-# They change how a result is made or where it goes, and no byte of it.
+# Options that change how a result is made or where it goes, and no byte of it.
 _NO_PARAMETERS: Final = frozenset(
     {"output_directory", "gc_root", "dry_run", "jobs", "max_memory", "command", "limits"}
 )

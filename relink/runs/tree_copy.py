@@ -159,7 +159,7 @@ class TreeCopy:
     new: Mapping[str, Content]
     added: Mapping[str, bytes] = field(default_factory=dict)
     _known: dict[str, RecordEntry] = field(default_factory=dict)  # of the new files
-    # A file of several names → the first.
+    # Device, inode and new digest of a file, which may have several names → its first path in the copy.
     _made: dict[tuple[object, ...], Path] = field(default_factory=dict)
     _others: list[str] = field(default_factory=list)  # that another user owns
 
@@ -175,12 +175,12 @@ class TreeCopy:
             name: hashed(name, hashlib.sha256(content).digest(), len(content))
             for name, content in self.added.items()
         }
-        # These list the new files.
+        # RECORD files are written last, since they list the hashes of the new files.
         for name in sorted(entries, key=lambda name: name in records):
             yield from self._write(name, self._record(name) if name in records else self.new.get(name))
         for name, content in self.added.items():
             self._add(name, content)
-        # A directory's time is set after all was made in it.
+        # The time of a directory is set after all was made in it. Reversed, since a directory stands before what is in it.
         for name in reversed(entries):
             if stat.S_ISDIR(entries[name].st_mode):
                 _finish(self.target / name, entries[name])
@@ -196,6 +196,7 @@ class TreeCopy:
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
             return
         if kind == stat.S_IFDIR:
+            # Closed to other users until the copy is complete.
             path.mkdir(0o700, exist_ok=not name)
         elif kind == stat.S_IFREG:
             source = self.archive.open_file(name)
@@ -223,8 +224,10 @@ class TreeCopy:
                     digest.update(piece)
                     size += file.write(piece)
                 self._known[name] = hashed(name, digest.digest(), size)
+        # Once more after the copy: a file that changed meanwhile would be neither the old nor the new one.
         self.archive.check(name, source)
         _finish(path, status)
+        # Names of one file stay linked as long as their content in the copy is the same.
         first = self._made.setdefault((status.st_dev, status.st_ino, new and digest.digest()), path)
         if first != path:
             path.unlink()

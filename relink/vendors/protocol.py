@@ -102,6 +102,7 @@ class Vendor(Protocol):
     runtime_libraries: tuple[str, ...] = ()
     runtime_name: str = "GPU runtime"
     variable: str = "LD_LIBRARY_PATH"
+    # (?!) matches nothing.
     version_label: re.Pattern[str] = re.compile(r"(?!)")
 
     def is_own(self, soname: str) -> bool:

@@ -22,6 +22,7 @@ def products() -> str:
 
 def vendor_of(sonames: Collection[str]) -> Vendor:
     """Return the vendor whose libraries are among those that a wheel needs."""
+    # The first vendor is the answer wherever no other one's library is needed, so only the others are asked.
     others = (vendor for vendor in VENDORS[1:] if any(map(vendor.is_own, sonames)))
     return next(others, VENDORS[0])
 

@@ -25,7 +25,7 @@ from relink.gpu import (
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_some, join_with_and
 
-# What was built for one family has its code inside, and the family in the name of the directory.
+# A directory with a family in its name (_rocm_sdk_libraries_gfx…) was built with the code of that family inside.
 _NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
 _SPLIT = re.compile(r"(?:.*/site-packages/)?(?P<package>torch|torchvision)/")
 _MOST = 3

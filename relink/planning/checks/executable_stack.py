@@ -23,9 +23,9 @@ from relink.wheel.archive import WheelArchive
 
 # Python files that are looked at; PyTorch has 2,000.
 MODULES = 20_000
-# Bytes of them, all together.
+# Bytes of these files, all together.
 MODULE_BYTES = 64 << 20
-# Members whose names are searched for; of more it is not known what loads them.
+# The most members whose names are searched for. Where there are more, it is not known what loads them.
 _SEARCHED = 8
 _PYTHON = (".py", ".pth")
 _WORD = re.compile(rb"[A-Za-z0-9_+-]+")
@@ -56,7 +56,7 @@ def stack_findings(
         if asks_executable_stack(context.images[member]):
             asking[member] = None
             continue
-        # A member among them has a finding of its own.
+        # A member that asks for such a stack has a finding of its own.
         outside = (path for path in paths if posixpath.normpath(path) not in shown)
         if asked := [path for path in outside if _asks(context.files.open(path).image)]:
             asking[member] = asked[0]
@@ -92,6 +92,7 @@ def _asks(image: Image | None) -> bool:
 
 def _why_loaded(profile: Profile, member: str, image: Image, tables: Mapping[str, SymbolTable]) -> str | None:
     """Return why a member is loaded, from itself and from the profile; None where neither says so."""
+    # The function that Python calls in an extension module (PEP 489).
     if any(name.startswith("PyInit_") for name in tables[member].exports):
         return "it is a Python module"
     names = (image.soname or "", posixpath.basename(member))

@@ -192,7 +192,7 @@ def _unreached(
     by_role: dict[object, tuple[str, str]] = {}
     for provider in providers:
         for name, paths in provider.libraries.items():
-            # The versioned names: the others are links for compilers to the same files.
+            # Names with a version only: the others are links for compilers to the same files.
             role = table().library(name)
             if role is not None and role.optional and role not in reached_roles and ".so." in name:
                 by_role.setdefault(role, (name, paths[0]))

@@ -274,12 +274,12 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Le
                 )
             chosen: Level = "warning" if facts.allow_gap else "error"
             if need.what == "kpack archives":
-                # No gap of some GPU: there is not one kernel.
+                # No option covers this: without the archives there is not one kernel, for no GPU.
                 chosen = "error"
             elif row.gpu is not None:
                 chosen = levels[row.gpu]
             elif not any(gpu.asked for gpu in gpus) and need.needed == "yes":
-                # Native code may be there for the GPU that it will meet.
+                # No GPU was named, and there may be native code for the one that the wheel will meet.
                 chosen = "warning"
             yield finding("RLK405", subject, message, level=chosen)
         elif need.verdict == "unknown":

@@ -176,7 +176,7 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
                 "RLK424", prefix.path, f"{group.hip} is not in it; needed by {needing}", level="warning"
             )
         yield from _coherence(prefix, group)
-    # Newest first; libraries of older runtimes may lack newer GPUs.
+    # The first group is that of the newest runtime. Libraries of older runtimes may lack newer GPUs.
     if prefix.runtime_groups:
         for gpu in machine.devices.gpus:
             lacking = [

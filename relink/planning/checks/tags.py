@@ -28,9 +28,9 @@ from relink.wheel.naming import WheelName
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 # The minor version with which manylinux begins; 17 on other machines.
 _FIRST = {"x86_64": 5, "i686": 5}
-# Minor versions of Python 3 that are asked for at most, for a wheel with abi3.
+# The most minor versions of Python 3 that are asked for, for a wheel with abi3.
 _NEWER = 20
-# Pythons of this machine that are run at most.
+# The most Pythons of this machine that are run.
 _ASKED = 8
 
 
@@ -43,7 +43,9 @@ def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, 
     platforms = list(_platforms(glibc, machine))
     digits = "".join(map(str, python.version))
     if python.implementation == "cpython":
+        # t marks a free-threaded build. m (pymalloc) was part of the tag before Python 3.8.
         flags = ("t" if python.free_threaded else "") + ("m" if python.version < (3, 8) else "")
+        # A debug build takes wheels for normal builds as well, after its own.
         abis = [f"cp{digits}{flags}d", f"cp{digits}{flags}"] if python.debug else [f"cp{digits}{flags}"]
         own = cpython_tags(python.version, abis, platforms)
         interpreter = f"cp{digits}"
@@ -58,6 +60,7 @@ def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, 
 def _platforms(glibc: str, machine: str) -> Iterator[str]:
     numbers = re.match(r"(\d+)\.(\d+)", glibc)
     minor = int(numbers[2]) if numbers and numbers[1] == "2" else 0
+    # The newest first, since tags are in the order of preference.
     for number in range(minor, _FIRST.get(machine, 17) - 1, -1):
         yield f"manylinux_2_{number}_{machine}"
         if number in _OLDER_NAMES:
@@ -71,7 +74,7 @@ def installs(python: PythonFacts, name: WheelName, machine: str) -> bool:
     return any((tag.interpreter, tag.abi) in known for tag in replace(name, platform="any").tags)
 
 
-# A page of an index lists many wheels.
+# Cached, since a page of an index lists many wheels for one Python.
 @functools.lru_cache(64)
 def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str]]:
     return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
@@ -137,7 +140,7 @@ def _fitting_python(name: WheelName, machine: str) -> str | None:
     return next((path for path, facts in pythons if facts and installs(facts, name, machine)), None)
 
 
-# One command may relink many wheels, and a script of pyenv takes a tenth of a second to answer.
+# Cached, since one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer.
 @functools.cache
 def _facts_of(path: str) -> PythonFacts | None:
     try:

@@ -86,6 +86,7 @@ def provider_digests(paths: Iterable[str], files: Sequence[FilePlan], sysroot: s
     }
 
     def digest(root: str) -> str:
+        # Sorted, since another plan may reach the same libraries in another order.
         own = sorted(line for path, line in lines.items() if path.startswith(root))
         return hashlib.sha256("".join(own).encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -24,7 +24,7 @@ SITE: Final = "$SITE"
 _OF_THE_PYTHON: Final = frozenset({"RLK520", "RLK522"})
 """Findings about the Python that the plan was made for."""
 _ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
-# These say nothing of the maker.
+# Every machine has these directories, so they say nothing of the maker.
 _SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})
 
 
@@ -45,9 +45,11 @@ def embedded(plan: Plan) -> Plan:
     sites = list(plan.sites)
     if base in _SHARED and not sites:
         return plan
-    # A provider may lie in there, or around it: its paths are the point of the plan.
+    # A provider may lie inside of the Python's directory, or around it. Its paths stay, since the plan is about them.
     kept = _any_of(provider.path for provider in plan.providers if provider.path not in sites)
     hidden = _any_of([] if base in _SHARED else [base])
+    # Where several match, the first alternative counts: site-packages are hidden even inside of a provider, and a provider
+    # stays even inside of the Python's directory.
     pattern = re.compile(rf"(?P<site>{_any_of(sites)}){_ENDS}|(?:{kept}){_ENDS}|(?P<base>{hidden})(?=/)")
 
     def shown(text: str) -> str:
@@ -82,6 +84,7 @@ def mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _any_of(paths: Iterable[str]) -> str:
+    # (?!) matches nothing; an empty alternative would match everywhere.
     return "|".join(map(re.escape, paths)) or "(?!)"
 
 

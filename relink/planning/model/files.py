@@ -90,7 +90,7 @@ class FilePlan:
         """
         rpath, interpreter = self.rpath, self.interpreter
         before = (rpath.before, rpath.kind_before)
-        # Where nothing was before, an empty path after is nothing, too.
+        # A plan may write an empty search path as null or as "". Both are no change where the file had none.
         differs = before not in ((rpath.after, rpath.kind_after), (rpath.after or None, rpath.kind_after))
         return ElfEdit(
             search_path=(rpath.after or "") if differs else None,

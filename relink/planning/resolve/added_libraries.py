@@ -44,7 +44,7 @@ def with_known_preloads(prover: Prover, member: str, outcome: Outcome) -> Outcom
     tried: set[str] = set()
     closure = prover.knowledge.follow(member, outcome)
     while True:
-        # What is preloaded may dlopen another library.
+        # One library a round, since a library that is preloaded may dlopen another one.
         known = {soname: profile for soname, profile in _not_found(prover, closure) if soname not in tried}
         if not known:
             return outcome

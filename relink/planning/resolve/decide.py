@@ -38,8 +38,8 @@ from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped, join_truncated
 
-# A NEEDED that nothing serves is looked for in every directory by every strategy: that takes about 0.15 ms, as much as
-# a few files that are mapped already.
+# Loads that each NEEDED counts for, before anything is loaded. One that nothing serves is looked for in every directory by
+# every strategy: that takes about 0.15 ms, as much as a few files that are mapped already.
 _SEARCHED = 4
 
 
@@ -84,7 +84,7 @@ def decide(
     :raises WheelError: the members load more files than `context.most_loads`.
     """
     before, images = context, dict(context.images)
-    # Its own, so that each member that is planned is put there.
+    # A mapping of its own, in which each member that is planned takes its image after the edit.
     context = replace(context, images=images)
     _refuse_more(_SEARCHED * sum(len(image.needed) for image in images.values()), context.most_loads)
     prover = Prover(context, tables, known)
@@ -96,31 +96,33 @@ def decide(
     for member in _leaves_first(context.images):
         try:
             outcome = prover.find_outcome(member)
-            # What relink writes is whole.
+            # A stub or forwarder has exactly the NEEDED that relink gave it, so none is forgotten.
             if member not in added and not context.as_it_is:
                 outcome = with_known_preloads(prover, member, with_forgotten_needed(prover, member, outcome))
             outcomes[member] = outcome
             loaded += len(outcome.closure.scope)
         except RootRefusedError as error:
+            # A member that is refused has a finding. Anything else that the loader refuses, such as a Python, ends the run.
             if error.path not in paths:
                 raise
             refused.append(_refused(context, member, error))
             continue
-        # Members that all need each other load the square of their number: the sum is bounded, not the wheel.
+        # Members that all need each other load the square of their number, so the limit is on the sum over all members.
         _refuse_more(loaded, context.most_loads)
         optional = leave_optional and context.profile.why_optional(member) is not None
-        # What is open where the user says that a library will be there may be that library's.
+        # An import that is open may be one of the library that --allow-missing promises.
         allowed = any(issue.kind == "allowed" for issue in outcome.issues)
         open_imports = optional and not allowed and bool(prover.open_imports(member, outcome))
         if (optional or context.profile.is_variant(member)) and (not outcome.loads or open_imports):
             unserved.append(member)
+            # The member stays as it is, so others bind to the symbols that it has now.
             prover.adopt(member, ElfEdit())
         else:
             images[member] = outcome.image
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     left = [member for member in unserved if not context.profile.is_variant(member)]
     mapped = {member: mapped_for(outcome) for member, outcome in served.items()}
-    # What the package does without is left only where another part gets the vendor's libraries: else nothing is left.
+    # An optional part is left only where another part gets the vendor's libraries. If none does, all parts are planned.
     if left and not any(has_vendors(context, objects) for objects in mapped.values()):
         return decide(before, tables, known, leave_optional=False)
     files = tuple(
@@ -154,7 +156,7 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
 
     ``tensorflow/python/../libtensorflow_framework.so.2`` is ``tensorflow/libtensorflow_framework.so.2``.
     """
-    # Of each process another file.
+    # The program and the loader have one identity in every closure, and may be another file in each.
     paths = grouped(
         (loaded.identity, loaded.path)
         for closure in closures

@@ -53,7 +53,7 @@ class DlopenKnowledge:
 
     def of(self, caller: LoadedObject) -> Mapping[str, str]:
         """Return soname → how it is known that `caller` dlopens it."""
-        # The file's identity: that of the object is the same for every root.
+        # The key is the identity of the file: the program and the loader have one identity as objects, whatever their file.
         file = file_of(caller)
         sources = self._sources.get(file)
         if sources is None:
@@ -122,12 +122,12 @@ class DlopenKnowledge:
     def _fits(self, own: str, name: str, caller: LoadedObject) -> bool:
         """Whether the caller would dlopen this version of a library: of several versions, the one of the caller's own version."""
         if "*" in name:
-            # A glob that matched nothing: reported as missing.
+            # A name is a glob only where no library matched it, and is then reported as missing.
             return True
         if not self._is_soname(name, caller):
             return False
         own_version = soname_stem(name) + own[len(soname_stem(own)) :]
-        # Another version of the caller, which means this one.
+        # Where another version of the caller is there, that one opens this version.
         other_caller = soname_stem(own) + name[len(soname_stem(name)) :]
         if name == own_version or self.context.provider_path(own_version) is not None:
             return name == own_version
@@ -139,7 +139,7 @@ class DlopenKnowledge:
         images = (loaded.image for loaded in closure.objects if loaded.image is not outcome.image)
         as_now = all(context.images.get(image.path, image) is image for image in images)
         if as_now and not any(self.of(closure.objects[index]) for index in closure.scope):
-            # What it was found to map is still so, and nothing is dlopened.
+            # No image in the closure has changed since, and nothing is dlopened, so the closure still holds.
             return closure
         return simulate(context, member, outcome.image, dlopens=self.of)
 
@@ -206,7 +206,7 @@ def _not_opened(
     required = any(context.profile.requires_opened(member, name) for member in members)
     level: Level = "error" if required else "warning" if others else "info"
     if any(matches_library(pattern, name) for pattern in context.allow_missing):
-        # The user says that it will be there.
+        # --allow-missing says that the library will be there.
         level = "info"
     opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
     return finding(

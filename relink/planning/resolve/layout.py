@@ -49,7 +49,7 @@ class Layout:
     def path_of(self, member: str) -> str:
         """Return the absolute path at which `member` will be installed."""
         first, _, rest = member.partition("/")
-        # {distribution}-{version}.data
+        # The directory is called {distribution}-{version}.data. Below it are the directories of the schemes.
         if not self.tree and first.endswith(".data") and "-" in first and "/" in rest:
             scheme, _, inner = rest.partition("/")
             if scheme in ("purelib", "platlib"):
@@ -98,4 +98,5 @@ class Layout:
             text = paths.sub(lambda match: self.real(match[0]), text)
         if self.tree:
             return text
+        # site-packages lie below the root, so they are replaced first.
         return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")

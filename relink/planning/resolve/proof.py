@@ -32,7 +32,7 @@ from relink.providers.prefix import soname_stem
 from relink.system.text import grouped, join_truncated
 
 _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
-# CPython's makefile links every program and libpython with it.
+# Every Python maps libm: CPython's makefile links the program and libpython with it.
 _OF_EVERY_PYTHON = "libm.so.6"
 
 
@@ -62,7 +62,7 @@ class Prover:
         cached = self._bound.get(id(closure))
         if cached is None:
             cached = self._bound[id(closure)] = closure, self._bind(member, closure)
-        # The closure is in the cache, so no other object gets its id.
+        # id() is a safe key: the cache holds the closure, so no other object gets its id.
         return cached[1]
 
     def _bind(self, member: str, closure: Closure, only: Collection[int] | None = None) -> Bindings:
@@ -75,6 +75,7 @@ class Prover:
             if name in self.members and name != member and name not in loaded
         }
         if (
+            # Where no Python is named, libm is in no closure, and yet any Python that loads the member has mapped it.
             self.context.target.python is None
             and (path := own_libc(self.context, _OF_EVERY_PYTHON)) is not None
         ):
@@ -91,7 +92,8 @@ class Prover:
 
     def find_outcome(self, member: str) -> Outcome:
         """Find the strategy for one member, with NEEDED replaced or dropped where that is proved, and what the user preloads."""
-        # The name of a copy that is left out may be a link for compilers in the prefix, to whichever version is the newest there.
+        # A copy that is left out may have the name of a link for compilers (libx.so), which in a prefix leads to the newest
+        # version. So NEEDED gets the soname of the copy.
         copies = tuple(
             (name, self.context.left_out[name])
             for name in dict.fromkeys(self.context.images[member].needed)
@@ -109,7 +111,8 @@ class Prover:
         }
         if missing:
             substitutions = self._evaluate_missing(member, outcome, list(missing))
-            # What --allow-missing allows is decided upon as the rest, so that no decision rests on it, and stays as it is.
+            # A library of --allow-missing is evaluated like the others, so that no decision about another one rests on the
+            # option. The NEEDED of that library stays.
             acted = [decision for soname, decision in substitutions.items() if missing[soname] == "missing"]
             required_edit = ElfEdit(
                 replace=(
@@ -147,6 +150,7 @@ class Prover:
         if after != self.members[member]:
             self.members[member] = after
             self.tables.replace(member, after)
+            # Any closure that is bound already may have this member in it.
             self._bound.clear()
 
     def _evaluate_missing(
@@ -154,7 +158,7 @@ class Prover:
     ) -> dict[str, SubstitutionDecision]:
         """Decide of each missing NEEDED whether the imports of `member` prove that it may be replaced or dropped."""
         closure = outcome.closure
-        # The imports of the member alone say what its own NEEDED are for.
+        # The imports of the member alone say what its own NEEDED are for, so nothing else is bound.
         bindings = self._bind(member, closure, [outcome.root])
         unbound_names = {(imported.name, imported.version) for imported in bindings.unbound}
         imports = self.members[member].imports
@@ -175,7 +179,7 @@ class Prover:
             for imported in bindings.explained
             if imported.requester == outcome.root and self.context.layout.shown(imported.by) in preloaded
         ]
-        # That all others bind is proved only if these are supplied.
+        # These imports count as bound, which is true only if the package loads what supplies them: the evidence has to say so.
         if assumed:
             profile = self.context.profile.name
             evidence = f"profile {profile}: the package loads what supplies {join_truncated(assumed)} before"
@@ -203,7 +207,7 @@ class Prover:
                 continue
             opened = self.context.files.open(path)
             if opened.image is None or opened.image.soname not in (name, None):
-                # Another name of a file that is listed under its soname.
+                # A link to a file that is a candidate under its own soname.
                 continue
             vendor, own = self.context.vendor, self.context.profile
             reason: str | None
@@ -243,6 +247,7 @@ class Prover:
 
 def system_path(context: ResolveContext, member: str, soname: str) -> str | None:
     """Return the library that the target's loader finds by itself: in its cache or its default directories."""
+    # Without a search path of the member only the loader's cache and default directories are left.
     image = replace(context.images[member], rpath=None, runpath=None)
     requester = Requester(context.layout.path_of(member), image, None, None)
     candidate = search(soname, requester, None, Environment(context.target, context.files)).candidate

@@ -84,9 +84,11 @@ def _kind(
     expanded = expand(text, origin=origin, target=target) or ""
     if not expanded.startswith("/"):
         return "relative"
-    # Normpath leaves two slashes at the start.
+    # normpath() leaves two slashes at the start, which POSIX gives a meaning of their own.
     directory = "/" + posixpath.normpath(expanded).lstrip("/")
     if layout.tree and is_below(directory, layout.root):
+        # With $ORIGIN relative to the root, an entry that is absolute, or that leaves the tree, leads to the original and not
+        # to the copy.
         within = posixpath.normpath(
             expand(text, origin=posixpath.relpath(origin, layout.root), target=target) or ""
         )

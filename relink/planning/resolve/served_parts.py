@@ -23,7 +23,7 @@ from relink.providers.distribution import is_platform_library
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import join_truncated
 
-# Variants that lack something.
+# The most variants of which RLK104 tells what they lack.
 _MOST_TOLD = 3
 Mapped: TypeAlias = Iterable[tuple[str, str]]
 """What loading a member maps: the soname that is asked for, and the path of the file."""

@@ -125,6 +125,7 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         return nothing
     edit = replace(required_edit, interpreter=interpreter if wrong_interpreter else None)
     base = _Base(context, member, image, edit, nothing)
+    # A file with entries to remove, or another loader to get, cannot stay as it is.
     outcomes = [nothing] if clean else []
     # In this order: a RUNPATH changes what one file finds, a DT_RPATH what all find that it loads, flattening what it needs.
     for outcome in base.attempts():
@@ -140,7 +141,7 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         )
         return sum(unused), attempt.issue_count
 
-    # Of equals the least invasive.
+    # min() takes the first of equals, which is the least invasive one.
     return min(outcomes, key=badness)
 
 
@@ -152,7 +153,7 @@ def _attempt(
     closure = simulate(context, member, edited)
     path = context.layout.path_of(member)
     root = next(index for index, loaded in enumerate(closure.objects) if loaded.path == path)
-    # A directory of nobody's stays in the search path where it has what no provider has.
+    # A directory that belongs to no provider stays in the search path where it has what no provider has.
     serving = {
         how.entry
         for loaded in closure.objects
@@ -202,7 +203,7 @@ class _Base:
             *dlopened_entries(context, self.member),
         ]
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
-        # A real library comes before its stub, wherever it is.
+        # Stubs come last: a real library goes before its stub, wherever it is found.
         stubs = [entry.text for entry in entries if entry.kind == "stub"]
         opened = opened_in_wheel(context, self.member)
         path_of = context.layout.path_of
@@ -215,10 +216,12 @@ class _Base:
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]
-        # A forwarder stands for one that does not load from there.
+        # A forwarder has the name of a provider's library that does not load from there, so the forwarder has to be found
+        # first.
         if any(map(context.provider_path, opened)):
             of_providers = [*added, *of_providers]
         text = ":".join(dict.fromkeys([*own, *of_providers, *others, *added, *stubs]))
+        # An equal path in the other entry (DT_RPATH, DT_RUNPATH) is a change. An empty path needs no entry.
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
             return self.edit
         return replace(self.edit, search_path=text, search_kind=kind if text else None)
@@ -278,7 +281,7 @@ class _Base:
             more = dict.fromkeys(soname for soname in had if soname not in needed)
             if not more:
                 return outcome
-            # Every round adds some of a provider's finite libraries.
+            # The loop ends: every round adds libraries of a provider, which has finitely many.
             added += more
 
 

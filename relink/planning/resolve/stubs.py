@@ -122,6 +122,7 @@ def _note(
         key = (imported.name, imported.version)
         if key in unbound and _is_its(context, imported, soname, facts):
             library.imports.setdefault(key, imported)
+    # Copy relocations are for variables: a program that has one needs data of the library.
     library.copied |= dict.fromkeys(
         imported.name for imported in table.copies if _is_its(context, imported, soname, facts)
     )
@@ -168,6 +169,7 @@ def _why_not(context: ResolveContext, soname: str, library: _Wanted, distributio
         return "cannot be stubbed: stubs are written for x86-64 only"
     facts = context.vendor.optional(soname)
     known = facts.functions if facts else frozenset()
+    # An undefined symbol may have no type (STT_NOTYPE). Then only the vendor's table can say that it is a function.
     data = [
         imported.name
         for imported in library.imports.values()
@@ -246,7 +248,7 @@ def plan_forwarders(
         if isinstance(stub, str):
             if name in wanted:
                 findings.append(finding("RLK134", name, stub))
-            # RLK132 says that it is not found.
+            # A name that auto alone asks for has no finding here: RLK132 says that it is not found.
             continue
         stubs.append(stub)
         context, tables = with_stubs(context, tables, [stub])
@@ -291,6 +293,7 @@ def _forwarder(
     refused: list[str] = []
     before = {member: _pairs(_opened(context, tables, member)) for member in members}
     for soname in forwardable(context, name):
+        # The forwarder is planned like any member, since it has to find the library that it leads to.
         plain = Stub(path, name, f"leads to {soname}", needed=(soname,))
         prover = Prover(*with_stubs(context, tables, [plain]))
         outcome = with_known_preloads(prover, path, prover.find_outcome(path))

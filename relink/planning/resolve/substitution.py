@@ -23,7 +23,7 @@ from relink.providers.prefix import soname_stem
 from relink.vendors.protocol import NO_VENDOR, Vendor
 
 _MAX_SHOWN = 3
-# Missing libraries times imports that are open without them; vendors' files have a few ten thousand.
+# The largest product of missing libraries and imports that are open without them. Vendors' files have a few ten thousand.
 _MOST_COMPARED = 1_000_000
 
 
@@ -96,7 +96,7 @@ def evaluate_substitution(
         has brought: the claim about the ABI is the same as for a substitute.
     """
     elsewhere = by_another_version or {}
-    # The version record names it: the linker found the symbol there.
+    # An import belongs to the library that its version record names: the linker found the symbol there.
     named: dict[str | None, list[Import]] = {soname: [] for soname in missing}
     for imported in imports:
         if imported.file in named:
@@ -147,6 +147,7 @@ def evaluate_substitution(
             possible[soname],
             [imported for imported in possible[soname] if imported not in claimed and imported not in owned],
             chosen[soname],
+            # True where no other missing library is without a candidate.
             standalone=unserved == (chosen[soname] is None),
             table=vendor.table if len(possible[soname]) < len(open_imports) else None,
         )
@@ -219,7 +220,8 @@ def _decision(
         reason = f"no symbol that is missing without it is one of its names (table {table})"
     elif not possible:
         reason += ": the file was linked against it and does not use it"
-    # What is open belongs to another missing library, whose substitute exports it.
+    # Where imports are open, the library is needless only if each of them is another missing library's own name, or is exported
+    # by the substitute of one.
     needless = not possible or (not own and not exported_by_it and not unexplained)
     dropped = _dropped(soname, record, reason, table) if needless and record.weak else None
     if dropped is not None and (not named or candidate is None):
@@ -239,6 +241,7 @@ def _decision(
     exported = [imported for imported in wanted if imported not in lost]
     same = candidate.copy or soname_stem(candidate.soname) == soname_stem(soname)
     proved = bool(wanted) and not lost and same
+    # Here only weak imports name the library. A proved substitute goes before dropping, since they bind to the substitute.
     if dropped is not None and not (proved and candidate.reason):
         return dropped
     evidence = [
@@ -272,6 +275,7 @@ def _dropped(soname: str, record: _Record, reason: str, profile: str | None) -> 
         return SubstitutionDecision(
             soname, "drop", evidence=("no version record names it", reason), profile=profile
         )
+    # libc is in every process, so its record is always satisfied. Without libc in NEEDED, any library that stays will do.
     taker = next((name for name in record.kept if name.startswith("libc.so.")), next(iter(record.kept), None))
     if taker is None or not record.weak:
         return None
@@ -353,6 +357,7 @@ def _ways(requirement: VersionRequirement, own: Sequence[Import], table: SymbolT
 
     if readable and (not defined or name in defined or requirement.weak):
         yield _Way(name, weak=False, unversioned=False, serving=serving(name))
+    # A version that a vendor renamed ends in upstream's own name of that version. The longest match keeps most of the claim.
     for node in sorted(
         (node for node in defined if node != name and name.endswith(node)), key=len, reverse=True
     ):

@@ -22,16 +22,14 @@ from relink.system.findings.model import RULES
 from relink.system.text import grouped, join_truncated
 from relink.vendors.protocol import Vendor
 
-# Libraries that one file may have forgotten.
+# The most libraries that are proposed together for one file.
 _MOST_TOGETHER = 4
-# Libraries that export one import: where more do, no set of several is looked for.
+# No set of several libraries is looked for where every import has more exporters than this.
 _MOST_OWNERS = 8
-_MOST_DIFFERENT = (
-    # Groups of libraries that export one import; with more, no set of several is looked for.
-    200
-)
+# Groups of libraries that export one import each. With more groups no set of several libraries is looked for.
+_MOST_DIFFERENT = 200
 _MOST_CHOICES = 2  # sets that are proposed
-# As relink.loader.binding takes them.
+# The names of Python's symbols, by the same pattern as in relink.loader.binding.
 _OF_PYTHON = re.compile(r"_?Py")
 
 
@@ -48,6 +46,7 @@ class Exporters:
 
     def of_all(self, imports: Collection[Unbound]) -> Iterator[str]:
         """Return who exports all of `imports`, each in its version."""
+        # Only who exports the rarest name can export all of them.
         fewest = min((self._owners.get(imported.name, []) for imported in imports), key=len, default=[])
         return (who for who in fewest if all(self._has(who, imported) for imported in imports))
 
@@ -91,6 +90,7 @@ class Suppliers:
                 owners = {who & release for who in exporting}
                 covers = (_covers(owners, size) for size in range(1, most + 1))
                 by_size = (dict.fromkeys(filter(self._fit, of_size)) for of_size in covers)
+                # The sets of the smallest size for which there are any.
                 sets |= next(filter(None, by_size), {})
         return list(sets)
 
@@ -176,6 +176,7 @@ class Suppliers:
 
 def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[str, ...]]:
     """Yield the sets of `size` libraries, in the alphabet's order, that have a member in each of `owners`."""
+    # Every set needs a member of the smallest group, so the search branches least when it begins there.
     fewest = min(owners, key=len, default=frozenset())
     if size == 1:
         yield from ((who,) for who in sorted(fewest) if all(who in others for others in owners))
@@ -214,15 +215,16 @@ def find_suppliers(
     for provider in context.providers:
         for soname, paths in provider.libraries.items():
             opened = context.files.open(paths[0])
+            # A prefix has most libraries under several names, which are links to one file.
             if opened.image is None or opened.identity is None or opened.identity in seen:
                 continue
             seen.add(opened.identity)
             own = opened.image.soname or posixpath.basename(soname)
-            # The table itself is not kept: those of all libraries of a prefix are much more than the names that are looked for.
-            # Else an earlier provider has it.
+            # The first provider that has a soname serves it.
             if own not in sources:
                 sources[own] = provider.named
                 needed[own] = opened.image.needed
+                # Only the names that are looked for are kept: the tables of all libraries of a prefix are much larger.
                 of_libraries[own] = _exported(read_table(context.files, paths[0]), names)
     return Suppliers(Exporters(of_members), Exporters(of_libraries), sources, needed)
 

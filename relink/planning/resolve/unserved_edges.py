@@ -87,7 +87,8 @@ def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, root: int
     """Return what is wrong with an edge, or None."""
     soname = edge.soname
     if edge.target is None:
-        # What a provider has is not missing: a pattern that is too wide must not keep it from being found.
+        # What a provider has is not missing: a pattern of --allow-missing that is too wide must not keep a library from being
+        # found.
         assumed = assumed_kind(context, soname) if context.provider_path(soname) is None else None
         return assumed or "missing"
     served = closure.objects[edge.target]
@@ -102,6 +103,7 @@ def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, root: int
         return "withheld" if edge.target >= root and is_of_later_provider(context, closure, edge) else None
     if context.is_providers(served.identity, soname):
         return None
+    # What was loaded before the root is in the process whatever the member says: no edit of the member changes that.
     return "shadowed" if edge.target < root else "incoherent"
 
 

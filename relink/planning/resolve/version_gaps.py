@@ -112,7 +112,8 @@ def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
 
 
 def _order(version: str) -> list[int]:
-    # 18 digits: int() takes time, and refuses a hostile version of more than 4300 (sys.get_int_max_str_digits).
+    # At most 18 digits of a number: int() of a long one takes time, and refuses more than 4,300 digits
+    # (sys.get_int_max_str_digits). A hostile version may have as many.
     return [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 

@@ -22,14 +22,15 @@ from relink.system.system_errors import raise_if_machine_fault
 
 DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
-# The list is cut after so many problems.
+# The most problems of one document that are listed.
 _MAX_ISSUES = 100
 
 # tomllib takes time and memory quadratic in the number of parts of a dotted key, and recurses for each bracket.
-# Dots of one line outside of strings: in keys, and in numbers, of which profiles have none.
+# The most dots of one line outside of strings: in keys, and in numbers, of which profiles have none.
 _PARTS = 64
 _BRACKETS = 32
-# A string that is not closed ends with the text: tomllib says so, and to look for its end again and again would take the square.
+# A string that is not closed ends with the text: tomllib says so, and looking for its end again and again would take time with
+# the square of the text.
 # Groups are not possessive: Python before 3.11.5 leaves such groups too early.
 _SIGN = re.compile(
     r'"""(?:\\[\s\S]|(?!""")[^\\])*(?:"{3,5}|\\?\Z)'
@@ -154,7 +155,7 @@ def lines_of(text: str) -> dict[KeyPath, int]:
             path = (*table, *_parts(key[1]))
         else:
             continue
-        # A table is there from the first key of it on.
+        # A table begins with its first key, also where no header names it.
         for end in range(1, len(path) + 1):
             lines.setdefault(path[:end], number)
     return lines
@@ -218,12 +219,13 @@ def _check(value: Any, schema: Schema, root: Schema, path: KeyPath) -> Iterator[
         raise ValueError(f"the schema uses {sorted(unknown)}, which are not understood here")
     if "$ref" in schema:
         yield from _check(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, path)
-    # What a value is, as a noun.
+    # The title of a schema is a noun for the value.
     expected = schema.get("title")
     if "const" in schema and value != schema["const"]:
         yield Problem(path, f'"{schema["const"]}" was expected')
     if "type" in schema:
         kind, noun = _TYPES[schema["type"]]
+        # bool is a subclass of int.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             yield Problem(path, f"{expected or noun} was expected, not {_shown(value)}")
             return
@@ -243,7 +245,7 @@ def _check_list(value: list[Any], schema: Schema, root: Schema, path: KeyPath) -
     if schema.get("uniqueItems"):
         seen = set[str]()
         for item in value:
-            # Of a table, too; and true is not 1, though Python has it so.
+            # repr() serves for tables too, which have no hash. It tells true from 1, which Python takes for equal.
             text = repr(item)
             if text in seen:
                 yield Problem(path, f"{_shown(item)} stands there twice")
@@ -279,7 +281,7 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, dict):
         return "a table"
-    # Python writes no integer of more than 4,300 digits.
+    # Python refuses to write an integer of more than 4,300 digits, which TOML can have as 0x….
     if isinstance(value, int) and abs(value) >> 64:
         return "a large number"
     return "a list" if isinstance(value, list) else str(value)

@@ -13,6 +13,7 @@ from relink.system.findings.model import RULES, Cause, causes
 from relink.system.text import escaped, join_truncated
 
 _DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+# In a property a colon and a comma have a meaning, too.
 _PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 

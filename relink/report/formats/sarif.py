@@ -21,6 +21,7 @@ from relink.system.text import escaped, json_text
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}  # 3.27.10
+# The place of each rule in the driver's list, which ruleIndex of a result refers to.
 _INDEX = {code: number for number, code in enumerate(RULES)}
 
 

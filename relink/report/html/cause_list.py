@@ -11,7 +11,7 @@ from relink.report.html.words import FEW, LEVELS, few_items, name_of
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import pluralize
 
-# Named before they are folded.
+# The most subjects that are named before the rest is folded.
 _MOST_SUBJECTS = 3
 # Single findings of one entry; the JSON report has them all.
 _MOST_FACTS = 20

@@ -13,10 +13,11 @@ from relink.report.html.markup import Html, tag
 from relink.report.html.words import node_words
 from relink.system.text import join_truncated
 
+# How extension modules end (PEP 3149), as in .cpython-312-x86_64-linux-gnu.so.
 _ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
-# Pixels of all, of the arcs beside the boxes, of a line and of the box in it; characters of 7.3 px in a box.
+# Pixels of the whole width, of the arcs beside the boxes, of a line and of the box in it; characters of 7.3 px in a box.
 _WIDTH, _ARCS, _STEP, _HEIGHT, _LONGEST = 340.0, 96.0, 30.0, 24.0, 29
-# Of files in one tooltip.
+# The most paths in one tooltip.
 _MOST_PATHS = 12
 
 
@@ -27,6 +28,7 @@ def drawing(graph: Graph, anchors: list[str]) -> Html:
     """
     line = {number: position for position, number in enumerate(graph.order)}
     height = _STEP * len(line)
+    # SVG paints in the order of the document: pale edges come first, and the others over them.
     groups = (
         tag("g", *(_arc(edge, line) for edge in graph.edges if edge.implied == implied), class_=name)
         for implied, name in ((True, "implied"), (False, "edges"))

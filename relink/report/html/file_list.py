@@ -19,7 +19,7 @@ _STRATEGIES = {
     "rpath": "a DT_RPATH, which libraries below inherit",
     "flatten": "what its libraries cannot find themselves is added to NEEDED",
 }
-# Dropped entries; more of them are in a closed part.
+# The most dropped entries that are open; more are in a closed part.
 _MANY = 8
 
 
@@ -28,6 +28,7 @@ def files_section(files: tuple[FilePlan, ...]) -> Html:
 
     An entry is open if it is the only one that changes; what does not change is behind a summary.
     """
+    # The number is the file's place in the report, which links of the graph lead to.
     numbered = sorted(enumerate(files), key=lambda item: not item[1].changed)
     groups = grouped((_alike(file), (number, file)) for number, file in numbered).values()
     changed = sum(group[0][1].changed for group in groups)

@@ -152,6 +152,7 @@ def _matrix(isa: Isa) -> Html:
     ]
     feet = [_foot("All together", marks, _together(isa.common, columns))]
     for key, text in (("agents", "The HSA runtime knows it"), ("jit", "comgr compiles for it")):
+        # A saved report may have anything in runtime, so kinds are checked here.
         names = isa.runtime.get(key)
         if isinstance(names, list):
             feet.append(_foot(text, marks, ["yes" if name in names else "no" for name in columns]))
@@ -199,6 +200,7 @@ def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
 
 
 def _state(level: str) -> str:
+    # A level may have a count or a note behind its word.
     word = level.partition(" ")[0]
     return word if word in _SIGNS else "unknown"
 

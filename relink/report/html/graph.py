@@ -15,6 +15,7 @@ from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
 from relink.report.model import Report
 
+# More are not drawn. walk() of _ordered calls itself for each node of a way, so it goes at most this deep.
 _MOST_NODES, _MOST_EDGES = 400, 4000
 Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
 CHANGES: dict[Action, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
@@ -103,7 +104,7 @@ class _Building:
         if path is None:
             return self.enter(f"nothing {soname}", Node(soname, None, origin))
         number = self.enter(posixpath.normpath(path), Node(soname, path, origin))
-        # Another's rule says more.
+        # The rule by which another object had the library loaded says more.
         if found_by != "already loaded":
             self.nodes[number].found_by = self.nodes[number].found_by or found_by
         return number
@@ -111,6 +112,7 @@ class _Building:
     def connect(self, start: int, end: int, change: Change) -> None:
         if start == end:
             return
+        # Two NEEDED may be one edge. That one of them changed says more than that the other was kept.
         known = self.changes.get((start, end))
         if known is None or known == "kept":
             self.changes[start, end] = change
@@ -162,7 +164,7 @@ def graph_of(report: Report) -> Graph:
 def _ordered(nodes: list[Node]) -> list[int]:
     """Return the nodes by the longest way that leads to each, edges that close a cycle left aside."""
     met: set[int] = set()
-    # A node behind all that it needs.
+    # Each node behind all that it needs, but for cycles.
     walked: list[int] = []
 
     def walk(number: int) -> None:
@@ -172,11 +174,13 @@ def _ordered(nodes: list[Node]) -> list[int]:
                 walk(end)
         walked.append(number)
 
+    # What nothing needs comes first, so that a cycle is entered from outside.
     for number in sorted(range(len(nodes)), key=lambda number: bool(nodes[number].needed_by)):
         if number not in met:
             walk(number)
     level = dict.fromkeys(range(len(nodes)), 0)
     done: set[int] = set()
+    # Now each node comes before all that it needs, so its level is final when it is met.
     for number in reversed(walked):
         done.add(number)
         for end in nodes[number].needs:
@@ -192,6 +196,7 @@ def _implied(nodes: list[Node], order: list[int]) -> set[tuple[int, int]]:
     implied = set()
     for number in reversed(order):
         below[number] = set()
+        # The nearest first: what is reached through a near node is known before a far one is looked at.
         for end in sorted(nodes[number].needs, key=rank.__getitem__):
             if end in below[number]:
                 implied.add((number, end))

@@ -8,9 +8,9 @@ from relink.report.html.markup import Html, joined, tag
 from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase
 from relink.system.text import pluralize
 
-# Names in a cell of the table.
+# The most names in a cell of the table that are open.
 _MANY = 5
-# Characters of one of them.
+# Characters of one such name.
 _LONGEST = 60
 # Rows of the table of changes; more are in a closed part.
 _SHOWN = 8
@@ -50,6 +50,7 @@ def graph_section(graph: Graph, glibc: str) -> Html:
     rows = [
         (node, _row(graph, node, anchors[number], anchors, glibc)) for number, node in enumerate(graph.nodes)
     ]
+    # Files of the wheel have a section of their own. The C library, the one node with parts, comes last.
     rows = sorted((row for row in rows if row[0].file is None), key=lambda row: bool(row[0].parts))
     notable = [row for node, row in sorted(rows, key=lambda row: _urgency(row[0])) if _notable(node)]
     others = [row for node, row in rows if not _notable(node)]
@@ -91,6 +92,7 @@ def _notable(node: Node) -> bool:
 
 def _urgency(node: Node) -> int:
     lost = node.origin == "missing" and not node.dropped_from
+    # The place of the first one that is true; the last one always is.
     return (lost, node.origin == "assumed", bool(node.replaces), True).index(True)
 
 
@@ -106,7 +108,7 @@ def _where(graph: Graph, node: Node, glibc: str) -> Html:
     if node.parts:
         return joined([path_of(f"{node.path}/"), f" glibc {glibc}: {', '.join(node.parts)}"])
     directory, _, name = node.path.rpartition("/")
-    # The name is in the first column.
+    # The file's name is in the first column, if it is the soname: then the directory says where it is.
     place = name_of(directory or "/") if name == node.name else path_of(node.path)
     requesters = {path for number in node.needed_by for path in graph.nodes[number].paths}
     rule = rule_phrase(node.found_by, requesters) if node.found_by else ""

@@ -10,7 +10,7 @@ from relink.system.text import escaped
 
 _VOID = frozenset({"input", "meta"})
 _BREAK = re.compile(r"([/;=@_]+)(?=[^\s/;=@_])")
-# A browser breaks lines behind each hyphen.
+# Options get an element of their own: a browser would break lines behind each hyphen.
 _OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]{0,30}(?![\w-])")
 # Characters of one name or sentence; the longest real one, a list of GPU targets, has 700.
 _LONGEST = 2000
@@ -45,6 +45,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | None) -
             continue
         parts.append(f" {key.rstrip('_').replace('_', '-')}")
         if value is not True:
+            # Quotes are escaped as well, since one would end the attribute.
             text = value if isinstance(value, Html) else html.escape(shown(str(value)))
             parts.append(f'="{text}"')
     parts.append(">")
@@ -66,6 +67,7 @@ def joined(parts: Iterable[str | None], between: str = "") -> Html:
 
 def breakable(text: str) -> Html:
     """Return text out of a file, escaped, that may be broken behind the slashes, semicolons and underscores of long words."""
+    # split() gives the text and, at odd places, what the group of the pattern matched.
     escaped = (html.escape(part, quote=False) for part in _BREAK.split(shown(text)))
     broken = "".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped))
     return Html(_OPTION.sub(r'<span class="option">\g<0></span>', broken))

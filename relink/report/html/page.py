@@ -35,6 +35,7 @@ def html_page(report: Report, *, plan: bool = False) -> str:
     graph = graph_of(report)
     isa = isa_of(report.isa) if report.isa is not None else None
     style, script = _asset("page.css"), _asset("page.js")
+    # The page shows names out of a stranger's wheel. Should one get past the escaping, no script of its own would run.
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -107,7 +108,7 @@ def _verdict(report: Report) -> Iterator[Html]:
     yield tag("p", tag("strong", breakable(found.text)), class_=f"verdict {found.level}")
     if found.step is None:
         return
-    # Copied is what is shown: a command that is cut or has characters spelled out is not offered.
+    # The button copies what is shown, so a command that is cut or has characters spelled out is not offered.
     commands = [command for command in found.commands if shown(command) == command]
     if commands != [found.step]:
         yield tag("p", tag("b", "Next: "), breakable(found.step), class_="step")
@@ -190,7 +191,7 @@ def _facts(report: Report) -> Html:
     if report.command:
         rows.append(("Command", name_of(" ".join(report.command))))
     if report.timings:
-        # Rounded as in JSON before, so that the page made from that is the same.
+        # Rounded as in the JSON, so that the page made from a saved report is the same.
         spent = ", ".join(f"{stage} {round(seconds, 4):.2f} s" for stage, seconds in report.timings.items())
         rows.append(("Time", joined([spent])))
     body = [tag("tr", tag("th", word, scope="row"), tag("td", value)) for word, value in rows]

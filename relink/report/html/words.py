@@ -22,7 +22,7 @@ LEVELS: dict[Level, tuple[str, str]] = {
 }
 
 
-# As relink.loader.search writes it.
+# A rule of the loader, as relink.loader.search writes it.
 _SEARCH_PATH = re.compile(r"(RUNPATH|RPATH) entry .* of (.+)", re.DOTALL)
 _DIRECTORY = re.compile(r"(LD_LIBRARY_PATH) entry .|(default directory) .", re.DOTALL)
 

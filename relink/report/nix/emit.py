@@ -22,7 +22,7 @@ _LICENSES = {
 }
 
 _WIDTH = 100  # columns
-# Of nixpkgs, and names on the package index, too.
+# Arguments that mean something else in nixpkgs, and are names on the package index, too.
 _RESERVED = frozenset({"lib", "pkgs", "python", "stdenv"})
 
 
@@ -149,7 +149,7 @@ def write_package(packages: Sequence[Package], directory: Path, *, lock: bool = 
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            # Replaces a FIFO of that name without opening it.
+            # A FIFO of that name is replaced and not opened: opening would wait for a reader.
             with atomic_file(directory / name) as file:
                 file.write(content.encode())
     except OSError as error:

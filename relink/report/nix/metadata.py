@@ -20,10 +20,10 @@ from relink.system.findings.model import Finding, finding
 from relink.vendors.registry import VENDORS
 from relink.wheel.archive import WheelArchive
 
-# Characters; a store path's name may have 211.
+# Characters. A store path's name may have 211.
 _NAME_LIMIT = 200
 _CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
-# As METADATA has them → SPDX.
+# Licences as METADATA spells them → as SPDX does.
 _LICENSES = {
     "apache 2.0": "Apache-2.0",
     "apache license 2.0": "Apache-2.0",
@@ -78,7 +78,7 @@ def source(archive: WheelArchive, url: str | None) -> Source:
     """
     wheel = archive.name
     digest = f"sha256-{base64.b64encode(bytes.fromhex(archive.sha256())).decode()}"
-    # The store takes no % of an escaped address and no ! of an epoch.
+    # A store path's name has no % of an escaped address and no ! of an epoch.
     name = re.sub(r"[^0-9A-Za-z+\-._?=]", "_", wheel.filename)[-_NAME_LIMIT:].lstrip(".")
     if url is not None:
         last = unquote(posixpath.basename(urlsplit(url).path))
@@ -88,6 +88,7 @@ def source(archive: WheelArchive, url: str | None) -> Source:
         raise UsageError(
             f"{wheel.filename}: no file in a Nix store can have this name, and fetchPypi would give it; say --url URL"
         )
+    # fetchPypi has no argument for the build tag, which stands before the Python tag in the name.
     python = f"{wheel.build}-{wheel.python}" if wheel.build else wheel.python
     index = Index(wheel.distribution, wheel.version_text, wheel.python, python, wheel.abi, wheel.platform)
     return Source(name, digest, index=index)
@@ -113,6 +114,7 @@ def dependencies(
         "extra": "",
     }
     if python is not None:
+        # A marker may ask for the patch release, which no tag tells.
         environment |= {"python_version": python, "python_full_version": f"{python}.0"}
     names: dict[str, None] = {}
     findings = []
@@ -174,6 +176,7 @@ def _spdx(text: str) -> str | None:
         found = str(canonicalize_license_expression(text))
     except InvalidLicenseExpression:
         return None
+    # SPDX does not list such a licence, so nixpkgs has no name for it.
     return None if "LicenseRef-" in found else found
 
 

@@ -21,7 +21,7 @@ from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
 _HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
-# autoRelinkHook brings it.
+# Brought by autoRelinkHook, so never an input of the package.
 _COMPILER = "stdenv.cc.cc"
 
 
@@ -85,6 +85,7 @@ def package_of(
     """
     images, profile = context.images, context.profile
     plain = [image for member, image in images.items() if not profile.is_variant(member)]
+    # Variants may be for several ROCms, so they count only where no other file says which.
     major = major or hip_major(plain) or hip_major(images.values())
     sonames = (image.soname for image in images.values() if image.soname)
     own = {*sonames, *map(posixpath.basename, images), *GLIBC_SONAMES}
@@ -96,7 +97,7 @@ def package_of(
             found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
         return found and found[0].attribute
 
-    # Of files that Python picks one of, some are for other products, such as CUDA.
+    # Of the variants that Python picks one of, some are for other products, such as CUDA. These need what nothing has.
     served = [
         image
         for member, image in images.items()
@@ -133,6 +134,7 @@ def package_of(
     return Package(
         release=(wheel.canonical, str(wheel.version)),
         source=source,
+        # cp312-cp312 is for that Python alone, cp39-abi3 for newer ones too.
         python=python if any(tag.abi == tag.interpreter for tag in wheel.tags) else None,
         inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
         unknown=tuple(unknown),

@@ -24,16 +24,17 @@ from relink.wheel.archive import WheelArchive
 
 # Bytes compared at a time.
 _PIECE: Final = 1 << 20
-# Bytes; of these a piece that differs is made, so that most of it is only compared.
+# Bytes. A piece that differs is looked at in blocks of this size, so that most of the piece is only compared.
 _BLOCK: Final = 4096
+# Bytes that differ, with fewer equal ones than this between them, count as one range.
 _NEAR: Final = 16
-# Differing bytes with fewer equal ones between them count as one range.
+# In the XOR of two blocks: bytes that are not zero, joined over fewer than _NEAR zeros.
 _DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
 # Bytes of a text whose lines are compared.
 _LINES_LIMIT: Final = 4 << 20
 # Differences of one text that are shown.
 _TEXTS: Final = 20
-# Characters of one that are shown.
+# Characters of a line that are shown.
 _LONG: Final = 500
 # What is larger lies in a file that is mapped, so that two versions of the largest library do not have to fit into memory.
 _SPOOL: Final = Spool(whole=16 << 20)
@@ -72,6 +73,7 @@ def ranges_of(old: memoryview, new: memoryview, most: int) -> Ranges:
         for at in range(0, len(a), _BLOCK):
             left, right = a[at : at + _BLOCK], b[at : at + _BLOCK]
             if left != right:
+                # XOR as integers: bytes have no such operator, and a loop over single bytes is slow.
                 mask = int.from_bytes(left, "little") ^ int.from_bytes(right, "little")
                 for match in _DIFFERING.finditer(mask.to_bytes(len(left), "little")):
                     ranges.add(start + at + match.start(), start + at + match.end())

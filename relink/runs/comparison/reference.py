@@ -54,7 +54,7 @@ def made_again(
         release = _release(after)
     notes, epoch = [], None
     if moments[0] != moments[1]:
-        # A date that there is not is not what relink writes.
+        # A ZIP file can hold a date that does not exist, such as one in month 0. relink writes none, so none is taken.
         with suppress(ValueError):
             epoch = calendar.timegm((*moments[1], 0, 0, 0))
             text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moments[1])

@@ -30,11 +30,11 @@ from relink.system.text import grouped, pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
-# Kept apart in one member; later ones join the last.
+# Ranges that are kept apart in one member; later ones join the last.
 _RANGES: Final = 10_000
-# Of one wheel: a hostile pair must not fill the memory with ranges.
+# Ranges of one wheel: a hostile pair must not fill the memory with them.
 _RANGES_IN_ALL: Final = 200_000
-# Of one file that is not what relink writes.
+# Ranges that are shown of one file which is not what relink writes.
 _RANGES_SHOWN: Final = 5
 
 
@@ -143,7 +143,7 @@ class _Comparison:
     def _changed(self, old: str, new: str) -> MemberChange | None:
         """Compare one member; None where content and mode are the same."""
         a, b = self.before.member(old), self.after.member(new)
-        # Type and permissions; unpackers take them from here whatever system the entry names.
+        # The upper 16 bits are type and permissions. Unpackers take them from here whatever system the entry names.
         modes = a.external_attributes >> 16, b.external_attributes >> 16
         change = MemberChange(new, a.size, b.size, *modes, 0, (), None)
         if not is_packed_alike(self.before, self.after, old, new):

@@ -34,16 +34,16 @@ ROCM = "rocm"
 @dataclass(frozen=True, slots=True)
 class _Facts:
     same_abi: tuple[EqualSonames, ...]
-    # The member is a soname without its version.
+    # The member of an entry is a soname without its version.
     dlopen: tuple[DlopenEntry, ...]
     components: tuple[Component, ...] = ()
     copies: Mapping[str, EqualSonames] = field(default_factory=dict)
-    # By soname without its version.
+    # The keys are sonames without their versions.
     stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)
     texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
-    # Up to this version HIP and ROCm have one.
+    # Up to this version of HIP, ROCm has the same one.
     same_until: tuple[int, ...] = ()
-    # HIP's version → ROCm's, above it.
+    # Above that: the version of HIP → that of ROCm.
     releases: Mapping[tuple[int, ...], str] = field(default_factory=dict)
 
 
@@ -132,6 +132,8 @@ def has(soname: str) -> bool:
     return who_has(soname) is not None
 
 
+# Itanium C++ ABI, 5.1: TV, TT, TI, TS, TC, GV and GR begin special names (virtual tables, type information, guards); N begins a
+# nested name, which r, V, K, R and O qualify; a number is the length of the name behind it.
 _NESTED = re.compile(r"_Z(?:T[VISTC]|G[VR])?N[rVKRO]*(?P<size>\d{1,4})")
 _PLAIN = re.compile(r"_Z(?:T[VISTC]|G[VR])?(?P<size>\d{1,4})")
 

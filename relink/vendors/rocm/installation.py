@@ -32,7 +32,7 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     """
     if provider.packages:
         package = provider.packages[0]
-        # Without what a builder put behind the release.
+        # What a builder put behind the release, as a local label, is left out.
         return Release(package.version.partition("+")[0], f"{package.name} {package.version}")
     root = _Root(provider.path, sysroot)
     real = _real_root(provider, sysroot)
@@ -77,6 +77,7 @@ class _Root:
         try:
             raw = read_start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536)
             if name.endswith(".gz"):
+                # A gzip file (31) may expand to any size, so decompression stops after 16 KiB.
                 raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
         except (OSError, zlib.error) as error:
             raise_if_machine_fault(error)
@@ -141,6 +142,7 @@ def _from_name(provider: Provider, sysroot: str, start: str, pattern: re.Pattern
         if match := pattern.fullmatch(name):
             packed = int(match["packed"])
             numbers = packed // 10000, packed // 100 % 100, packed % 100
+            # libamdhip64.so.7.2.53211 has the number of a build at its end, which does not say 7.2 once more.
             if match.groupdict().get("series", f"{numbers[0]}.{numbers[1]}") == f"{numbers[0]}.{numbers[1]}":
                 found.append((numbers, name))
     return Release(".".join(map(str, max(found)[0])), max(found)[1]) if found else None
@@ -179,7 +181,7 @@ def _inferred(hip: tuple[int, int], evidence: str) -> Release | None:
 
 
 def _from_hip_header(root: _Root) -> Release | None:
-    # Its third number is a build, not ROCm's.
+    # The third number of HIP is that of a build and not of ROCm, so only two are read.
     name = "include/hip/hip_version.h"
     numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
     major, _, minor = numbers.partition(".")
@@ -202,10 +204,10 @@ def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
 
 
 _DEBIAN = re.compile(r"/usr/lib/[a-z0-9_]+-linux-gnu/libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
-# The first with the patch; the build of 6.4.3, which dropped it.
+# Builds of Debian's HIP: the first with the patch, and that of 6.4.3, which dropped it.
 _DEBIAN_BUILDS = (5, 7), (6, 4, 43484)
 
-# Of the patch, in the names of local symbols; the third is so misspelt there.
+# Functions of the patch, as they are in the names of local symbols. The third is misspelt there.
 _FUNCTIONS = (
     b"isGfx1030EquivalentProcessor",
     b"isGfx1030CompatibleProcessor",

@@ -38,7 +38,7 @@ from relink.system.text import join_truncated
 from relink.vendors.protocol import Place
 from relink.vendors.rocm.installation import release_of
 
-# What every ROCm has and nothing else does.
+# Libraries that every ROCm has and nothing else does.
 _RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")
 
 _CORE_NAME = re.compile(r"core-.*\d+\.\d+")
@@ -56,6 +56,7 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
     for place in _usual(target):
         shown = _runtime_directories(place.path, target)
         directories = {os.path.realpath(resolve_inside(target.sysroot, directory)) for directory in shown}
+        # /opt/rocm is mostly a link to one of its neighbours: the same directories count once.
         if directories and not directories & seen:
             found.append(place)
         seen |= directories
@@ -165,7 +166,7 @@ def _described(place: Place, target: Target) -> str:
 
 
 _CORE, _LIBRARIES = "rocm-sdk-core", "rocm-sdk-libraries"
-# And where their libraries lie, in their directory.
+# Other distributions with libraries, and where these lie in the distribution's directory.
 _MORE = {"rocm-profiler": "lib", "migraphx-libs": ""}
 _INFO = re.compile(
     r"(rocm(?:[-_.](?:sdk[-_.][A-Za-z0-9_.]+|profiler))?|migraphx[-_.]libs)-([^-]+)\.dist-info", re.IGNORECASE
@@ -175,7 +176,7 @@ _DIRECTORY = re.compile(r"_rocm_(?:sdk|profiler)\w*|migraphx_libs", re.ASCII)
 _LABEL = re.compile(r"rocm(\d+(?:\.\d+)*)")
 _PYTHON = re.compile(r"python3(?:\.\d+t?)?")
 _CORE_DIRECTORIES = ("lib", "lib/host-math/lib", "lib/llvm/lib", "lib/rocm_sysdeps/lib")
-# Where TheRock's short name is another.
+# Stems for which TheRock has another short name.
 _SHORT = {"MIOpen": "miopen"}
 
 
@@ -245,6 +246,7 @@ def find_site(path: str, target: Target) -> str | None:
     ]
     facts = target.python_facts
     own = f"/python3.{facts.version[1]}/" if facts is not None else "/"
+    # False comes first: the site-packages of the target's own Python, then the others in their order.
     places += sorted(inside, key=lambda place: own not in place)
     return next((place for place in places if any(_packages(place, target, _CORE))), None)
 
@@ -261,6 +263,7 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     site = SitePackages(path, packages_of(path, target))
     chosen = [
         *(item for item in site.packages if canonical(item.name) == _CORE),
+        # One package of libraries: the neutral one, or the best for the GPUs.
         *sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1],
     ]
     core = chosen[0].directory
@@ -296,7 +299,7 @@ def site_findings(
     versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
     if strangers := site.strangers:
         core = next(item for item in site.packages if item not in strangers and item.directory)
-        # The others have versions of their own.
+        # A package that is labelled with its ROCm (+rocm…) has a version of its own.
         same = [item for item in strangers if "+rocm" not in item.version]
         step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
         yield finding("RLK531", site.path, f"they do not belong together: {versions}", step=step)

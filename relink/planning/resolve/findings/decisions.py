@@ -66,7 +66,7 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
             if old in context.left_out:
-                # Told as a whole by RLK541.
+                # RLK541 tells of all copies at once.
                 continue
             decision = outcome.substitutions[old]
             text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(decision.evidence))}"
@@ -123,7 +123,7 @@ def _variants(
     ]
     found_none = [*variant_findings(context, filter(context.profile.is_variant, outcomes), mapped, texts)]
     yield from found_none
-    # What has to be there for one of them.
+    # The nearest variant lacks least, so RLK101 tells what has to be there for that one.
     if found_none and nearest:
         yield from missing_findings(context, {nearest[0]: outcomes[nearest[0]]})
 

@@ -30,7 +30,7 @@ from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import grouped, join_truncated, pluralize
 
 _MAX_SHOWN = 4
-# Auditwheel: the first 8 digits of the copy's SHA-256.
+# auditwheel puts the first 8 hexadecimal digits of a copy's SHA-256 into its name.
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")
 
 
@@ -50,7 +50,7 @@ def import_findings(
     for member, outcome in outcomes.items():
         closure = outcome.closure
         bindings = prover.bindings(member, closure)
-        # A missing library is a finding of its own.
+        # What an object does not find may be in a missing library, which has a finding of its own.
         incomplete = {
             issue.edge.requester
             for issue in outcome.issues
@@ -152,7 +152,7 @@ def _changed_bindings(
         (via_library_path, prover.bindings(member, via_library_path)),
         (flat, prover.bindings(member, flat)),
     )
-    # Else unbound without flattening: nothing took a binding over.
+    # An import that was unbound before is left out: it has gained a binding, and nothing was taken over.
     groups = grouped(
         ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
         for binding in changed
@@ -308,6 +308,7 @@ def _chain(closure: Closure, index: int) -> list[int]:
     chain = [index]
     while True:
         step = next(
+            # Libraries may need each other in a circle, so no step is taken twice.
             (edge.requester for edge in edges if edge.target == chain[-1] and edge.requester not in chain),
             None,
         )

@@ -27,7 +27,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
     by_soname = grouped(
         (issue.edge.soname, issue) for issue in issues if issue.kind in ("missing", "allowed")
     )
-    # Each member's is its own.
+    # Each member has a decision of its own about the same missing library.
     substitutions = grouped(own for outcome in served.values() for own in outcome.substitutions.items())
     substitutes = dict(context.substitutes)
     for soname, cases in by_soname.items():
