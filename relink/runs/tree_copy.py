@@ -325,4 +325,4 @@ def _paths_of(file: str, originals: tuple[str, ...]) -> Iterator[tuple[str, str]
         if head.startswith(b"#!"):
             yield from (("interpreter", word) for word in lines[0][2:].split()[:1])
         elif file.endswith(".pth"):
-            yield from (("path", line) for line in lines if not line.startswith(("#", "import")))
+            yield from (("path", line) for line in lines if not line.startswith(("#", "import ", "import\t")))

@@ -242,7 +242,13 @@ def _check(value: Any, schema: Schema, root: Schema, path: KeyPath) -> Iterator[
 def _check_list(value: list[Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
     if len(value) < schema.get("minItems", 0):
         yield Problem(path, f"{schema['minItems']} or more were expected, not {len(value)}")
-    if schema.get("uniqueItems"):
+    items = schema.get("items", {})
+    found = [
+        problem for number, item in enumerate(value) for problem in _check(item, items, root, (*path, number))
+    ]
+    yield from found
+    # Of items that are what they should be only: repr() refuses an integer of thousands of digits.
+    if schema.get("uniqueItems") and not found:
         seen = set[str]()
         for item in value:
             # repr() serves for tables too, which have no hash. It tells true from 1, which Python takes for equal.
@@ -250,8 +256,6 @@ def _check_list(value: list[Any], schema: Schema, root: Schema, path: KeyPath) -
             if text in seen:
                 yield Problem(path, f"{_shown(item)} stands there twice")
             seen.add(text)
-    for number, item in enumerate(value):
-        yield from _check(item, schema.get("items", {}), root, (*path, number))
 
 
 def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:

@@ -87,9 +87,9 @@ def _by_file(lock: dict[str, Any]) -> dict[str, Any]:
     """What a lock says of each file, with the search path in the place of its number; "stubs" beside them."""
     files, paths = lock.get("files"), lock.get("paths")
     rows = files.items() if isinstance(files, dict) else ()
-    numbered: dict[Any, Any] = dict(enumerate(paths if isinstance(paths, list) else ()))
+    numbered = {str(number): path for number, path in enumerate(paths if isinstance(paths, list) else ())}
     return {
-        str(name): {**row, "path": numbered.get(row.get("path"))}
+        str(name): {**row, "path": numbered.get(str(row.get("path")))}
         for name, row in rows
         if isinstance(row, dict)
     } | {"stubs": lock.get("stubs")}

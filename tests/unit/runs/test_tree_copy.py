@@ -179,6 +179,9 @@ def test_each_kind_of_file(places: tuple[Path, Path]) -> None:
     (new / "lib/r").symlink_to("../../tree/lib")
     (new / "p.pth").write_text(f"{tree}\n")
     (new / "q.pth").write_text("# words\nimport os\n../tree/lib\n")
+    (new / "i.pth").write_text(
+        "importance/../../tree/lib\n"
+    )  # a path, to site.py too: no space comes after import
     (new / "h.pc").write_text(f"prefix={tree}\n")
     assert named(tree, new) == {
         "lib/a.so": "search path",
@@ -189,6 +192,7 @@ def test_each_kind_of_file(places: tuple[Path, Path]) -> None:
         "lib/r": "target",
         "p.pth": "text",
         "q.pth": "path",
+        "i.pth": "path",
         "h.pc": "text",
     }
 

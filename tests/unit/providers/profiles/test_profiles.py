@@ -288,6 +288,10 @@ why = true
             'schema = "relink.profile/1"\nrpath.drop = [\n  "/opt/rocm/lib",\n]',
             f'2: rpath.drop[0]: {load_schema("profile")["$defs"]["entryGlob"]["title"]} was expected, not "/opt/rocm/lib"',
         ),
+        (
+            f'schema = "relink.profile/1"\ndistributions = [0x{"f" * 5000}]',
+            "2: distributions[0]: the name of a distribution was expected, not a large number",
+        ),
     ],
 )
 def test_one_thing_that_is_wrong(tmp_path: Path, text: str, issue: str) -> None:

@@ -69,6 +69,7 @@ def test_what_somebody_else_wrote_is_another_plan(works: Works, store: Path, tmp
         {"files": 1, "paths": 2},
         {"files": {"demo/a.so": 3}},
         {"files": {"demo/a.so": {"path": -1}}},
+        {"files": {"demo/a.so": {"path": []}}, "paths": [[]]},
     ):
         path.write_text(json.dumps({"schema": SCHEMA, **more}))
         assert [found.code for found in lock_findings(path, made, strict=False)] == ["RLK716"]
