@@ -28,7 +28,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from relink import __version__
 from relink.indexes.build.recipe import IndexTarget
@@ -62,37 +62,17 @@ class Job:
     function: Callable[[Any], Any]
     task: Any
 
-
-class Engine(Protocol):
-    """Where tasks run; `window` jobs are given to it at the same time, and one whose worker dies so many times."""
-
-    window: int
-    tries: int
-
-    def submit(self, jobs: Sequence[Job]) -> Iterable[Any]:
-        """Start jobs; returns their futures, in the order of the jobs."""
-
-    def error_of(self, future: Any, error: BaseException) -> BaseException:
-        """Return what a future has ended with: :class:`LostWorkerError` where its worker died.
-
-        :raises RelinkError: the engine cannot be used any more.
-        """
-
-    def look(self) -> None:
-        """See whether anything can run; called while nothing ends.
-
-        :raises RelinkError: nothing can.
-        """
+    def run(self) -> Any:
+        """Do it, in the process of a worker."""
+        return self.function(self.task)
 
 
-def call(job: Job) -> Any:
-    """Run a job, in the process of a worker."""
-    return job.function(job.task)
-
-
-def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]) -> None:
+def drive(
+    engine: LocalEngine | ClusterEngine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]
+) -> None:
     """Run jobs until none is left; those whose workers died again, one by one, so that the one to blame is known.
 
+    :param engine: gets `window` jobs at the same time, and one whose workers die `tries` times; is asked to look while none ends.
     :param on_done: gets a job and its result, or the exception that it ended with.
     :raises RelinkError: the engine cannot be used any more.
     """
@@ -155,19 +135,18 @@ class LocalEngine(ExitStack):
         """Start jobs in processes of the pool; where one of its processes has died the pool has ended, and there is a new one."""
         for job in jobs:
             try:
-                yield self._pool.submit(call, job)
+                yield self._pool.submit(job.run)
             except BrokenProcessPool:
                 self._pool.shutdown(wait=True, cancel_futures=True)
                 self._pool = self._new_pool()
-                yield self._pool.submit(call, job)
+                yield self._pool.submit(job.run)
 
-    def error_of(self, future: Any, error: BaseException) -> BaseException:
-        """Where one process dies, all that ran in its pool is lost."""
-        del future
+    def error_of(self, _future: Future[Any], error: BaseException) -> BaseException:
+        """Return what a job has ended with: where one process dies, all that ran in its pool is lost."""
         return LostWorkerError() if isinstance(error, BrokenProcessPool) else error
 
     def look(self) -> None:
-        """Nothing: a pool notices by itself when a process dies."""
+        """Do nothing: a pool notices by itself when a process dies."""
 
 
 def _begin(parent: int) -> None:
@@ -222,23 +201,22 @@ class ClusterEngine(ExitStack):
         except ImportError as error:
             raise UsageError("--scheduler needs Dask: pip install 'rocm-relink[cluster]'") from error
         self._dask: Any = distributed  # not typed
-        self._address, self._say, self._patience = address, say, patience
+        self._address, self._say, self._patience, self._need = address, say, patience, need
         needed = json.dumps([__version__, files, sorted(expected.items())])
         self._token = f"relink {hashlib.sha256(needed.encode()).hexdigest()}"
-        self._answers: dict[str, Sequence[str]] = {}  # what keeps a worker from being used, by its address
+        # What keeps a worker from being used, by its address; Dask's client adds to it on a thread of its own.
+        self._answers: dict[str, Sequence[str]] = {}
         self._told: set[str] = set()
-        self._need = need
         self._looked = self._useful = time.monotonic()
         try:
             self._client: Any = self._dask.Client(address, timeout=_CONNECT, set_as_default=False)
             self.callback(self._client.close)
             self.callback(self._tell)
-            self._client.subscribe_topic(self._token, self._answered)
+            self._client.subscribe_topic(self._token, lambda event: self._answers.update([event[1]]))
+            plugin = _plugin(self._token, targets, files, dict(expected))
             for last in (False, False, True):
                 try:
-                    self._client.register_plugin(
-                        _plugin(self._token, targets, files, dict(expected)), name=self._token
-                    )
+                    self._client.register_plugin(plugin, name=self._token)
                     break
                 except OSError:  # a worker that dies meanwhile ends the call for all workers
                     if last:
@@ -247,24 +225,16 @@ class ClusterEngine(ExitStack):
             self.close()
             raise ClusterError(f"{address}: the scheduler cannot be reached ({error})") from error
 
-    def _answered(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """Take the answer of a worker; on the thread of Dask's client."""
-        self._answers[event[1]["worker"]] = event[1]["wrong"]
-
     def submit(self, jobs: Sequence[Job]) -> Sequence[Any]:
         """Give jobs to the scheduler."""
+        resources = {self._token: 1, _MEMORY: min(self._need, _LEAST)}
         futures: Sequence[Any] = self._client.map(
-            call,
-            jobs,
-            pure=False,
-            retries=_RETRIES,
-            resources={self._token: 1, _MEMORY: min(self._need, _LEAST)},
-            batch_size=_BATCH,
+            Job.run, jobs, pure=False, retries=_RETRIES, resources=resources, batch_size=_BATCH
         )
         return futures
 
     def error_of(self, future: Any, error: BaseException) -> BaseException:
-        """What Dask has given up is lost, since workers died: it blames also what a worker had not begun.
+        """Return what a job has ended with. What Dask has given up is lost: it blames also what a worker had not begun.
 
         :raises ClusterError: the scheduler has gone.
         """
@@ -310,7 +280,10 @@ class ClusterEngine(ExitStack):
 
 def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: Mapping[str, str]) -> Any:
     """What Dask runs on each worker. It goes there by value, so that a worker without relink, or with another one, can say so."""
+    import asyncio
+
     from distributed import WorkerPlugin
+    from distributed.core import Status
 
     release, pickled = __version__, pickle.dumps(targets)
 
@@ -318,16 +291,9 @@ def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: 
         name = token
 
         def setup(self, worker: Any) -> None:
-            import asyncio
-
             self.task = asyncio.get_running_loop().create_task(self.offer(worker))
 
         async def offer(self, worker: Any) -> None:
-            import asyncio
-            import pickle
-
-            from distributed.core import Status
-
             wrong = []
             try:
                 import relink
@@ -337,10 +303,8 @@ def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: 
                     targets = pickle.loads(pickled)  # noqa: S301 (the coordinator's)
                     own = await asyncio.to_thread(fingerprints, targets, files)
                     for name, said in own.items():
+                        short = f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
                         if said != expected[name]:
-                            short = (
-                                f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
-                            )
                             wrong.append(f"{name}: {short}")
                 else:
                     wrong.append(f"it has relink {relink.__version__}, and {release} is needed")
@@ -352,6 +316,6 @@ def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: 
                 if worker.status == Status.running:  # or tasks that wait for this would not be told of it
                     worker.status = Status.paused
                     worker.status = Status.running
-            worker.log_event(token, {"worker": worker.contact_address, "wrong": wrong})
+            worker.log_event(token, (worker.contact_address, wrong))
 
     return Offer()
