@@ -1,9 +1,7 @@
 """`relink index build`: ask the sources, see what is done, fetch and relink the rest, publish.
 
 Everything that is decided stands in the store (:mod:`relink.indexes.build.store`) before the next step relies on it, so a run
-that was killed goes on where it was.
-
-Work that rests on the same things is never done again.
+that was killed goes on where it was. Work that rests on the same things is never done again.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
         settings = replace(settings, addresses=(*settings.indexes, *named))
         run = _Run(recipe, store, states, say, str(store.files.absolute()))
         machines = {state.machine for state in states.values()}
-        wheels = find_wheels(recipe, Web(settings), digests, settings, machines, run.note)
+        wheels = find_wheels(recipe, Web(settings), digests, machines, run.note)
         store.supersede(stale_results(store, recipe, states, digests, options.since))
         digests.save()
         plan = plan_tasks(store, run.known(wheels), recipe, states)
@@ -163,35 +161,29 @@ class _Run:
                 self.summary.bytes_fetched += size
             self.say("fetched", {"wheel": wheel.filename, "sha256": sha256, "size": size})
         for own in task.targets:
-            outcome = outcomes.get(own.target.name) or failed
+            name = own.target.name
+            outcome = outcomes.get(name) or failed
             facts = {
                 "project": wheel.name.canonical,
                 "version": str(wheel.name.version),
                 "filename": wheel.filename,
-                "target": own.target.name,
+                "target": name,
                 "input": sha256,
                 "key": target_key(own.target),
                 "relink": __version__,
                 "status": outcome.status,
             }
-            said: dict[str, Any] = {"wheel": wheel.filename, "target": own.target.name}
             setattr(self.summary, outcome.status, getattr(self.summary, outcome.status) + 1)
-            if outcome.status == "failed":
-                self.store.keep(facts, own.number, outcome.record, None)
-                self.say("failure", said | outcome.record)
-                continue
-            about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": size}
-            record = {"file": None, **outcome.record, "wheel": about}
+            event, record, said = "failure", outcome.record, outcome.record
+            if outcome.status != "failed":
+                about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": size}
+                record = {"file": None, **record, "wheel": about}
+                file = record["file"] or {}
+                self.summary.bytes_written += file.get("size", 0)
+                event, said = "result", {"status": outcome.status, "seconds": outcome.seconds}
+                said |= {"text": record["verdict"]["text"], "file": file.get("filename")}
             self.store.keep(facts, own.number, record, outcome.rests)
-            file = record["file"] or {}
-            self.summary.bytes_written += file.get("size", 0)
-            said |= {
-                "status": outcome.status,
-                "seconds": outcome.seconds,
-                "text": record["verdict"]["text"],
-                "file": file.get("filename"),
-            }
-            self.say("result", said)
+            self.say(event, {"wheel": wheel.filename, "target": name, **said})
 
 
 @dataclass(slots=True)

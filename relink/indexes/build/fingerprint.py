@@ -31,13 +31,13 @@ from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import grouped
 from relink.vendors.registry import VENDORS, products, release_of
 
 _DATA_FILES = 500_000  # of a prefix, beside its libraries
 _READERS = 2  # files that are hashed at the same time
 _SEARCHING = ("RLK1", "RLK3")  # libraries, and versions and symbols
 _OWN = ("$WHEEL/", "$PREFIX/", "$BASE_PREFIX/")
-
 _WAIT = 30  # seconds for another process that writes
 _TABLE = (
     "create table if not exists digests (path text primary key, status text not null, sha256 text not null)"
@@ -64,12 +64,9 @@ class TargetState:
     paths: tuple[str, ...]
 
     @cached_property
-    def stems(self) -> dict[str, tuple[str, ...]]:
+    def stems(self) -> dict[str, list[str]]:
         """The libraries' paths by their sonames up to ``.so``."""
-        found: dict[str, list[str]] = {}
-        for path in self.libraries:
-            found.setdefault(soname_stem(posixpath.basename(path)), []).append(path)
-        return {stem: tuple(sorted(paths)) for stem, paths in found.items()}
+        return grouped((soname_stem(posixpath.basename(path)), path) for path in sorted(self.libraries))
 
     @property
     def product(self) -> str:
@@ -127,8 +124,8 @@ class Digests:
 
     def save(self) -> None:
         """Remember what is new; a place that cannot be written costs time later and nothing else."""
-        rows = [(path, *found) for path, found in self._new.items()]
-        if rows:
+        if self._new:
+            rows = ((path, *found) for path, found in self._new.items())
             with contextlib.suppress(OSError, sqlite3.Error), self._database() as database, database:
                 database.executemany("insert or replace into digests values (?, ?, ?)", rows)
         self._new.clear()

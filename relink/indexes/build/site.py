@@ -21,7 +21,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,7 +48,7 @@ from relink.system.atomic import publish_directory, sync_directory, working_dire
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
-from relink.system.text import escaped
+from relink.system.text import escaped, grouped
 from relink.wheel.naming import parse_wheel_name
 
 _CHANGES = 500  # that the page and the feed show
@@ -69,8 +69,9 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     told = [[asdict(target), indexes[target.name]] for target in targets]
     facts = json.dumps([__version__, recipe.originals, told, store.digest(superseded)])
     basis = hashlib.sha256(facts.encode()).hexdigest()
-    if shows(site, basis):
-        return False
+    with suppress(OSError, UnicodeDecodeError):
+        if read_text(site / BASIS, 100) == basis:
+            return False
     store.note_changes()
     changes = store.changes(_CHANGES)
     many = store.count("written", "original", "refused", "failed") > ONE_PAGE
@@ -85,18 +86,18 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         def cells() -> Iterator[tuple[Any, dict[str, Any]]]:
             for project in store.projects():
                 own: list[tuple[Any, dict[str, Any]]] = []
-                files: dict[str, list[dict[str, Any]]] = {name: [] for name in projects}
+                files = defaultdict[str, list[dict[str, Any]]](list)
                 for row in store.listed(project, superseded):
-                    if row["target"] not in files:
+                    if row["target"] not in projects:
                         continue
                     record = store.parsed(row["body"])
                     if row["until"] is None:
                         own.append((row, record))
                     if file := listed_file(row, record, recipe.originals):
                         files[row["target"]].append(file)
-                for name in (name for name in files if files[name]):
+                for name, found in files.items():
                     projects[name].append(project)
-                    for page, content in project_pages(project, files[name]).items():
+                    for page, content in project_pages(project, found).items():
                         write(f"{name}/simple/{project}/{page}", content)
                 own.sort(key=lambda cell: (version(cell), cell[0]["filename"], cell[0]["target"]))
                 if many and own:
@@ -169,14 +170,6 @@ def no_site(site: Path, recipe: Path | str = "RECIPE") -> UsageError:
     return UsageError(f"{site}: is no site; make one by `relink index build {recipe} -o {site}`")
 
 
-def shows(site: Path, basis: str) -> bool:
-    """Whether the site that is shown was made of this."""
-    try:
-        return read_text(site / BASIS, 100) == basis
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
 @contextmanager
 def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
     """Give what writes one file of a site; at the end the site is shown. The one before stays: a web server may still read of it.
@@ -240,10 +233,8 @@ def named_results(store: Store, requirement: Requirement) -> list[Any]:
 def _old_results(store: Store, keep: int) -> Iterator[Any]:
     """All results but those of the releases that stay."""
     for project in store.projects():
-        releases = defaultdict[str, defaultdict[Version, list[Any]]](lambda: defaultdict(list))
-        for row in store.results_of(project):
-            releases[row["target"]][parse_wheel_name(row["filename"]).version].append(row)
-        for own in releases.values():
+        for rows in grouped((row["target"], row) for row in store.results_of(project)).values():
+            own = grouped((parse_wheel_name(row["filename"]).version, row) for row in rows)
             held = {
                 version: {row["status"] for row in rows if row["until"] is None} - {"failed"}
                 for version, rows in own.items()
@@ -268,19 +259,14 @@ def _without(
         rows = list(chosen(store))
         store.drop(row["id"] for row in rows)
         publish_site(store, site, recipe)
-        held = sum(row["until"] is None for row in rows)
-        return held, *_sweep(store, now() - recipe.superseded, time.time() - young)
-
-
-def _sweep(store: Store, superseded: float, oldest: float) -> tuple[int, int]:
-    """Remove the directories of files that no index has and that are older than a time; returns how many, and their bytes."""
-    named = {sha256 for _, sha256, _ in store.files_of(superseded)}
-    count = size = 0
-    with working_directory(store.files) as place:  # renamed first: a directory is there whole, or it is not
-        for directory in sorted(store.files.glob("??/*")):
-            if directory.name in named or directory.stat().st_mtime > oldest:
-                continue
-            size += sum(path.stat().st_size for path in directory.iterdir())
-            count += 1
-            directory.rename(place / directory.name)
-    return count, size
+        named = {sha256 for _, sha256, _ in store.files_of(now() - recipe.superseded)}
+        count = size = 0
+        with working_directory(
+            store.files
+        ) as place:  # renamed first: a directory is there whole, or it is not
+            for directory in sorted(store.files.glob("??/*")):
+                if directory.name not in named and directory.stat().st_mtime <= time.time() - young:
+                    size += sum(path.stat().st_size for path in directory.iterdir())
+                    count += 1
+                    directory.rename(place / directory.name)
+        return sum(row["until"] is None for row in rows), count, size

@@ -305,8 +305,7 @@ class Store(contextlib.ExitStack):
 
 
 def _failed(directory: Path, error: OSError | sqlite3.Error | ValueError) -> RelinkError:
-    if isinstance(error, OSError):
-        raise_if_machine_fault(error, str(directory))
+    raise_if_machine_fault(error, str(directory))
     reason = error.strerror if isinstance(error, OSError) else str(error)
     # A record that is damaged can be taken out; a database that is none, or is another release's, cannot.
     repair = f"; `relink index check {directory.with_suffix('')} --repair` takes out what is damaged"
