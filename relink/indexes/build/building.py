@@ -20,7 +20,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink import __version__
-from relink.indexes.build.engine import ClusterEngine, Job, LocalEngine, drive
+from relink.indexes.build.engine import ClusterEngine, LocalEngine, drive
 from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.running import BuildOptions, Say, Summary
@@ -71,7 +71,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
                 for wheel, own in plan.todo.items()
             )
             with run.engine(options, plan.todo) as engine:
-                drive(engine, [Job(relink_wheel, task) for task in tasks], run.on_done)
+                drive(engine, relink_wheel, tasks, run.on_done)
         summary = run.summary
         if recipe.refused == "fail" and (refused := plan.refused + summary.refused):
             summary.red = refused
@@ -137,18 +137,12 @@ class _Run:
         need = min(_MOST_MEMORY, max(needs))
         if options.scheduler is None:
             return LocalEngine(need, options.workers, options.memory)
-        return ClusterEngine(
-            options.scheduler,
-            self.recipe.targets,
-            {name: state.fingerprint for name, state in self.states.items()},
-            self.files,
-            need,
-            functools.partial(self.note, "note"),
-        )
+        expected = {name: state.fingerprint for name, state in self.states.items()}
+        say = functools.partial(self.note, "note")
+        return ClusterEngine(options.scheduler, self.recipe.targets, expected, self.files, need, say)
 
-    def on_done(self, job: Job, result: Any) -> None:
-        """Note what came of a job: an outcome, or the exception that it ended with; the next run tries again what has failed."""
-        task: WheelTask = job.task
+    def on_done(self, task: WheelTask, result: Any) -> None:
+        """Note what came of a task: outcomes, or the exception that it ended with; the next run tries again what has failed."""
         wheel, sha256, outcomes = task.wheel, task.wheel.sha256, {}
         if isinstance(result, BaseException):
             failed = TaskOutcome("failed", {"error": str(result) or type(result).__name__})

@@ -98,10 +98,9 @@ def repair_site(site: Path) -> tuple[str, ...]:
             said.append(f"{removed} damaged records are removed")
         for number, sha256, name in store.files_of():
             path = Path(store.path_of(sha256, name))
-            try:
+            found = None
+            with contextlib.suppress(OSError, RelinkError):
                 found = _beside(path, sha256)
-            except (OSError, RelinkError):
-                found = None
             if found is None:
                 damaged.append(number)
                 said.append(f"{name}: is not what it was; the next build makes it again")

@@ -12,6 +12,7 @@ fingerprint of each target. Each task needs the resource that is called by the r
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -26,7 +27,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -55,53 +55,45 @@ class LostWorkerError(RelinkError):
         super().__init__("its worker died each time; it may need more memory")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """One task, and the function that does it in any process."""
-
-    function: Callable[[Any], Any]
-    task: Any
-
-    def run(self) -> Any:
-        """Do it, in the process of a worker."""
-        return self.function(self.task)
-
-
 def drive(
-    engine: LocalEngine | ClusterEngine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]
+    engine: LocalEngine | ClusterEngine,
+    function: Callable[[Any], Any],
+    tasks: Iterable[Any],
+    on_done: Callable[[Any, Any], None],
 ) -> None:
-    """Run jobs until none is left; those whose workers died again, one by one, so that the one to blame is known.
+    """Do tasks until none is left; those whose workers died again, one by one, so that the one to blame is known.
 
-    :param engine: gets `window` jobs at the same time, and one whose workers die `tries` times; is asked to look while none ends.
-    :param on_done: gets a job and its result, or the exception that it ended with.
+    :param engine: gets `window` tasks at the same time, and one whose workers die `tries` times; looks while none ends.
+    :param function: does a task in any process.
+    :param on_done: gets a task and its result, or the exception that it ended with.
     :raises RelinkError: the engine cannot be used any more.
     """
-    waiting, lost = deque(jobs), deque[Job]()
-    running, losses = set[Job](), Counter[Job]()
-    ended: SimpleQueue[tuple[Job, Any]] = SimpleQueue()
+    waiting, lost, losses = deque(tasks), deque[Any](), Counter[Any]()
+    ended: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
+    running = 0
     while waiting or lost or running:
-        started = [waiting.popleft() for _ in range(min(len(waiting), engine.window - len(running)))]
+        started = [waiting.popleft() for _ in range(min(len(waiting), engine.window - running))]
         if lost and not running and not started:
             started.append(lost.popleft())
-        for job, given in zip(started, engine.submit(started) if started else (), strict=True):
-            running.add(job)
-            given.add_done_callback(lambda future, job=job: ended.put((job, future)))
+        for task, given in zip(started, engine.submit(function, started) if started else (), strict=True):
+            running += 1
+            given.add_done_callback(lambda future, task=task: ended.put((task, future)))
         try:
-            job, future = ended.get(timeout=_LOOK)
+            task, future = ended.get(timeout=_LOOK)
         except Empty:
             engine.look()
             continue
-        running.remove(job)
+        running -= 1
         try:
             result = future.result(_RESULT)
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
             result = engine.error_of(future, error)
-        is_lost = isinstance(result, LostWorkerError)
-        losses[job] += is_lost
-        if is_lost and losses[job] < engine.tries:
-            lost.append(job)
+        if isinstance(result, LostWorkerError):
+            losses[task] += 1
+        if isinstance(result, LostWorkerError) and losses[task] < engine.tries:
+            lost.append(task)
         else:
-            on_done(job, result)
+            on_done(task, result)
 
 
 class LocalEngine(ExitStack):
@@ -131,18 +123,18 @@ class LocalEngine(ExitStack):
         for process in processes if error is not None else ():
             process.terminate()
 
-    def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
-        """Start jobs in processes of the pool; where one of its processes has died the pool has ended, and there is a new one."""
-        for job in jobs:
+    def submit(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Future[Any]]:
+        """Start tasks in processes of the pool; where one of its processes has died there is a new pool."""
+        for task in tasks:
             try:
-                yield self._pool.submit(job.run)
+                yield self._pool.submit(function, task)
             except BrokenProcessPool:
                 self._pool.shutdown(wait=True, cancel_futures=True)
                 self._pool = self._new_pool()
-                yield self._pool.submit(job.run)
+                yield self._pool.submit(function, task)
 
     def error_of(self, _future: Future[Any], error: BaseException) -> BaseException:
-        """Return what a job has ended with: where one process dies, all that ran in its pool is lost."""
+        """Return what a task has ended with: where one process dies, all that ran in its pool is lost."""
         return LostWorkerError() if isinstance(error, BrokenProcessPool) else error
 
     def look(self) -> None:
@@ -201,12 +193,12 @@ class ClusterEngine(ExitStack):
         except ImportError as error:
             raise UsageError("--scheduler needs Dask: pip install 'rocm-relink[cluster]'") from error
         self._dask: Any = distributed  # not typed
-        self._address, self._say, self._patience, self._need = address, say, patience, need
+        self._address, self._patience, self._need = address, patience, need
+        self._say = functools.cache(say)  # a sentence once
         needed = json.dumps([__version__, files, sorted(expected.items())])
         self._token = f"relink {hashlib.sha256(needed.encode()).hexdigest()}"
         # What keeps a worker from being used, by its address; Dask's client adds to it on a thread of its own.
         self._answers: dict[str, Sequence[str]] = {}
-        self._told: set[str] = set()
         self._looked = self._useful = time.monotonic()
         try:
             self._client: Any = self._dask.Client(address, timeout=_CONNECT, set_as_default=False)
@@ -225,16 +217,16 @@ class ClusterEngine(ExitStack):
             self.close()
             raise ClusterError(f"{address}: the scheduler cannot be reached ({error})") from error
 
-    def submit(self, jobs: Sequence[Job]) -> Sequence[Any]:
-        """Give jobs to the scheduler."""
+    def submit(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Sequence[Any]:
+        """Give tasks to the scheduler."""
         resources = {self._token: 1, _MEMORY: min(self._need, _LEAST)}
         futures: Sequence[Any] = self._client.map(
-            Job.run, jobs, pure=False, retries=_RETRIES, resources=resources, batch_size=_BATCH
+            function, tasks, pure=False, retries=_RETRIES, resources=resources, batch_size=_BATCH
         )
         return futures
 
     def error_of(self, future: Any, error: BaseException) -> BaseException:
-        """Return what a job has ended with. What Dask has given up is lost: it blames also what a worker had not begun.
+        """Return what a task has ended with. What Dask has given up is lost: it blames also what a worker had not begun.
 
         :raises ClusterError: the scheduler has gone.
         """
@@ -273,9 +265,7 @@ class ClusterEngine(ExitStack):
     def _tell(self) -> None:
         for address, wrong in list(self._answers.items()):
             for reason in wrong:
-                if (text := f"worker {address} gets no task: {reason}") not in self._told:
-                    self._told.add(text)
-                    self._say(text)
+                self._say(f"worker {address} gets no task: {reason}")
 
 
 def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: Mapping[str, str]) -> Any:

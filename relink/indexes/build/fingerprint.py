@@ -69,16 +69,11 @@ class TargetState:
         return grouped((soname_stem(posixpath.basename(path)), path) for path in sorted(self.libraries))
 
     @property
-    def product(self) -> str:
-        """The release that an index is for, as versions have it: ``rocm7.2.4``."""
-        releases = (found[0] for found in parse_json(self.release or "[]") if found)
-        return f"{VENDORS[0].table}{next(releases, '')}"
-
-    @property
     def facts(self) -> dict[str, Any]:
-        """What the matrix says of it, as JSON data."""
+        """What the matrix says of it, as JSON data; its release is that of an index, as versions have it: ``rocm7.2.4``."""
+        release = next((found[0] for found in parse_json(self.release or "[]") if found), "")
         own = {"fingerprint": self.fingerprint, "machine": self.machine}
-        return {"prefixes": list(self.paths), "release": self.product, **own}
+        return {"prefixes": list(self.paths), "release": f"{VENDORS[0].table}{release}", **own}
 
     @cached_property
     def fingerprint(self) -> str:

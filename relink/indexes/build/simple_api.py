@@ -174,8 +174,7 @@ def _json_files(page: Page) -> Iterator[Mapping[str, Any]]:
         data = parse_json(page.body.decode("utf-8", "replace"))
     except ValueError as error:
         raise FetchError(f"{page.url}: the page is not JSON ({error})") from error
-    meta = data.get("meta") if isinstance(data, dict) else None
-    files = data.get("files") if isinstance(data, dict) else None
+    meta, files = (data.get("meta"), data.get("files")) if isinstance(data, dict) else (None, None)
     if not isinstance(meta, dict) or not isinstance(files, list):
         raise FetchError(f"{page.url}: not a page of a simple index (PEP 691)")
     version = str(meta.get("api-version", "1.0"))

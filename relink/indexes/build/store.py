@@ -155,9 +155,10 @@ class Store(contextlib.ExitStack):
 
     def count(self, *statuses: str) -> int:
         """Return how many of the results that hold have one of these statuses."""
-        marks = ", ".join("?" * len(statuses))
-        query = f"select count(*) from results where until is null and status in ({marks})"  # noqa: S608 (marks)
-        ((number,),) = self.rows(query, statuses)
+        query = (
+            "select count(*) from results where until is null and status in (select value from json_each(?))"
+        )
+        ((number,),) = self.rows(query, (json.dumps(statuses),))
         return int(number)
 
     def parsed(self, text: str) -> dict[str, Any]:

@@ -127,6 +127,7 @@ class Web:
         except ImportError as error:
             raise UsageError("an index is read by pycurl: pip install 'rocm-relink[index]'") from error
         parts, shown = urlsplit(url), without_secrets(url)
+        path = quote(parts.path, safe="/%:@!$&'()*+,;=~") or "/"
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise FetchError(f"{shown}: not an address that is read: http and https are")
         facts: dict[str, str] = {}
@@ -150,7 +151,7 @@ class Web:
 
         web = pycurl.PROTO_HTTPS | (pycurl.PROTO_HTTP if parts.scheme == "http" else 0)
         options: dict[int, Any] = {
-            pycurl.URL: _quoted(parts),
+            pycurl.URL: urlsplit(shown)._replace(path=path, fragment="").geturl(),
             pycurl.USERAGENT: f"rocm-relink/{__version__}",
             pycurl.HTTPHEADER: headers,
             pycurl.HEADERFUNCTION: on_header,
@@ -226,12 +227,6 @@ def _secret(parts: Any) -> str | None:
     if parts.username is None:
         return None
     return f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-
-
-def _quoted(parts: Any) -> str:
-    path = quote(parts.path, safe="/%:@!$&'()*+,;=~") or "/"
-    quoted: str = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, parts.query, ""))
-    return quoted
 
 
 def _cached(place: Path, limit: int) -> tuple[dict[str, str], bytes]:

@@ -52,10 +52,6 @@ _SUBJECTS = 6  # of one cause that are kept
 _TEXT = 1200  # characters of one sentence that is kept
 
 
-class ForeignPrefixError(RelinkError):
-    """The prefix of a target on this worker is another one than the coordinator's."""
-
-
 @dataclass(frozen=True, slots=True)
 class TargetTask:
     """What one wheel is relinked for.
@@ -125,17 +121,13 @@ def relink_wheel(task: WheelTask) -> tuple[str, int, dict[str, TaskOutcome]]:
     """Fetch a wheel, relink it for its targets, and put the results where the site's files lie.
 
     :return: the SHA-256 and the bytes of the wheel, and what came of it by the names of the targets.
-    :raises ForeignPrefixError: a prefix here is not the coordinator's.
-    :raises RelinkError: the wheel cannot be fetched.
+    :raises RelinkError: a prefix here is not the coordinator's, or the wheel cannot be fetched.
     """
     states = {}
     for own in task.targets:
-        try:
-            states[own] = state_of(own.target, _digests())
-        except RelinkError as error:
-            raise ForeignPrefixError(str(error)) from error
+        states[own] = state_of(own.target, _digests())
         if states[own].fingerprint != own.fingerprint:
-            raise ForeignPrefixError(f"the prefix of {own.target.name} has other content on this machine")
+            raise RelinkError(f"the prefix of {own.target.name} has other content on this machine")
     cached = fetch_wheel(task.wheel, _web(task.settings), task.cache_size)
     outcomes = {own.target.name: _outcome(task, own, cached, state) for own, state in states.items()}
     _digests().save()

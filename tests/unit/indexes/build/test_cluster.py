@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.engine import ClusterEngine, ClusterError, Job, LostWorkerError, drive
+from relink.indexes.build.engine import ClusterEngine, ClusterError, LostWorkerError, drive
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.work import fingerprints
 from tests.support.dask_cluster import DaskCluster, dask_cluster
 from tests.support.works import Works
+from tests.unit.indexes.build.test_engine import Job, call
 
 pytestmark = pytest.mark.slow(reason="a scheduler and workers are started")
 
@@ -86,7 +87,7 @@ def run(
         after(len(found), result)
 
     with engine:
-        drive(engine, jobs, on_done)
+        drive(engine, call, jobs, on_done)
     return found
 
 
