@@ -243,15 +243,14 @@ def read_beside(archive: WheelArchive) -> dict[str, bytes]:
 
 def _is_there(made: Path, final: Path) -> bool:
     """Whether a directory has all that is to be in it, with its content; of a statement any."""
-    try:
+    with contextlib.suppress(OSError):
         return all(
             (final / path.name).is_file()
             if path.name.endswith(STATEMENT_FILE)
             else file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
             for path in made.iterdir()
         )
-    except OSError:
-        return False
+    return False
 
 
 def _copy(source: Path, destination: Path) -> None:

@@ -43,7 +43,7 @@ _CONNECT = "30s"
 _ASK = 5.0  # seconds between two looks at the workers, while no task ends
 # Of a task that raises: a download that broke, a prefix that has changed since its worker was asked.
 _RETRIES = 2
-_BATCH = 1000  # tasks of one message to the scheduler
+_BATCH = 1000  # tasks of one message
 _MEMORY = "relink memory"
 _LEAST = 2 << 30  # bytes that each worker offers at least: what the largest task says that it needs
 

@@ -35,10 +35,10 @@ from relink.system.text import grouped
 from relink.vendors.registry import VENDORS, products, release_of
 
 _DATA_FILES = 500_000  # of a prefix, beside its libraries
-_READERS = 2  # files that are hashed at the same time
+_READERS = 2  # files hashed at once
 _SEARCHING = ("RLK1", "RLK3")  # libraries, and versions and symbols
 _OWN = ("$WHEEL/", "$PREFIX/", "$BASE_PREFIX/")
-_WAIT = 30  # seconds for another process that writes
+_WAIT = 30  # seconds for a lock
 _TABLE = (
     "create table if not exists digests (path text primary key, status text not null, sha256 text not null)"
 )
@@ -178,8 +178,7 @@ def _data(providers: Iterable[Provider], sysroot: str) -> str:
     found: dict[str, int] = {}
     for provider in providers:
         for directory in provider.directories:
-            host = resolve_inside(sysroot, directory)
-            for place, _, names in os.walk(host):
+            for place, _, names in os.walk(resolve_inside(sysroot, directory)):
                 for name in names:
                     if len(found) > _DATA_FILES:
                         raise UsageError(
@@ -225,10 +224,9 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
 
 def hold(rests_on: Mapping[str, Any], state: TargetState, digests: Digests) -> bool:
     """Whether all that a result rests on is as it was."""
-    try:
+    with contextlib.suppress(UsageError):  # where one of the libraries is gone
         return all(_value(key, state, digests) == value for key, value in rests_on.items())
-    except UsageError:  # one of the libraries is gone
-        return False
+    return False
 
 
 def _value(key: str, state: TargetState, digests: Digests) -> str:

@@ -51,11 +51,12 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped, grouped
 from relink.wheel.naming import parse_wheel_name
 
-_CHANGES = 500  # that the page and the feed show
-_FEED = 100
+_CHANGES = 500  # on the page
+_FEED = 100  # in the feed
 ONE_PAGE = 15_000
 """Results that one page shows; where there are more, each project has a page."""
-_YOUNG = 3600  # seconds: a file that is younger may belong to a run that was killed and will go on
+YOUNG = 3600
+"""Seconds. A file that is younger may belong to a run that was killed and will go on."""
 BASIS = "site.sha256"
 """The file of a site that says what it was made of."""
 Write: TypeAlias = Callable[[str, bytes], None]
@@ -205,33 +206,14 @@ def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def prune(recipe: Recipe, site: Path, keep: int) -> tuple[int, int, int]:
-    """Take old releases out of a site.
-
-    :param keep: so many releases of each project and target stay, the newest.
-    :return: how many results and files went, and their bytes.
-    :raises UsageError: there is no site.
-    """
-    return _without(recipe, site, lambda store: _old_results(store, keep), _YOUNG)
-
-
-def remove(recipe: Recipe, site: Path, requirement: Requirement) -> tuple[int, int, int]:
-    """Take the releases that a requirement names out of a site, with all their files.
-
-    :return: how many results and files went, and their bytes.
-    :raises UsageError: there is no site.
-    """
-    return _without(recipe, site, lambda store: named_results(store, requirement), 0)
-
-
 def named_results(store: Store, requirement: Requirement) -> list[Any]:
     """Return the results of the wheels that a requirement names."""
     rows = store.results_of(canonicalize_name(requirement.name))
     return [row for row in rows if covers(requirement, parse_wheel_name(row["filename"]))]
 
 
-def _old_results(store: Store, keep: int) -> Iterator[Any]:
-    """All results but those of the releases that stay."""
+def old_results(store: Store, keep: int) -> Iterator[Any]:
+    """Yield all results but those of the releases that stay: so many of each project and target, the newest."""
     for project in store.projects():
         for rows in grouped((row["target"], row) for row in store.results_of(project)).values():
             own = grouped((parse_wheel_name(row["filename"]).version, row) for row in rows)
@@ -245,12 +227,15 @@ def _old_results(store: Store, keep: int) -> Iterator[Any]:
                 yield from own[version]
 
 
-def _without(
-    recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float
+def take_out(
+    recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float = 0
 ) -> tuple[int, int, int]:
     """Publish a site without some results, and remove the files that nothing names.
 
+    :param chosen: gives the results, of a store.
     :param young: files of fewer seconds stay.
+    :return: how many results and files went, and their bytes.
+    :raises UsageError: there is no site.
     """
     check_place(site)
     if not site.is_symlink():

@@ -29,11 +29,11 @@ from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import parse_wheel_name
 
-_PAGES = 8  # pages that are read at the same time
-_TAGS = 10_000  # sets of tags whose answer is remembered
-_BATCH = 64  # projects that are held at the same time
+_PAGES = 8  # pages read at once
+_TAGS = 10_000  # answers remembered
+_BATCH = 64  # projects held at once
 
-_Case: TypeAlias = tuple[tuple[int, int], str]  # a Python, and a machine
+_Case: TypeAlias = tuple[tuple[int, int], str]  # a Python, a machine
 Tell: TypeAlias = Callable[[str, str], None]
 """Takes a sentence of a kind: ``note``, about what was passed over; ``source``, about a source, or a project of one, that could
 not be read: nothing is known of that."""

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from relink import __version__
 from relink.indexes.install.cache import cache_directory
@@ -35,7 +35,7 @@ from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 
-_TIMEOUT = 60  # seconds until there is a connection
+_TIMEOUT = 60  # seconds to connect
 PAGE_PACE = 120.0
 """Seconds in which all of a page has to come."""
 FILE_PACE = (60, 10_000)
@@ -212,11 +212,10 @@ class Web:
 
 def without_secrets(url: str) -> str:
     """Return an address without a user and a password, for messages."""
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-    except ValueError:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return url
 
 
 def _host(parts: Any) -> tuple[Any, ...]:

@@ -48,8 +48,8 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.wheel.naming import WheelName
 
-_SUBJECTS = 6  # of one cause that are kept
-_TEXT = 1200  # characters of one sentence that is kept
+_SUBJECTS = 6  # kept of one cause
+_TEXT = 1200  # characters of a text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -20,12 +21,14 @@ from relink.indexes.build.checking import check_site
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.site import (
     BASIS,
+    YOUNG,
     atom_feed,
     check_place,
-    prune,
+    named_results,
+    old_results,
     publish_site,
     publishing,
-    remove,
+    take_out,
 )
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
@@ -223,6 +226,14 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
             publish(store, site, "x")
 
 
+def prune(recipe: Recipe, site: Path, keep: int) -> tuple[int, int, int]:
+    return take_out(recipe, site, partial(old_results, keep=keep), YOUNG)
+
+
+def remove(recipe: Recipe, site: Path, requirement: str) -> tuple[int, int, int]:
+    return take_out(recipe, site, partial(named_results, requirement=Requirement(requirement)))
+
+
 def versions(site: Path) -> list[str]:
     page = json.loads((site / "one/simple/demo/index.json").read_text())
     return [version.partition("+")[0] for version in page["versions"]]
@@ -259,7 +270,7 @@ def test_a_release_is_taken_out(works: Works, tmp_path: Path, monkeypatch: pytes
         make_wheel(tmp_path / "wheels", {"demo/a.so": works.library}, version=version, tag=TAG)
     recipe, site = recipe_of(tmp_path, works), tmp_path / "site"
     built(recipe, site, monkeypatch)
-    gone = remove(recipe, site, Requirement("Demo==1.0"))
+    gone = remove(recipe, site, "Demo==1.0")
     assert gone[:2] == (1, 1)
     assert versions(site) == ["1.1"]
     assert check_site(site).problems == ()
@@ -274,7 +285,7 @@ def test_a_release_is_taken_out(works: Works, tmp_path: Path, monkeypatch: pytes
     ]
     built(denying, site, monkeypatch)
     assert versions(site) == ["1.1"]
-    assert remove(recipe, site, Requirement("demo"))[1] == 2
+    assert remove(recipe, site, "demo")[1] == 2
     assert not (site / "one/simple/demo").exists()
 
 
@@ -300,6 +311,6 @@ def test_a_prune_that_is_killed_leaves_directories_whole(
     with monkeypatch.context() as patch:
         patch.setattr("os.unlink", killed)
         with contextlib.suppress(KeyboardInterrupt):
-            remove(recipe, site, Requirement("demo"))
+            remove(recipe, site, "demo")
     assert removed
     assert [path for path in files.glob("??/*") if len(list(path.iterdir())) != 4] == []
