@@ -107,9 +107,8 @@ class _Run:
         known: dict[str, str] = dict(map(tuple, self.store.rows(query)))
         for some in found:
             wheels = [one if one.sha256 else replace(one, sha256=known.get(one.url)) for one in some]
-            self.store.keep_wheels(
-                (one.sha256, one.yanked, one.uploaded, None) for one in wheels if one.sha256
-            )
+            said = ((one.sha256, one.yanked, one.uploaded, None) for one in wheels if one.sha256)
+            self.store.keep_wheels(said)
             self.summary.wheels += len(wheels)
             yield from wheels
 
@@ -273,8 +272,7 @@ def plan_tasks(
                             todo |= {name for name, _, row in own if row and row["status"] == "written"}
                 for name, wheel, row in own:
                     if name in todo:
-                        own_task = TargetTask(target, state.fingerprint, number)
-                        plan.todo.setdefault(wheel, []).append(own_task)
+                        plan.todo.setdefault(wheel, []).append(TargetTask(target, state.fingerprint, number))
                         plan.again += [row["id"]] if row else []
                     elif row and row["status"] == "refused":
                         plan.refused += 1

@@ -38,7 +38,6 @@ from relink.system.safe_open import read_text
 _LOOK = 1.0  # seconds without a result after which an engine is asked about what runs
 _RESULT = 60  # seconds for a result that is there to come from another machine
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _CONNECT = "30s"
 _ASK = 5.0  # seconds between two looks at the workers, while no task ends
 # Of a task that raises: a download that broke, a prefix that has changed since its worker was asked.
@@ -88,9 +87,8 @@ def drive(
             result = future.result(_RESULT)
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
             result = engine.error_of(future, error)
-        if isinstance(result, LostWorkerError):
+        if isinstance(result, LostWorkerError) and losses[task] + 1 < engine.tries:
             losses[task] += 1
-        if isinstance(result, LostWorkerError) and losses[task] < engine.tries:
             lost.append(task)
         else:
             on_done(task, result)
@@ -152,7 +150,7 @@ def _begin(parent: int) -> None:
 
 def _free_memory() -> int:
     """Bytes that can be taken without paging, as the kernel estimates them."""
-    match = _AVAILABLE.search(read_text("/proc/meminfo", 1 << 16))
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", read_text("/proc/meminfo", 1 << 16), re.MULTILINE)
     return int(match[1]) << 10 if match else 1 << 30
 
 

@@ -37,7 +37,6 @@ from relink.vendors.registry import VENDORS, products, release_of
 _DATA_FILES = 500_000  # of a prefix, beside its libraries
 _READERS = 2  # files hashed at once
 _SEARCHING = ("RLK1", "RLK3")  # libraries, and versions and symbols
-_OWN = ("$WHEEL/", "$PREFIX/", "$BASE_PREFIX/")
 _WAIT = 30  # seconds for a lock
 _TABLE = (
     "create table if not exists digests (path text primary key, status text not null, sha256 text not null)"
@@ -148,20 +147,14 @@ def state_of(target: IndexTarget, digests: Digests) -> TargetState:
     loader = target_of(options)
     providers = open_providers(options, loader)
     paths = sorted({path for provider in providers for own in provider.libraries.values() for path in own})
-    real = {path: os.path.realpath(resolve_inside(loader.sysroot, path)) for path in paths}
+    own = (loader.interpreter, loader.libc_directory and posixpath.join(loader.libc_directory, "libc.so.6"))
+    real = {path: os.path.realpath(resolve_inside(loader.sysroot, path)) for path in (*paths, *own) if path}
+    files = sorted(set(real.values()))
     with ThreadPoolExecutor(_READERS, "relink-digest") as pool:
-        contents = dict(zip(own := sorted(set(real.values())), pool.map(digests.sha256, own), strict=True))
+        contents = dict(zip(files, pool.map(digests.sha256, files), strict=True))
     releases = [release_of(provider, loader.sysroot) for provider in providers]
-    libc = loader.libc_directory and posixpath.join(loader.libc_directory, "libc.so.6")
-    facts = [
-        *(
-            file and digests.sha256(os.path.realpath(resolve_inside(loader.sysroot, file)))
-            for file in (loader.interpreter, libc)
-        ),
-        loader.glibc,
-        list(loader.directories),
-        str(find_patchelf().version),
-    ]
+    loaded = [path and contents[real[path]] for path in own]
+    facts = [*loaded, loader.glibc, list(loader.directories), str(find_patchelf().version)]
     return TargetState(
         {path: contents[real[path]] for path in paths},
         _data(providers, loader.sysroot),
@@ -205,9 +198,7 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
     isa = report.isa or {}
     reached = isa.get("libraries") or ()
     paths |= {str(library["path"]) for library in reached}
-    outside = {
-        posixpath.normpath(path) for path in paths if path.startswith("/") and not path.startswith(_OWN)
-    }
+    outside = {posixpath.normpath(path) for path in paths if path.startswith("/")}
     names = {load.soname for load in report.loads} | {posixpath.basename(path) for path in outside}
     for file in report.files:
         names |= {name for one in file.needed for name in (one.soname, one.soname_after) if name}

@@ -18,7 +18,7 @@ from typing import Any
 from relink import __version__
 from relink.gpu import table, wanted_gpus
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.simple_api import FILES, STATEMENT_FILE, parsed_name
+from relink.indexes.build.simple_api import FILES, STATEMENT_FILE, name_of
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -70,7 +70,7 @@ def matrix_data(
         columns.append({"target": name, "gpus": cards, **indexes[name]})
     rows: dict[str, dict[str, Any]] = {}
     for cell, record in cells:
-        wheel, file = parsed_name(cell["filename"]), record.get("file")
+        wheel, file = name_of(cell["filename"]), record.get("file")
         about = {
             "project": wheel.canonical,
             "version": str(wheel.version),

@@ -44,7 +44,7 @@ _PIECE = 8192  # characters per anchor
 _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{64})(?:&|$)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)  # PEP 700
 _TEXT = 2000  # characters of what a page says about a file
-parsed_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
+name_of = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def read_lock(path: Path) -> tuple[ListedWheel, ...]:
     for package in packages:
         name, wheels = (package.get("name"), package.get("wheels")) if isinstance(package, dict) else (0, 0)
         for wheel in wheels if isinstance(name, str) and isinstance(wheels, list) else ():
-            # Not of a file that is no wheel, nor of one without an address.
+            # A file that is no wheel, or one without an address, is left out.
             with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, WheelError):
                 filename = posixpath.basename(unquote(urlsplit(wheel["url"]).path))
                 file = {**wheel, "hashes": {"sha256": wheel["hash"].removeprefix("sha256:")}}
@@ -279,7 +279,7 @@ def project_pages(project: str, files: Iterable[Mapping[str, Any]]) -> dict[str,
     """Return the page of a project as HTML and as JSON, by name of file; of two files of a name the first is taken."""
 
     def order(file: Mapping[str, Any]) -> tuple[Any, ...]:
-        return parsed_name(file["filename"]).version, file["filename"], file["hashes"]["sha256"]
+        return name_of(file["filename"]).version, file["filename"], file["hashes"]["sha256"]
 
     named: dict[str, Mapping[str, Any]] = {}
     for file in sorted(files, key=order):
@@ -288,7 +288,7 @@ def project_pages(project: str, files: Iterable[Mapping[str, Any]]) -> dict[str,
         # PEP 700 requires a size of every file from 1.1 on.
         "meta": {"api-version": "1.1" if all("size" in file for file in named.values()) else "1.0"},
         "name": project,
-        "versions": list(dict.fromkeys(str(parsed_name(name).version) for name in named)),
+        "versions": list(dict.fromkeys(str(name_of(name).version) for name in named)),
         "files": list(named.values()),
     }
     return _pages(f"Links for {project}", map(_anchor, named.values()), data)

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from packaging.requirements import Requirement
@@ -40,7 +40,7 @@ from relink.indexes.build.simple_api import (
     json_bytes,
     list_pages,
     listed_file,
-    parsed_name,
+    name_of,
     project_pages,
 )
 from relink.indexes.build.store import Store, now
@@ -49,7 +49,6 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped, grouped
-from relink.wheel.naming import parse_wheel_name
 
 _CHANGES = 500  # on the page
 _FEED = 100  # in the feed
@@ -59,8 +58,6 @@ YOUNG = 3600
 """Seconds. A file that is younger may belong to a run that was killed and will go on."""
 BASIS = "site.sha256"
 """The file of a site that says what it was made of."""
-Write: TypeAlias = Callable[[str, bytes], None]
-"""Takes a path below the site and the content of the file."""
 
 
 def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
@@ -78,7 +75,7 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     many = store.count("written", "original", "refused", "failed") > ONE_PAGE
 
     def version(cell: tuple[Any, Any]) -> Version:
-        return parsed_name(cell[0]["filename"]).version
+        return name_of(cell[0]["filename"]).version
 
     with publishing(store, site, basis) as write:
         projects: dict[str, list[str]] = {target.name: [] for target in targets}
@@ -158,9 +155,8 @@ def check_place(site: Path) -> None:
 
     :raises UsageError: there is a file or a directory that is no site.
     """
-    if os.path.lexists(site) and not (
-        site.is_symlink() and os.readlink(site).startswith(f"{site.name}.relink/")
-    ):
+    ours = site.is_symlink() and os.readlink(site).startswith(f"{site.name}.relink/")
+    if os.path.lexists(site) and not ours:
         raise UsageError(
             f"{site}: is there already and is no site of relink; name another place, or remove it"
         )
@@ -172,8 +168,8 @@ def no_site(site: Path, recipe: Path | str = "RECIPE") -> UsageError:
 
 
 @contextmanager
-def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
-    """Give what writes one file of a site; at the end the site is shown. The one before stays: a web server may still read of it.
+def publishing(store: Store, site: Path, basis: str) -> Iterator[Callable[[str, bytes], None]]:
+    """Give what writes a file, by its path below the site. At the end the site is shown; a server may still read the one before.
 
     :param basis: a digest of what it is made of.
     :raises UsageError: it cannot be written.
@@ -209,14 +205,14 @@ def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
 def named_results(store: Store, requirement: Requirement) -> list[Any]:
     """Return the results of the wheels that a requirement names."""
     rows = store.results_of(canonicalize_name(requirement.name))
-    return [row for row in rows if covers(requirement, parse_wheel_name(row["filename"]))]
+    return [row for row in rows if covers(requirement, name_of(row["filename"]))]
 
 
 def old_results(store: Store, keep: int) -> Iterator[Any]:
     """Yield all results but those of the releases that stay: so many of each project and target, the newest."""
     for project in store.projects():
         for rows in grouped((row["target"], row) for row in store.results_of(project)).values():
-            own = grouped((parse_wheel_name(row["filename"]).version, row) for row in rows)
+            own = grouped((name_of(row["filename"]).version, row) for row in rows)
             held = {
                 version: {row["status"] for row in rows if row["until"] is None} - {"failed"}
                 for version, rows in own.items()
@@ -246,9 +242,8 @@ def take_out(
         publish_site(store, site, recipe)
         named = {sha256 for _, sha256, _ in store.files_of(now() - recipe.superseded)}
         count = size = 0
-        with working_directory(
-            store.files
-        ) as place:  # renamed first: a directory is there whole, or it is not
+        # Renamed first: a directory is there whole, or it is not.
+        with working_directory(store.files) as place:
             for directory in sorted(store.files.glob("??/*")):
                 if directory.name not in named and directory.stat().st_mtime <= time.time() - young:
                     size += sum(path.stat().st_size for path in directory.iterdir())

@@ -77,8 +77,9 @@ def find_wheels(
             if recipe.denies(wheel.name):
                 continue
             if chosen.setdefault(wheel.filename, wheel).sha256 != wheel.sha256:
-                text = f"{wheel.filename}: two sources have other contents; the first is taken"
-                said.append(("note", text))
+                said.append(
+                    ("note", f"{wheel.filename}: two sources have other contents; the first is taken")
+                )
         return sorted(chosen.values(), key=lambda one: (one.name.version, one.filename)), said
 
     def batches() -> Iterator[list[ListedWheel]]:
@@ -124,11 +125,9 @@ class _Source:
         if self.wanted and project not in self.wanted:
             return
         wheels = [*self.here.get(project, ()), *self._asked(project, said)]
-        fitting = [
-            (wheel, own) for wheel in wheels if (own := [one for one in self.cases if fits(wheel, *one)])
-        ]
+        fitting = [(wheel, [one for one in self.cases if fits(wheel, *one)]) for wheel in wheels]
         for requirement in self.wanted.get(project, (None,)):
-            listed = [wheel for wheel, own in fitting if _in_force(requirement, own)]
+            listed = [wheel for wheel, own in fitting if own and _in_force(requirement, own)]
             versions = {wheel.name.version for wheel in listed}
             if requirement is not None:
                 versions = set(requirement.specifier.filter(versions))

@@ -73,11 +73,11 @@ class Store(contextlib.ExitStack):
         self.directory = site.parent / f"{site.name}.relink"
         self.files = self.directory / "files"
         self.sites = self.directory / "sites"
-        place = self.directory / "lock"
         try:
             for directory in (self.files, self.sites):
                 directory.mkdir(parents=True, exist_ok=True)
-            lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            lock = os.open(self.directory / "lock", flags, 0o666)
             self.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._database = sqlite3.connect(self.directory / "state.sqlite")
@@ -155,11 +155,8 @@ class Store(contextlib.ExitStack):
 
     def count(self, *statuses: str) -> int:
         """Return how many of the results that hold have one of these statuses."""
-        query = (
-            "select count(*) from results where until is null and status in (select value from json_each(?))"
-        )
-        ((number,),) = self.rows(query, (json.dumps(statuses),))
-        return int(number)
+        rows = self.rows("select status, count(*) from results where until is null group by status")
+        return sum(number for status, number in rows if status in statuses)
 
     def parsed(self, text: str) -> dict[str, Any]:
         """Return JSON of the store as data.

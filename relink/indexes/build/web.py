@@ -110,9 +110,8 @@ class Web:
         :param limit: bytes that it has at most.
         :raises FetchError: it cannot be read, or ends too early.
         """
-        with os.fdopen(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666), "wb"
-        ) as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
             self._read(url, file, limit, [], start=file.seek(0, os.SEEK_END))
 
     def _read(

@@ -153,9 +153,8 @@ def _relinked(
         options, clock = own.target.options(place), Clock()
         with contextlib.ExitStack() as stack:
             try:
-                contents = stack.enter_context(
-                    Contents(cached.path, None, reuse=True, spool=spool_of(options))
-                )
+                opened = Contents(cached.path, None, reuse=True, spool=spool_of(options))
+                contents = stack.enter_context(opened)
                 archive = contents.archive  # the site has its metadata beside it
                 archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)
                 wheel, planned = make_plan(contents, options, clock)
