@@ -77,9 +77,8 @@ def find_wheels(
             if recipe.denies(wheel.name):
                 continue
             if chosen.setdefault(wheel.filename, wheel).sha256 != wheel.sha256:
-                said.append(
-                    ("note", f"{wheel.filename}: two sources have other contents; the first is taken")
-                )
+                text = f"{wheel.filename}: two sources have other contents; the first is taken"
+                said.append(("note", text))
         return sorted(chosen.values(), key=lambda one: (one.name.version, one.filename)), said
 
     def batches() -> Iterator[list[ListedWheel]]:

@@ -248,12 +248,13 @@ def _keep(place: Path, facts: Mapping[str, str], body: bytes) -> None:
 
 def _local_page(url: str, limit: int) -> Page:
     """A page in a file, or one of an index that lies in a directory, as pip reads it."""
-    path = Path(unquote(urlsplit(url).path))
+    path = unquote(urlsplit(url).path)
     try:
-        if path.is_file():
+        # Not of a project of an index: its address has a slash at the end.
+        if os.path.isfile(path):
             return Page(url, "text/html", read_bytes(path, limit))
-        name = next((name for name in _INDEX_FILES if (path / name).exists()), "index.html")
-        return Page(f"{url.rstrip('/')}/", _INDEX_FILES[name], read_bytes(path / name, limit))
+        name = next((name for name in _INDEX_FILES if os.path.exists(f"{path}/{name}")), "index.html")
+        return Page(f"{url.rstrip('/')}/", _INDEX_FILES[name], read_bytes(f"{path}/{name}", limit))
     except OSError as error:
         raise_if_machine_fault(error, url)
         missing = isinstance(error, FileNotFoundError)
