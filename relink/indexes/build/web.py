@@ -253,8 +253,8 @@ def _local_page(url: str, limit: int) -> Page:
         # Not of a project of an index: its address has a slash at the end.
         if os.path.isfile(path):
             return Page(url, "text/html", read_bytes(path, limit))
-        name = next((name for name in _INDEX_FILES if os.path.exists(f"{path}/{name}")), "index.html")
-        return Page(f"{url.rstrip('/')}/", _INDEX_FILES[name], read_bytes(f"{path}/{name}", limit))
+        name = next((name for name in _INDEX_FILES if os.path.exists(os.path.join(path, name))), "index.html")
+        return Page(f"{url.rstrip('/')}/", _INDEX_FILES[name], read_bytes(os.path.join(path, name), limit))
     except OSError as error:
         raise_if_machine_fault(error, url)
         missing = isinstance(error, FileNotFoundError)
