@@ -18,7 +18,8 @@ def main() -> None:
     """Run the command line and end the process; :func:`relink.cli.main` has the exit codes."""
     gc.set_threshold(*_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    atexit.register(gc.freeze)  # the interpreter's last search for cycles takes 50 ms
+    # The interpreter's last search for cycles takes 50 ms.
+    atexit.register(gc.freeze)
     run_command()
 
 

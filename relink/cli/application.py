@@ -20,9 +20,12 @@ from relink.system.errors import MachineError, RelinkError
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
 
-_UsageError: Any = typer.BadParameter.__base__  # click's, which some releases of typer bring themselves
-_ABORTED = 130  # 128 + SIGINT: typer's exit code for a KeyboardInterrupt
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})  # from where help and versions are printed
+# Click's, which some releases of typer bring themselves.
+_UsageError: Any = typer.BadParameter.__base__
+# 128 + SIGINT: typer's exit code for a KeyboardInterrupt.
+_ABORTED = 130
+# From where help and versions are printed.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _INTERRUPTED = "interrupted; no unfinished file was left behind"
 
 
@@ -50,7 +53,8 @@ class _WithDefault(TyperGroup):
         args = args or ["--help"]
         if args and args[0] not in own | set(self.commands):
             wrong = None if ctx.resilient_parsing else unknown_word(args[0], self.commands)
-            if wrong is not None:  # a shell that completes a line is told nothing
+            # A shell that completes a line is told nothing.
+            if wrong is not None:
                 raise _UsageError(wrong, ctx)
             args = [self.default, *args]
         return super().parse_args(ctx, args)

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
 _EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
 _BARE = re.compile(_NAME)
-_CLOSE = 0.75  # of difflib's ratio: one letter of four may be another
+# Of difflib's ratio: one letter of four may be another.
+_CLOSE = 0.75
 
 
 def is_requirement(word: str) -> bool:
@@ -26,7 +27,8 @@ def unknown_word(word: str, commands: Iterable[str]) -> str | None:
     if os.path.lexists(word) or is_requirement(word) or word.startswith("-") or not _BARE.fullmatch(word):
         return None
     if word.lower().endswith(".whl"):
-        return None  # whoever opens it says that it is not there
+        # Whoever opens it says that it is not there.
+        return None
     if word == "help":
         return "No such command or file: help. `relink --help` lists the commands, and `relink COMMAND --help` is about one."
     if close := difflib.get_close_matches(word.lower(), [*commands], n=1, cutoff=_CLOSE):

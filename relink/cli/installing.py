@@ -283,7 +283,8 @@ def _show_what_works(done: InstallResult, verdict: str) -> None:
     )
     show(f"{verdict}; {'; '.join(tried) or 'nothing was imported'}.")
     output = done.report and done.report.output
-    if output and os.path.exists(output.path):  # without --output it is removed
+    # Without --output it is removed.
+    if output and os.path.exists(output.path):
         show(f"The relinked wheel is {output.path}.")
 
 

@@ -131,7 +131,8 @@ def _parameter(table: type, name: str, help_text: str | None) -> inspect.Paramet
     elif isinstance(default, bool):
         kind, default = bool, False
     elif option.choices:
-        choices: Any = StrEnum  # typer takes choices as an enumeration
+        # typer takes choices as an enumeration.
+        choices: Any = StrEnum
         kind = choices("Choice", [(word, word) for word in option.choices])
         default = kind(default)
     elif default is None:
@@ -140,8 +141,10 @@ def _parameter(table: type, name: str, help_text: str | None) -> inspect.Paramet
     info = typer.Option(
         *option.names,
         metavar=option.metavar,
-        help=shown.replace("[", "\\["),  # else rich takes it for markup, and prints nothing of it
-        show_default="Without it" not in shown,  # the help says what holds where it is not passed
+        # Else rich takes it for markup, and prints nothing of it.
+        help=shown.replace("[", "\\["),
+        # The help says what holds where it is not passed.
+        show_default="Without it" not in shown,
         rich_help_panel=option.group,
         min=option.least,
         autocompletion=option.completion and _COMPLETIONS[option.completion],

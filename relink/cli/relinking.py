@@ -66,7 +66,8 @@ def run(
 
     chosen = shown.chosen_format()
     text = chosen is OutputFormat.text
-    quiet = shown.quiet or not text  # beside what is printed for programs
+    # Beside what is printed for programs.
+    quiet = shown.quiet or not text
     options = replace(options, epoch=source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
     from relink.cli.terminal import print_report, progress, say, show
     from relink.report.text import several_text

@@ -39,7 +39,8 @@ VARIABLE = "RELINK_SETTINGS"
 """The environment variable that names a file to take, whoever it belongs to, or `NONE`."""
 NONE = "none"
 
-_SETTINGS_LIMIT = 256 << 10  # bytes, as for a profile
+# Bytes, as for a profile.
+_SETTINGS_LIMIT = 256 << 10
 _OWN, _PROJECT = "relink.toml", "pyproject.toml"
 _TABLE = ("tool", "relink")
 _PATHS = frozenset({"prefix", "nix-closure"})
@@ -94,14 +95,16 @@ def find_settings(directory: Path, environment: Mapping[str, str]) -> Settings:
         except PermissionError as error:
             if os.access(path.parent, os.X_OK, effective_ids=True):
                 raise _unreadable(path, error) from error
-            continue  # below a directory that this user may not enter, as `sudo -u` leaves one
+            # Below a directory that this user may not enter, as `sudo -u` leaves one.
+            continue
         except UsageError:
             if why := _not_ours(path, None):
                 passed_over.append(_passed_over(path, why))
                 continue
             raise
         if path.name == _PROJECT and "relink" not in text:
-            continue  # also where it is no TOML: that is another program's to say
+            # Also where it is no TOML: that is another program's to say.
+            continue
         if why := _not_ours(path, status):
             passed_over.append(_passed_over(path, why))
         elif found := _settings(path, text):
@@ -147,9 +150,8 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
 
     :param status: of the file that was read; None where it cannot be read, and that another user put it there is all that counts.
     """
-    owners = [
-        os.lstat(path).st_uid
-    ]  # of a link: it may lead to a file of ours, and relative paths begin where the link is
+    # Of a link: it may lead to a file of ours, and relative paths begin where the link is.
+    owners = [os.lstat(path).st_uid]
     if status is not None:
         owners.append(status.st_uid)
     for owner in owners:
@@ -186,7 +188,8 @@ def _problems(data: Any) -> Iterator[Problem]:
     from relink.system.shipped_files import load_schema
 
     settable = {option.names[0] for option in option_table(Options).values() if option.setting}
-    refused = option_names("run") - settable  # a file must not decide of these
+    # A file must not decide of these.
+    refused = option_names("run") - settable
     for item in problems(data, load_schema("settings")):
         key = item.path[0] if len(item.path) == 1 else None
         if f"--{key}" in refused:

@@ -59,7 +59,8 @@ def open_streams() -> None:
         except OSError as error:
             if error.errno != errno.EBADF:
                 raise
-            opened = os.open(os.devnull, os.O_RDWR)  # open(2) returns the lowest free number
+            # open(2) returns the lowest free number.
+            opened = os.open(os.devnull, os.O_RDWR)
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
@@ -80,7 +81,8 @@ def _stream(number: int, mode: str) -> TextIO:
 
 def drop(stream: TextIO) -> None:
     """Let what is still to be written to a stream go nowhere: its reader has left, or it is full."""
-    with suppress(OSError, ValueError):  # it has no descriptor: a test's
+    # It has no descriptor: a test's.
+    with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
@@ -131,4 +133,5 @@ def die_of(number: int) -> NoReturn:
     signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
-    os._exit(128 + number)  # not reached, unless the signal cannot kill the first process of a container
+    # Not reached, unless the signal cannot kill the first process of a container.
+    os._exit(128 + number)

@@ -80,12 +80,14 @@ def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int
     )
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("start", total=None)
-        lock = Lock()  # on_bytes is called on other threads, also while a stage begins
+        # on_bytes is called on other threads, also while a stage begins.
+        lock = Lock()
 
         def on_stage(name: str) -> None:
             nonlocal task
             with lock:
-                bar.remove_task(task)  # rich cannot unset a task's total, so each stage is a task of its own
+                # rich cannot unset a task's total, so each stage is a task of its own.
+                bar.remove_task(task)
                 task = bar.add_task(f"{name} {_STAGES.index(name) + 1}/{len(_STAGES)}", total=None)
 
         def on_bytes(done: int, total: int) -> None:

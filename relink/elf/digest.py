@@ -18,10 +18,10 @@ from relink.elf.constants import (
 from relink.elf.dynamic import Buffer, loaded
 from relink.elf.image import read_image
 
-_HEADERS: Final = 64 + 56 * 64  # bytes: the ELF header and the program headers of any real file
-_NOTES: Final = (
-    1 << 20
-)  # bytes of all notes that are hashed; program headers may say that all of a large file is notes, many times
+# Bytes: the ELF header and the program headers of any real file.
+_HEADERS: Final = 64 + 56 * 64
+# Bytes of all notes that are hashed; program headers may say that all of a large file is notes, many times.
+_NOTES: Final = 1 << 20
 _TABLES: Final = (DT_HASH, DT_GNU_HASH, DT_SYMTAB, DT_STRTAB, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 
 

@@ -13,9 +13,12 @@ from relink.system.errors import ElfError
 DLOPEN = frozenset({"dlopen", "dlmopen"})
 """The functions that a library is opened with; what imports none of them opens nothing."""
 
-_MAX_SEARCHED = 64 << 20  # bytes looked at in one section: libLLVM has the largest .rodata seen, 63 MB
-SEARCHED_AT_ONCE = 1 << 20  # bytes of a mapped file that are in memory at one time
-_LONGEST = 127  # of a string, its NUL included
+# Bytes looked at in one section: libLLVM has the largest .rodata seen, 63 MB.
+_MAX_SEARCHED = 64 << 20
+# Bytes of a mapped file that are in memory at one time.
+SEARCHED_AT_ONCE = 1 << 20
+# Of a string, its NUL included.
+_LONGEST = 127
 # Without the NUL that stands before it: what is searched for is found fast where its first byte is rare.
 _LIB = re.compile(rb"lib")
 _NAME = re.compile(rb"(lib[\w+.-]{1,100}?\.so(?:\.[0-9]+)*)\0")
@@ -43,7 +46,8 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
                     name = _NAME.match(buffer, at, min(at + _LONGEST, end))
                     if name:
                         names[name[1].decode("ascii")] = None
-            if isinstance(buffer, mmap.mmap):  # what has been looked at need not stay in memory
+            # What has been looked at need not stay in memory.
+            if isinstance(buffer, mmap.mmap):
                 page = start // mmap.PAGESIZE * mmap.PAGESIZE
                 buffer.madvise(mmap.MADV_DONTNEED, page, stop - page)
     own = {image.soname, *image.needed}

@@ -39,10 +39,12 @@ _TABLES: Final = frozenset(
     {DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED}
 )
 
-_MAX_DYNAMIC: Final = 1 << 16  # entries; real ones have under a hundred
+# Entries; real ones have under a hundred.
+_MAX_DYNAMIC: Final = 1 << 16
 # Strings in the table for each symbol, and bytes of names for each byte of the table: more are not split or read at once.
 _MAX_STRINGS: Final = 4
-_PLUS_NUL: Final = (1).__add__  # from the length of a string to its size in the table
+# From the length of a string to its size in the table.
+_PLUS_NUL: Final = (1).__add__
 
 
 class Memory:
@@ -53,10 +55,10 @@ class Memory:
         self.endian = "<"
         self.wide = True
         self.machine = 0
-        self.loads: list[tuple[int, int, int]] = []  # address, bytes in the file, offset
-        self.entries: list[
-            tuple[int, int]
-        ] = []  # tag, value: the dynamic array as it stands, without its end
+        # Address, bytes in the file, offset.
+        self.loads: list[tuple[int, int, int]] = []
+        # Tag, value: the dynamic array as it stands, without its end.
+        self.entries: list[tuple[int, int]] = []
         self.dynamic: dict[int, int] = {}  # of each tag the last
         self.problems: list[str] = []
 

@@ -26,7 +26,7 @@ from relink.elf.edit import ElfEdit, result_of
 from relink.elf.executables import new_issues
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
-from relink.elf.symbol_columns import columns_of, symbol_count
+from relink.elf.symbol_columns import columns_of, symbol_columns
 from relink.elf.symbol_reader import read_version_needs
 from relink.elf.version_edits import GLOBAL, edited_needs, freed_symbols, read_records
 from relink.elf.versions import VER_FLG_WEAK, VersionNeed
@@ -35,7 +35,8 @@ from relink.system.errors import ElfError
 _PF_W = 2
 _STT_SECTION = 3
 _SHF_ALLOC = 2
-COMPARED_AT_ONCE = 8 << 20  # bytes compared at a time
+# Bytes compared at a time.
+COMPARED_AT_ONCE = 8 << 20
 
 # The sections that an edit rewrites.
 _REWRITTEN = frozenset({".dynamic", ".dynstr", ".interp", ".gnu.version_r"})
@@ -105,9 +106,8 @@ def _check_other_entries(
         if tag not in _ADDRESSES:
             if value != other:
                 yield f"entry {tag:#x} of the dynamic section changed from {value:#x} to {other:#x}"
-        elif table is not None and (
-            now is None or now.name != table.name
-        ):  # the address of an empty table has no meaning
+        # The address of an empty table has no meaning.
+        elif table is not None and (now is None or now.name != table.name):
             table_at = file_offset(after.segments, other)
             if table_at is None or not equal_bytes(
                 original, table.offset, edited, table_at, table.file_size, gaps
@@ -215,7 +215,8 @@ def _check_sections(
             if not same_symbols(original, edited, section, now):
                 yield "the dynamic symbol table changed"
         elif section.name == ".gnu.version" and any(version.unversioned for version in edit.versions):
-            pass  # check_version_edits compares it with the plan
+            # check_version_edits compares it with the plan.
+            pass
         elif not equal_bytes(original, section.offset, edited, now.offset, section.file_size, gaps):
             yield f"section {section.name} changed its contents"
 
@@ -231,13 +232,13 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
 def _symbols(buffer: Buffer, table: Section) -> tuple[object, ...]:
     """Return the fields of a section of symbols; of a symbol's section, whether it is none, an absolute value, or a section."""
     with loaded(buffer) as memory:
-        size = table.file_size - table.file_size % (
-            24 if memory.wide else 16
-        )  # of an Elf64_Sym, of an Elf32_Sym
+        # Of an Elf64_Sym, of an Elf32_Sym.
+        size = table.file_size - table.file_size % (24 if memory.wide else 16)
         data = bytes(buffer[table.offset : table.offset + size])
         columns = columns_of(memory, data, b"")
         for number, info in enumerate(columns.infos):
-            if info & 15 == _STT_SECTION:  # its section may be at another address
+            # Its section may be at another address.
+            if info & 15 == _STT_SECTION:
                 columns.values[number] = 0
         sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
         kinds = [section if section in (0, SHN_ABS) else 1 for section in columns.sections]
@@ -319,7 +320,7 @@ def _versyms(buffer: Buffer) -> bytes:
         address = memory.dynamic.get(DT_VERSYM)
         if not address or not memory.dynamic.get(DT_SYMTAB):
             return b""
-        return memory.read(address, 2 * symbol_count(memory))
+        return memory.read(address, 2 * len(symbol_columns(memory)[0]))
 
 
 def _endian(buffer: Buffer) -> str:

@@ -25,9 +25,11 @@ from relink.elf.image import Image, Segment
 
 _PF_R, _PF_W = 4, 2
 _PAGE = 0x1000
-_LOWEST = 0x10000  # vm.mmap_min_addr, as distributions set it
+# vm.mmap_min_addr, as distributions set it.
+_LOWEST = 0x10000
 _TYPE = 16  # offset of e_type
-_PROGRAM = struct.Struct("<IIQQQQQQ")  # type, flags, offset, vaddr, paddr, filesz, memsz, align
+# Type, flags, offset, vaddr, paddr, filesz, memsz, align.
+_PROGRAM = struct.Struct("<IIQQQQQQ")
 
 
 @contextmanager
@@ -66,7 +68,8 @@ def place_headers(path: Path, before: Image) -> None:
         (at,), (row, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
         size = file.seek(0, 2)
         if row != _PROGRAM.size or at + row * count > size:
-            return  # the checks of an edit report it
+            # The checks of an edit report it.
+            return
         file.seek(at)
         rows = [list(fields) for fields in _PROGRAM.iter_unpack(file.read(row * count))]
         segments = [Segment(*segment[:4], *segment[5:]) for segment in rows]
@@ -126,9 +129,8 @@ def _findings(at: int, size: int, kind: int, segments: Sequence[Segment]) -> dic
     loads = [segment for segment in segments if segment.type == PT_LOAD]
     if not loads:
         return issues
-    told = (
-        at + loads[0].address - loads[0].offset
-    )  # AT_PHDR, but for the address that all segments are moved by
+    # AT_PHDR, but for the address that all segments are moved by.
+    told = at + loads[0].address - loads[0].offset
     covered = any(
         segment.offset <= at
         and at + size <= segment.offset + segment.file_size

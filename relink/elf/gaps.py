@@ -6,23 +6,17 @@ headers are lower, the addresses are the same, so patchelf does to it what it wo
 the edited short copy its gaps back: each is at the same offset, at the same address and in the same section as in the original.
 The content of a gap is never copied: the memory at its place reads as zeros, but for the ranges that the caller wants to keep.
 
-The static symbol table (.symtab) is left out, too (:func:`find_symbols`), but :func:`renumber` makes good what that leaves out.
-patchelf sorts the sections and gives each symbol its section's new number (st_shndx). For that it compares the section's name
-with those of all others (src/patchelf.cc, rewriteHeaders): for 40,000 symbols this is most of its time. ld.so does not read
-this table.
-
 Only 64-bit little-endian libraries have gaps: in others patchelf may move the contents of sections.
 """
 
 from __future__ import annotations
 
 import mmap
-import re
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from math import lcm
 from typing import Final, TypeAlias
 
 from relink.elf.constants import ET_DYN, PT_LOAD
@@ -33,64 +27,24 @@ from relink.elf.sections import Section, read_sections
 from relink.system.errors import ElfError
 from relink.system.spool import release_pages
 
-SYMBOL: Final = 24  # bytes of an Elf64_Sym
-MOST_SECTIONS: Final = 256
-"""With more, a number takes two bytes, which is rare and not supported."""
-_INFO, _SHNDX, _VALUE = 4, 6, 8  # offsets in Elf64_Sym: st_info, st_shndx, st_value (gABI, "Symbol Table")
-# Of all values of st_info those whose type (the low four bits) is STT_SECTION, 3.
-_STT_SECTION: Final = re.compile(rb"[%s]" % re.escape(bytes(range(3, 256, 16))), re.DOTALL)
-_NOT_ZERO: Final = re.compile(rb"[^\0]")
-
-
-def renumber(file: memoryview, original: Buffer, table: range, left_out: range) -> None:
-    """Put symbol table entries that were left out into an edited file, with the numbers that the sections have there.
-
-    :param file: 64-bit and little-endian, of at most :data:`MOST_SECTIONS` sections, and so is `original`.
-    :param table: the offsets of the symbol table, in both; all but `left_out` has been edited by patchelf.
-    :raises ElfError: patchelf has changed the other entries in another way, so this is not what it would have done.
-    """
-    sections = read_sections(file, "")
-    # patchelf finds a section by its name; of several with one name it finds the first.
-    first = {section.name: number for number, section in reversed([*enumerate(sections)][1:])}
-    numbers = bytearray(range(256))
-    for old, section in enumerate(read_sections(original, "")):
-        if old:
-            numbers[old] = first.get(section.name, 0)
-    entries = bytearray(original[table.start : table.stop - len(table) % SYMBOL])
-    # The low and the high byte of every st_shndx (little-endian), so that one translate() renumbers all entries.
-    low, high = entries[_SHNDX::SYMBOL], entries[_SHNDX + 1 :: SYMBOL]
-    new = low.translate(numbers)
-    for match in _NOT_ZERO.finditer(high):  # a reserved value, such as SHN_ABS: not a section's number
-        new[match.start()] = low[match.start()]
-    entries[_SHNDX::SYMBOL] = new
-    # The value of a section symbol is the address of its section.
-    for match in _STT_SECTION.finditer(entries[_INFO::SYMBOL]):
-        at = match.start()
-        if low[at] and not high[at] and new[at] < len(sections):
-            struct.pack_into("<Q", entries, at * SYMBOL + _VALUE, sections[new[at]].address)
-    # The entries that patchelf has edited show whether it does the same.
-    for part in (range(table.start, left_out.start), range(left_out.stop, table.start + len(entries))):
-        expected = entries[part.start - table.start : part.stop - table.start]
-        if file[part.start : part.stop] != expected:
-            raise ElfError("the sections of symbols were not renumbered by their names")
-    file[left_out.start : left_out.stop] = entries[left_out.start - table.start : left_out.stop - table.start]
-
-
 Gap: TypeAlias = range
 """File offsets whose content an edit does not change."""
 
-_UNIT: Final = 1 << 16  # bytes: the largest page of any machine that glibc knows
+# Bytes: the largest page of any machine that glibc knows.
+_UNIT: Final = 1 << 16
 _PAGE: Final = mmap.PAGESIZE
 # MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2)).
 _NO_RESERVE: Final = 0x4000
-MIN_TOTAL: Final = 1 << 20  # bytes: for less, a short copy costs more checks than it saves
+# Bytes: for less, a short copy costs more checks than it saves.
+MIN_TOTAL: Final = 1 << 20
 _MAX_GAPS: Final = 64  # the largest are chosen
-MAX_ALIGN: Final = 1 << 24  # patchelf refuses larger ones
-_PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOC = 1, 2, 3, 8, 2
-_PROGRAM: Final = struct.Struct("<IIQQQQQQ")  # type, flags, offset, vaddr, paddr, filesz, memsz, align
-_SECTION: Final = struct.Struct(
-    "<IIQQQQIIQQ"
-)  # name, type, flags, addr, offset, size, link, info, addralign, entsize
+# patchelf refuses larger ones.
+MAX_ALIGN: Final = 1 << 24
+_PROGBITS, _STRTAB, _NOBITS, _ALLOC = 1, 3, 8, 2
+# Type, flags, offset, vaddr, paddr, filesz, memsz, align.
+_PROGRAM: Final = struct.Struct("<IIQQQQQQ")
+# Name, type, flags, addr, offset, size, link, info, addralign, entsize.
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 
 
 def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
@@ -123,33 +77,11 @@ def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
     return tuple(gaps)
 
 
-def find_symbols(buffer: Buffer, image: Image, gaps: Sequence[Gap]) -> tuple[Section, Gap] | None:
-    """Return the static symbol table, and those of its entries that can be left out, too.
-
-    :mod:`relink.elf.gaps` puts them back.
-
-    :param gaps: those of :func:`find_gaps`; the entries must not meet one of them.
-    :raises ElfError: as for :func:`find_gaps`.
-    """
-    unit = _unit(image)
-    sections = read_sections(buffer, image.path)
-    table = next((section for section in sections if section.type == _SYMTAB), None)
-    if unit is None or table is None or len(sections) > MOST_SECTIONS:
-        return None
-    # As in find_gaps, and of whole entries, since patchelf reads those that are left.
-    start = table.offset + SYMBOL
-    step = lcm(unit, SYMBOL)
-    gap = range(start, start + (table.file_size - 2 * SYMBOL) // step * step)
-    apart = all(gap.stop < other.start or other.stop < gap.start for other in gaps)
-    return (table, gap) if apart and _is_free(gap, _boundaries(buffer, image, sections)) else None
-
-
 def _unit(image: Image) -> int | None:
     """Return what the sizes of gaps are multiples of; None if the file can have none."""
     header = image.header
-    library = (
-        image.interpreter is None
-    )  # the headers of an executable may have to move to the end of the file
+    # The headers of an executable may have to move to the end of the file.
+    library = image.interpreter is None
     if (header.elf_class, header.little_endian, header.kind, library) != (64, True, ET_DYN, True):
         return None
     unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == PT_LOAD), 0)
@@ -222,34 +154,25 @@ def sparse(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE))
 
 
-class _OffsetMap:
-    """The offsets of one place in the whole file and in the short copy."""
-
-    def __init__(self, gaps: Sequence[Gap]) -> None:
-        self.gaps = gaps
-        self.starts: list[int] = []  # where each gap was, in the short copy
-        removed = 0
-        for gap in gaps:
-            self.starts.append(gap.start - removed)
-            removed += len(gap)
-
-    def in_short(self, offset: int) -> int:
-        """Return where an offset of the whole file is in the short copy."""
-        return offset - sum(len(gap) for gap in self.gaps if gap.start < offset)
-
-    def in_whole(self, offset: int) -> int:
-        """Return where an offset of the short copy is in the whole file."""
-        return offset + sum(
-            len(gap) for gap, start in zip(self.gaps, self.starts, strict=True) if start < offset
-        )
+def _in_short(gaps: Iterable[Gap], offset: int) -> int:
+    """Return where an offset of the whole file is in the short copy."""
+    return offset - sum(len(gap) for gap in gaps if gap.start < offset)
 
 
-def _move_headers(file: bytearray | memoryview, offsets: _OffsetMap, *, to_short: bool) -> None:
+def _in_whole(gaps: Iterable[Gap], offset: int) -> int:
+    """Return where an offset of the short copy is in the whole file."""
+    for gap in gaps:
+        if gap.start < offset:
+            offset += len(gap)
+    return offset
+
+
+def _move_headers(file: bytearray | memoryview, gaps: Sequence[Gap], *, to_short: bool) -> None:
     """Rewrite every offset and size in the file's headers, which are where the ELF header says after the move.
 
     :raises ElfError: the tables are outside of the file.
     """
-    move = offsets.in_short if to_short else offsets.in_whole
+    move = partial(_in_short if to_short else _in_whole, gaps)
     programs, sections = (move(offset) for offset in struct.unpack_from("<QQ", file, 32))
     struct.pack_into("<QQ", file, 32, programs, sections)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", file, 54)
@@ -281,7 +204,7 @@ def without_gaps(buffer: Buffer, gaps: Sequence[Gap]) -> bytearray:
     """Return the file without its gaps, with the offsets in its headers changed accordingly."""
     with memoryview(buffer) as view:
         file = bytearray().join(view[part.start : part.stop] for part in ranges_between(gaps, len(view)))
-    _move_headers(file, _OffsetMap(gaps), to_short=True)
+    _move_headers(file, gaps, to_short=True)
     return file
 
 
@@ -307,7 +230,7 @@ def with_gaps(
     if isinstance(original, memoryview):
         release_pages(original)
     try:
-        _move_headers(whole, _OffsetMap(gaps), to_short=False)
+        _move_headers(whole, gaps, to_short=False)
     except struct.error as error:
         raise ElfError(f"damaged headers ({error})") from error
     _restore_old_headers(whole, original)

@@ -93,10 +93,14 @@ HEADER_SIZE = 64
 """Bytes of Elf64_Ehdr, the larger of the two ELF headers."""
 # More than these is damage, or meant to take long: real files have at most some 300, 10 and 30.
 _MAX_NEEDED, _MAX_SEGMENTS, _MAX_DLOPENED = 1024, 4096, 256
-_MAX_LOOKUPS = 50_000  # NEEDED and dlopen notes times directories of the search path; Nix has the most of these, some hundreds
-_MAX_NOTES = 1 << 20  # bytes in all PT_NOTE segments together: many may overlap
-_MAX_NAME = 4096  # bytes of a soname: PATH_MAX, so ld.so could not open a longer one
-_MAX_PATH = 1 << 20  # bytes of a search path or an interpreter's name
+# NEEDED and dlopen notes times directories of the search path; Nix has the most of these, some hundreds.
+_MAX_LOOKUPS = 50_000
+# Bytes in all PT_NOTE segments together: many may overlap.
+_MAX_NOTES = 1 << 20
+# Bytes of a soname: PATH_MAX, so ld.so could not open a longer one.
+_MAX_NAME = 4096
+# Bytes of a search path or an interpreter's name.
+_MAX_PATH = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +251,8 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
         if not inside and segment.type in (PT_LOAD, PT_DYNAMIC, PT_INTERP):
             kind = {PT_LOAD: "PT_LOAD", PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP"}[segment.type]
             raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
-        if segment.type == PT_INTERP and interpreter is None:  # Linux takes the first (fs/binfmt_elf.c)
+        # Linux takes the first (fs/binfmt_elf.c).
+        if segment.type == PT_INTERP and interpreter is None:
             raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
         elif segment.type == PT_NOTE and inside:
@@ -276,7 +281,8 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
     )
     layout = struct.Struct(order + ("IIQQQQQQ" if wide else "8I"))
     if not count:
-        return  # e_phoff and e_phentsize mean nothing then
+        # e_phoff and e_phentsize mean nothing then.
+        return
     if size != layout.size:
         raise ValueError(f"program headers of {size} bytes instead of {layout.size}")
     if count > _MAX_SEGMENTS or start + count * size > len(buffer):

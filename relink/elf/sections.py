@@ -15,9 +15,11 @@ from relink.elf.dynamic import Buffer
 from relink.elf.image import DAMAGE, HEADER_SIZE, Header, damaged, read_header
 
 _SHN_XINDEX = 0xFFFF
-_MAX_SECTIONS = 1 << 16  # more is damage, or meant to take long: real files have some 100
+# More is damage, or meant to take long: real files have some 100.
+_MAX_SECTIONS = 1 << 16
 _MAX_NAME = 4096  # bytes of one name
-_MAX_NAMES = 1 << 20  # bytes of the table of names
+# Bytes of the table of names.
+_MAX_NAMES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,8 @@ def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
     if size != row.size:
         raise ValueError(f"section headers of {size} bytes instead of {row.size}")
     first = row.unpack_from(buffer, start)
-    count = (
-        count or first[5]
-    )  # what does not fit into the header is in the first entry (gABI, e_shnum and e_shstrndx)
+    # What does not fit into the header is in the first entry (gABI, e_shnum and e_shstrndx).
+    count = count or first[5]
     index = first[6] if index == _SHN_XINDEX else index
     if count > _MAX_SECTIONS or start + count * size > len(buffer):
         raise ValueError(f"{count} section headers at {start:#x} do not fit into the file")

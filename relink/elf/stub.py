@@ -22,12 +22,12 @@ _ENDBR64: Final = b"\xf3\x0f\x1e\xfa"
 _END: Final = b"\xbf\2\0\0\0\xb8\1\0\0\0\x0f\5\xbf\x7f\0\0\0\xb8\xe7\0\0\0\x0f\5\x0f\x0b"
 _TRAP: Final = b"\x0f\x0b"  # ud2
 _TEXT_TO_RAX: Final = b"\x48\x8d\x05"  # lea text(%rip),%rax
-_UNLESS_NULL: Final = b"\x48\x85\xf6\x74\x0a" + _TEXT_TO_RAX  # test %rsi,%rsi; je over the store; lea
+# Test %rsi,%rsi; je over the store; lea.
+_UNLESS_NULL: Final = b"\x48\x85\xf6\x74\x0a" + _TEXT_TO_RAX
 _FUNC_GLOBAL: Final = 0x12  # STB_GLOBAL, STT_FUNC
 _BLOOM_SHIFT: Final = 6
-_MAX_NODES: Final = (
-    0x7FFF - 1
-)  # numbers have 15 bits, the 16th hides a symbol (VERSYM_HIDDEN); 0 and 1 are taken
+# Numbers have 15 bits, the 16th hides a symbol (VERSYM_HIDDEN); 0 and 1 are taken.
+_MAX_NODES: Final = 0x7FFF - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def build_stub(
     places, end = _laid_out(tables, headers)
     text_at = _aligned(end, _PAGE)
     text, offsets, lengths = _code(ordered)
-    text = text or _TRAP  # a segment that is loaded has something in it
+    # A segment that is loaded has something in it.
+    text = text or _TRAP
     dynamic_at = _aligned(text_at + len(text), _PAGE)
     symbols = bytes(24) + b"".join(
         struct.pack("<IBBHQQ", at, _FUNC_GLOBAL, 0, len(tables) + 1, text_at + offset, length)

@@ -8,7 +8,7 @@ symbols quick to go through. The rules are those of glibc's ``elf/dl-setup_hash.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,8 @@ from relink.elf.constants import (
 )
 from relink.elf.dynamic import Memory
 
-HASHED, RELOCATED = 1, 2  # flags of a symbol: the hash table has it, a relocation names it
+# Flags of a symbol: the hash table has it, a relocation names it.
+HASHED, RELOCATED = 1, 2
 
 # Symbols in one bucket of a GNU hash table; a chain of a damaged file may have no end.
 _MAX_CHAIN: Final = 1 << 20
@@ -75,8 +76,17 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     gnu = _gnu_hash(memory, limit)
     sysv = _sysv_hash(memory, limit)
     relocated = _relocated(memory)
-    first = gnu[0] if gnu else limit
-    count = _count(memory, limit, gnu, sysv and sysv[0], lambda: relocated)
+    first, count = gnu or (limit, 0)
+    if sysv:
+        if count > sysv[0]:
+            memory.problem(f"DT_HASH counts {sysv[0]} symbols, DT_GNU_HASH {count}")
+        count = max(count, sysv[0])
+    elif count <= first:
+        # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
+        # the highest symbol that a relocation names counts.
+        count = max(count, 1 + max(relocated, default=0))
+    if count > limit:
+        memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
     data = memory.read(memory.dynamic[DT_SYMTAB], min(count, limit) * size)
     count = len(data) // size
     order: list[int] = []
@@ -89,37 +99,6 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         if i < count:
             flags[i] |= RELOCATED
     return columns_of(memory, data[: count * size], bytes(flags)), order
-
-
-def symbol_count(memory: Memory) -> int:
-    """Return how many symbols :func:`symbol_columns` finds, without reading them."""
-    size = 24 if memory.wide else 16
-    limit = memory.available(memory.dynamic[DT_SYMTAB]) // size
-    sysv = _sysv_hash(memory, limit)
-    count = _count(memory, limit, _gnu_hash(memory, limit), sysv and sysv[0], lambda: _relocated(memory))
-    return min(count, limit)
-
-
-def _count(
-    memory: Memory,
-    limit: int,
-    gnu: tuple[int, int] | None,
-    sysv: int | None,
-    relocated: Callable[[], set[int]],
-) -> int:
-    """Return the number of symbols, of which there is room for `limit`, as the hash tables or the relocations give it."""
-    first, count = gnu or (limit, 0)
-    if sysv is not None:
-        if count > sysv:
-            memory.problem(f"DT_HASH counts {sysv} symbols, DT_GNU_HASH {count}")
-        count = max(count, sysv)
-    elif count <= first:
-        # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
-        # the highest symbol that a relocation names counts.
-        count = max(count, 1 + max(relocated(), default=0))
-    if count > limit:
-        memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
-    return count
 
 
 def columns_of(memory: Memory, data: bytes, flags: bytes) -> Columns:
@@ -151,7 +130,8 @@ def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:
             f"DT_GNU_HASH claims {number} buckets and {bloom} filter words: more than there is room for"
         )
         return None
-    if bloom & (bloom - 1) or not bloom:  # _dl_setup_hash asserts it
+    # _dl_setup_hash asserts it.
+    if bloom & (bloom - 1) or not bloom:
         memory.problem(f"DT_GNU_HASH has {bloom} filter words, which is not a power of two")
     buckets = memory.words(address + 4 * start, number)
     last = max(buckets, default=0)
@@ -211,7 +191,8 @@ def _chains(
 def _relocated(memory: Memory) -> set[int]:
     """Return the indices of the symbols that relocations name (r_info)."""
     dynamic = memory.dynamic
-    plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2  # words in an entry: with and without an addend
+    # Words in an entry: with and without an addend.
+    plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2
     kind, width, shift = ("Q", 8, 32) if memory.wide else ("I", 4, 8)
     symbols: set[int] = set()
     for table, size, step in (

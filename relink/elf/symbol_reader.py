@@ -40,12 +40,17 @@ _TYPES: Final[dict[int, SymbolType]] = {
     10: "ifunc",
 }
 _VISIBILITIES: Final[tuple[Visibility, ...]] = ("default", "internal", "hidden", "protected")
-_CANDIDATE_TYPES: Final = frozenset({0, 1, 2, 5, 6, 10})  # ALLOWED_STT: not section, file or other
+# ALLOWED_STT: not section, file or other.
+_CANDIDATE_TYPES: Final = frozenset({0, 1, 2, 5, 6, 10})
 _CANDIDATE_BINDINGS: Final = frozenset({1, 2, 10})
-_BINDS_LOCAL: Final = (1, 2)  # internal, hidden: dl_symbol_visibility_binds_local_p
-_TLS = 6  # STT_TLS, whose values start at zero
-_R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}  # by e_machine (elf/elf.h)
-_Records: TypeAlias = Mapping[int, tuple[str, str | None]]  # version number: its name, the file blamed
+# Internal, hidden: dl_symbol_visibility_binds_local_p.
+_BINDS_LOCAL: Final = (1, 2)
+# STT_TLS, whose values start at zero.
+_TLS = 6
+# By e_machine (elf/elf.h).
+_R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}
+# Version number: its name, the file blamed.
+_Records: TypeAlias = Mapping[int, tuple[str, str | None]]
 
 
 def read_symbols(buffer: Buffer) -> SymbolTable:
@@ -69,6 +74,15 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
         dynamic = memory.dynamic
         has_symbols = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
         return version_needs(memory, Strings(memory)) if has_symbols else ()
+
+
+def read_version_defs(buffer: Buffer) -> tuple[VersionDef, ...]:
+    """Read the `verdefs` of :func:`read_symbols` alone.
+
+    :raises ElfError: as there.
+    """
+    with loaded(buffer) as memory:
+        return version_defs(memory, Strings(memory))
 
 
 def _read(memory: Memory) -> SymbolTable:
@@ -242,7 +256,8 @@ def _by_name(
     by_name: dict[str, tuple[Export, ...]] = dict(
         zip(compress(names, chosen), compress(definitions, chosen), strict=True)
     )
-    if len(by_name) < sum(chosen):  # a name has definitions in more than one version
+    # A name has definitions in more than one version.
+    if len(by_name) < sum(chosen):
         lists: dict[str, list[Export]] = {}
         for name, definition in zip(compress(names, chosen), compress(definitions, chosen), strict=True):
             lists.setdefault(name, []).extend(definition)

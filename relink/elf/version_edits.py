@@ -23,7 +23,8 @@ from relink.system.errors import ElfError
 
 GLOBAL: Final = 1
 """VER_NDX_GLOBAL: a symbol without a version."""
-_INDEX: Final = 0x7FFF  # of a version number without its hidden bit
+# Of a version number without its hidden bit.
+_INDEX: Final = 0x7FFF
 _MAX_NAME: Final = 1 << 10
 
 

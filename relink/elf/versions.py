@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,9 +17,11 @@ from relink.elf.dynamic import Memory, Strings
 
 VERSYM_HIDDEN: Final = 0x8000
 VER_FLG_WEAK: Final = 2
-_MAX_VERSIONS: Final = 1 << 15  # a version number has 15 bits
+# A version number has 15 bits.
+_MAX_VERSIONS: Final = 1 << 15
 _MAX_BYTES: Final = 1 << 22
-_MAX_NAME: Final = 1 << 10  # bytes of a soname or a version
+# Bytes of a soname or a version.
+_MAX_NAME: Final = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,90 +63,87 @@ class VersionNeed:
 
 
 def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
-    """Walk DT_VERNEED as ld.so does: to the record without a next one, whatever DT_VERNEEDNUM says."""
-    address = memory.dynamic.get(DT_VERNEED)
-    if address is None:
-        return ()
-    data = memory.read(address, min(memory.available(address), _MAX_BYTES))
-    start = memory.offset(address) if data else 0
+    """Return the records of DT_VERNEED."""
     needs: list[VersionNeed] = []
-    at = total = 0
-    try:
-        while True:
-            layout, count, file_at, first, following = struct.unpack_from(memory.endian + "HHIII", data, at)
-            if layout != 1:
-                memory.problem(f"DT_VERNEED has a record of unknown layout {layout}")
-                break
-            versions: list[VersionRequirement] = []
-            aux = at + first
-            while total < _MAX_VERSIONS:
-                total += 1
-                digest, flags, other, name_at, step = struct.unpack_from(memory.endian + "IHHII", data, aux)
-                name = _name(memory, strings, name_at, digest)
-                weak, hidden = bool(flags & VER_FLG_WEAK), bool(other & VERSYM_HIDDEN)
-                versions.append(
-                    VersionRequirement(
-                        name, other & ~VERSYM_HIDDEN, weak, hidden, digest, flags, name_at, start + aux
-                    )
-                )
-                aux += step
-                if not step:
-                    break
-            else:
-                memory.problem(f"DT_VERNEED has more than {_MAX_VERSIONS} versions")
-                break
-            if len(versions) != count:
-                memory.problem(f"a record of DT_VERNEED counts {count} versions and has {len(versions)}")
-            needs.append(VersionNeed(_name(memory, strings, file_at), tuple(versions), start + at))
-            at += following
-            if not following:
-                break
-    except struct.error:
-        memory.problem("DT_VERNEED has records outside of the file or of its table")
-    if len(needs) != (number := memory.dynamic.get(DT_VERNEEDNUM, 0)):
-        memory.problem(f"DT_VERNEEDNUM is {number}, the records are {len(needs)}")
+    for at, (_, _, file_at, *_), entries in _walk(
+        memory, "DT_VERNEED", DT_VERNEED, DT_VERNEEDNUM, "HHIII", "IHHII", "versions"
+    ):
+        versions = tuple(
+            VersionRequirement(
+                _name(memory, strings, name_at, digest),
+                other & ~VERSYM_HIDDEN,
+                bool(flags & VER_FLG_WEAK),
+                bool(other & VERSYM_HIDDEN),
+                digest,
+                flags,
+                name_at,
+                entry_at,
+            )
+            for entry_at, (digest, flags, other, name_at, _) in entries
+        )
+        needs.append(VersionNeed(_name(memory, strings, file_at), versions, at))
     return tuple(needs)
 
 
 def version_defs(memory: Memory, strings: Strings) -> tuple[VersionDef, ...]:
-    """Walk DT_VERDEF like DT_VERNEED. The first name of a record is the version's, the others are its parents'."""
-    address = memory.dynamic.get(DT_VERDEF)
-    if address is None:
-        return ()
-    data = memory.read(address, min(memory.available(address), _MAX_BYTES))
+    """Return the records of DT_VERDEF. The first name of a record is the version's, the others are its parents'."""
     nodes: list[VersionDef] = []
-    at = total = 0
-    try:
-        while True:
-            record = struct.unpack_from(memory.endian + "HHHHIII", data, at)
-            layout, flags, index, count, digest, first, following = record
-            if layout != 1:
-                memory.problem(f"DT_VERDEF has a record of unknown layout {layout}")
-                break
-            names: list[str] = []
-            aux = at + first
-            while total < _MAX_VERSIONS:
-                total += 1
-                name_at, step = struct.unpack_from(memory.endian + "II", data, aux)
-                names.append(_name(memory, strings, name_at, None if names else digest))
-                aux += step
-                if not step:
-                    break
-            else:
-                memory.problem(f"DT_VERDEF has more than {_MAX_VERSIONS} names")
-                break
-            if len(names) != count:
-                memory.problem(f"a record of DT_VERDEF counts {count} names and has {len(names)}")
-            base, weak = bool(flags & 1), bool(flags & VER_FLG_WEAK)
-            nodes.append(VersionDef(names[0], index & ~VERSYM_HIDDEN, base, weak, tuple(names[1:]), digest))
-            at += following
-            if not following:
-                break
-    except struct.error:
-        memory.problem("DT_VERDEF has records outside of the file or of its table")
-    if len(nodes) != (number := memory.dynamic.get(DT_VERDEFNUM, 0)):
-        memory.problem(f"DT_VERDEFNUM is {number}, the records are {len(nodes)}")
+    for _, (_, flags, index, _, digest, *_), [(_, (own_at, _)), *parents] in _walk(
+        memory, "DT_VERDEF", DT_VERDEF, DT_VERDEFNUM, "HHHHIII", "II", "names"
+    ):
+        name = _name(memory, strings, own_at, digest)
+        above = tuple(_name(memory, strings, name_at) for _, (name_at, _) in parents)
+        base, weak = bool(flags & 1), bool(flags & VER_FLG_WEAK)
+        nodes.append(VersionDef(name, index & ~VERSYM_HIDDEN, base, weak, above, digest))
     return tuple(nodes)
+
+
+def _walk(
+    memory: Memory, name: str, tag: int, number_tag: int, record: str, entry: str, called: str
+) -> Iterator[tuple[int, tuple[int, ...], list[tuple[int, tuple[int, ...]]]]]:
+    """Walk a table as ld.so does: to the record without a next one, whatever its number of records says.
+
+    Yields the file offset and the fields of each record, and the same of each of its entries, of which there is one at least.
+
+    :param record: the types of a record's fields. The first is its layout; the last four are the number of its entries, one of
+        another meaning, the way to its first entry, and the way to the next record.
+    :param entry: the types of an entry's fields, of which the last is the way to the next entry.
+    :param called: what the entries are called.
+    """
+    address = memory.dynamic.get(tag)
+    if address is None:
+        return
+    data = memory.read(address, min(memory.available(address), _MAX_BYTES))
+    start = memory.offset(address) if data else 0
+    at = records = total = 0
+    following = 1
+    try:
+        while following:
+            fields = struct.unpack_from(memory.endian + record, data, at)
+            *_, count, _, first, following = fields
+            if fields[0] != 1:
+                memory.problem(f"{name} has a record of unknown layout {fields[0]}")
+                break
+            entries: list[tuple[int, tuple[int, ...]]] = []
+            entry_at, step = at + first, 1
+            while step and total < _MAX_VERSIONS:
+                total += 1
+                fields_of_entry = struct.unpack_from(memory.endian + entry, data, entry_at)
+                entries.append((start + entry_at, fields_of_entry))
+                step = fields_of_entry[-1]
+                entry_at += step
+            if step:
+                memory.problem(f"{name} has more than {_MAX_VERSIONS} {called}")
+                break
+            yield start + at, fields, entries
+            if len(entries) != count:
+                memory.problem(f"a record of {name} counts {count} {called} and has {len(entries)}")
+            records += 1
+            at += following
+    except struct.error:
+        memory.problem(f"{name} has records outside of the file or of its table")
+    if records != (number := memory.dynamic.get(number_tag, 0)):
+        memory.problem(f"{name}NUM is {number}, the records are {records}")
 
 
 def _name(memory: Memory, strings: Strings, offset: int, digest: int | None = None) -> str:

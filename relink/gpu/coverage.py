@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
 
 
-class TargetId(NamedTuple):  # hashed too often for a dataclass, as are code targets
+# Hashed too often for a dataclass, as are code targets.
+class TargetId(NamedTuple):
     """A processor and the features that are named, alphabetical; an unnamed feature is *any* (code) or *unknown* (agent)."""
 
     processor: str

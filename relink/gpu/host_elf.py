@@ -19,8 +19,10 @@ from relink.elf.sections import Section
 from relink.elf.source import ByteSource
 
 _MAX_SECTIONS = 200_000
-_MAX_SEGMENTS = 256  # each pointer is looked for in all of them; real files have some ten
-_RELOCATION_CHUNK = 24 * 65536  # bytes; an Elf64_Rela has 24
+# Each pointer is looked for in all of them; real files have some ten.
+_MAX_SEGMENTS = 256
+# Bytes; an Elf64_Rela has 24.
+_RELOCATION_CHUNK = 24 * 65536
 _R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 
 
@@ -75,7 +77,8 @@ def _sections(
             f"the section headers at 0x{shoff:x} lie past the end of the file (0x{source.size:x})"
         )
         return ()
-    if shnum == 0:  # gabi: more than 0xff00 sections, the number is in the first header
+    # Gabi: more than 0xff00 sections, the number is in the first header.
+    if shnum == 0:
         shnum = struct.unpack_from("<Q", first, 32)[0]
     if shstrndx == 0xFFFF:
         shstrndx = struct.unpack_from("<I", first, 40)[0]
@@ -171,7 +174,8 @@ def pointers(
         for start in range(place, end, _RELOCATION_CHUNK):
             raw = source.read_at(start, min(_RELOCATION_CHUNK, end - start))
             for (word,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
-                if word & 1 == 0:  # an address: relocated itself, and the base of the bitmaps that follow
+                # An address: relocated itself, and the base of the bitmaps that follow.
+                if word & 1 == 0:
                     if low <= word < high:
                         in_place.add(word)
                     base = word + 8
@@ -192,26 +196,3 @@ def _defined(source: ByteSource, symbols: int, number: int) -> int | None:
     if len(raw) < 24 or raw[6:8] == b"\0\0":
         return None
     return int.from_bytes(raw[8:16], "little")
-
-
-def version_definitions(source: ByteSource, elf: HostElf) -> tuple[str, ...]:
-    """Return the names of DT_VERDEF (``hip_7.2``), at most 4096; the first is the library itself."""
-    entries = dict(dynamic(source, elf))
-    place = elf.offset_of(entries[0x6FFFFFFC]) if 0x6FFFFFFC in entries else None
-    texts = elf.offset_of(entries[5]) if 5 in entries else None
-    names: list[str] = []
-    for _ in range(min(entries.get(0x6FFFFFFD, 0), 4096)):
-        if place is None or texts is None:
-            break
-        head = bytes(source.read_at(place, 20))
-        if len(head) < 20:
-            break
-        aux, step = struct.unpack_from("<II", head, 12)
-        first = bytes(source.read_at(place + aux, 8))
-        if len(first) == 8:
-            raw = bytes(source.read_at(texts + struct.unpack_from("<I", first)[0], 256))
-            names.append(raw.partition(b"\0")[0].decode("utf-8", "replace"))
-        if not step:
-            break
-        place += step
-    return tuple(names)

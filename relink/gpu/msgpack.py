@@ -9,8 +9,10 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-_DEPTH = 32  # levels: the reader is recursive
-_OBJECTS = 1_000_000  # of one table; a table of contents has some for each kernel
+# Levels: the reader is recursive.
+_DEPTH = 32
+# Of one table; a table of contents has some for each kernel.
+_OBJECTS = 1_000_000
 _NUMBERS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
@@ -76,7 +78,8 @@ def _value(data: bytes, at: int, depth: int, left: Effort) -> tuple[Any, int]:
     if tag in _NUMBERS:
         form = _NUMBERS[tag]
         return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
-    if 0xD4 <= tag <= 0xD8:  # fixext: type byte, then 1, 2, 4, 8 or 16 bytes
+    # Fixext: type byte, then 1, 2, 4, 8 or 16 bytes.
+    if 0xD4 <= tag <= 0xD8:
         return _raw(data, at + 1, 1 << (tag - 0xD4))
     if 0xD9 <= tag <= 0xDB:
         return _text(data, *_length(data, at, tag - 0xD9))

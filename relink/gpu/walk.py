@@ -14,11 +14,11 @@ from relink.system.text import join_truncated
 
 _MAX_FILES = 1_000_000  # and directories
 _MAX_DEPTH = 100
-_MAX_SECONDS = 300  # ROCm has 6,000 files, which take one; reading them is counted, too
+# ROCm has 6,000 files, which take one; reading them is counted, too.
+_MAX_SECONDS = 300
 _KERNEL_FILE_SYSTEMS = ("/proc/", "/sys/", "/dev/")
-_STORE_ITEM = re.compile(
-    r"/[0-9a-df-np-sv-z]{32}-[0-9a-zA-Z+\-._?=]+(?:/|\Z)"
-)  # Nix manual, "Store Path"; Guix has the same
+# Nix manual, "Store Path"; Guix has the same.
+_STORE_ITEM = re.compile(r"/[0-9a-df-np-sv-z]{32}-[0-9a-zA-Z+\-._?=]+(?:/|\Z)")
 _MAX_SHOWN = 4
 
 
@@ -107,7 +107,8 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                     continue
                 if is_directory:
                     if f"{entry.path}/" in _KERNEL_FILE_SYSTEMS and not entry.is_symlink():
-                        continue  # of `isa /`: not a file in it lies on a disk
+                        # Of `isa /`: not a file in it lies on a disk.
+                        continue
                     if depth < _MAX_DEPTH:
                         below.append((entry.path, depth + 1))
                     else:
@@ -116,7 +117,8 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                 info = entry.stat()
             except OSError as error:
                 raise_if_machine_fault(error, entry.path)
-                continue  # a link that leads nowhere
+                # A link that leads nowhere.
+                continue
             key = (info.st_dev, info.st_ino)
             if info.st_size < 64 or key in seen:
                 continue

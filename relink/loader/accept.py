@@ -12,8 +12,10 @@ from relink.elf.constants import DF_1_PIE, ET_DYN, ET_EXEC, PT_DYNAMIC, PT_LOAD
 from relink.elf.image import Header, machine_name
 from relink.loader.seen_files import OpenedFile
 
-_PAGE = 4096  # the smallest page of all machines that ROCm runs on
-_ABI_MAX = 4  # LIBC_ABI_MAX of glibc's libc-abis; only GNU's OSABI may carry a version
+# The smallest page of all machines that ROCm runs on.
+_PAGE = 4096
+# LIBC_ABI_MAX of glibc's libc-abis; only GNU's OSABI may carry a version.
+_ABI_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ def reject(candidate: OpenedFile, wanted: Header, *, program: bool = False) -> R
 
 def reject_header(head: bytes, wanted: Header) -> Rejected | None:
     """Check the raw ELF header in the order of open_verify, where a foreign class comes before all other damage."""
-    if len(head) < 64:  # sizeof (Elf64_Ehdr); every 64 bit loader reads as much
+    # Sizeof (Elf64_Ehdr); every 64 bit loader reads as much.
+    if len(head) < 64:
         return Rejected("file too short", fatal=True)
     if head[:4] != b"\x7fELF":
         return Rejected("invalid ELF header", fatal=True)
@@ -94,7 +97,8 @@ def _reject_facts(header: Header, wanted: Header) -> Rejected | None:
         return Rejected(f"wrong ELF class: {header.elf_class} bit", fatal=False)
     if header.little_endian != wanted.little_endian:
         return Rejected("other byte order", fatal=True)
-    if header.osabi not in (0, 3):  # sysdeps/gnu/ldsodefs.h, VALID_ELF_OSABI: System V and GNU
+    # sysdeps/gnu/ldsodefs.h, VALID_ELF_OSABI: System V and GNU.
+    if header.osabi not in (0, 3):
         return Rejected(f"ELF file OS ABI invalid ({header.osabi})", fatal=True)
     if header.abi_version and not (header.osabi == 3 and header.abi_version < _ABI_MAX):
         return Rejected(f"ELF file ABI version invalid ({header.abi_version})", fatal=True)

@@ -4,7 +4,7 @@ Scopes and the look-up in them: :mod:`relink.loader.scopes`. Only what a relocat
 all of it at once, as with LD_BIND_NOW; with lazy binding a function may be missing until it is called.
 
 A process has hundreds of thousands of bindings, and most callers ask which objects are bound to which, or for a few symbols. So
-the symbols stay the indices that the look-ups gave (:class:`SymbolMap`), and become a dictionary only when a caller asks for one.
+the symbols stay in the groups that the look-ups gave; :func:`by_symbol` makes a dictionary of these where a caller asks for one.
 """
 
 from __future__ import annotations
@@ -18,71 +18,30 @@ from relink.elf.symbols import Import
 from relink.loader.closure import Closure
 from relink.loader.object_graph import file_of
 from relink.loader.scopes import Process, Reason, Scope
+from relink.loader.symbol_index import SymbolReference
 from relink.loader.tables import Tables
 
 Symbol: TypeAlias = tuple[int, str, str | None]
 """An import: (index of the object in the closure's `objects`, name, version)."""
 
 
-class SymbolMap(Mapping[Symbol, int]):
-    """A mapping from symbols of objects to the indices of the objects that they bind to."""
+BoundSymbols: TypeAlias = tuple[int, int, Sequence[SymbolReference]]
+"""The indices of an object and of one that symbols of it bind to, and their names with versions. A pair may come again."""
 
-    def __init__(self) -> None:
-        self._groups: list[tuple[int, int, Sequence[Import], Sequence[int]]] = []
-        self._lists: list[tuple[int, int, Sequence[tuple[str, str | None]]]] = []
-        self._single: dict[Symbol, int] = {}
-        self._all: dict[Symbol, int] | None = None
 
-    def add(self, symbol: Symbol, target: int) -> None:
-        """Add one symbol."""
-        self._single[symbol] = target
-        self._all = None
-
-    def add_imports(
-        self, requester: int, imports: Sequence[Import], places: Sequence[int], target: int
-    ) -> None:
-        """Add the imports of an object at these indices, which all bind to one object."""
-        self._groups.append((requester, target, imports, places))
-        self._all = None
-
-    def add_symbols(self, requester: int, symbols: Sequence[tuple[str, str | None]], target: int) -> None:
-        """Add symbols of an object, names with versions, which all lead to one object."""
-        self._lists.append((requester, target, symbols))
-        self._all = None
-
-    def groups(self) -> Iterator[tuple[int, int, Iterable[tuple[str, str | None]]]]:
-        """Yield (requester, target, names with versions); a pair of objects may come more than once."""
-        for requester, target, imports, places in self._groups:
-            yield requester, target, ((imports[number].name, imports[number].version) for number in places)
-        yield from self._lists
-        for (requester, name, version), target in self._single.items():
-            yield requester, target, ((name, version),)
-
-    def _dictionary(self) -> dict[Symbol, int]:
-        if self._all is None:
-            self._all = {
-                (requester, name, version): target
-                for requester, target, names in self.groups()
-                for name, version in names
-            }
-        return self._all
-
-    def __getitem__(self, symbol: Symbol) -> int:
-        """Return the index of the object that a symbol binds to."""
-        return self._dictionary()[symbol]
-
-    def __iter__(self) -> Iterator[Symbol]:
-        """Iterate over the symbols."""
-        return iter(self._dictionary())
-
-    def __len__(self) -> int:
-        """Return how many symbols there are."""
-        return len(self._dictionary())
+def by_symbol(groups: Iterable[BoundSymbols]) -> dict[Symbol, int]:
+    """Return for each symbol the index of the object that it binds to."""
+    return {
+        (requester, name, version): target
+        for requester, target, symbols in groups
+        for name, version in symbols
+    }
 
 
 Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed interpreter", "assumed"]
 
-_CPYTHON = "Py_GetVersion"  # every CPython exports it
+# Every CPython exports it.
+_CPYTHON = "Py_GetVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +90,14 @@ class Bindings:
 
     :ivar unbound: strong imports that nothing satisfies; errors.
     :ivar explained: those that something outside of the object's own libraries satisfies, or is assumed to satisfy.
-    :ivar bound: (object index, name, version) → index of the object that it binds to; every import that binds.
+    :ivar bound: every import that binds.
     :ivar interposed: the same for an object's *own* definitions that its relocations name, where another object interposes them.
     """
 
     unbound: tuple[Unbound, ...]
     explained: tuple[Explained, ...]
-    bound: SymbolMap
-    interposed: SymbolMap
+    bound: tuple[BoundSymbols, ...]
+    interposed: tuple[BoundSymbols, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +131,11 @@ def bind(
     process = Process(closure, tables)
     open_imports: list[Unbound] = []
     explained: list[Explained] = []
-    bound, interposed = SymbolMap(), SymbolMap()
+    bound: list[BoundSymbols] = []
+    interposed: list[BoundSymbols] = []
     scopes = [*process.scopes()]
-    lookups = {
-        index: process.lookups(index) for index, _, _ in scopes
-    }  # all, so that `irregular` is complete
+    # All, so that `irregular` is complete.
+    lookups = {index: process.lookups(index) for index, _, _ in scopes}
     for index, scope, own_scope in scopes:
         if only is not None and index not in only:
             continue
@@ -184,28 +143,26 @@ def bind(
         exact = table.exact
         find = scope.find
         searched = [*lookups[index].searched_imports]
-        for candidates, places in lookups[index].imports:
+        for candidates, places, symbols in lookups[index].imports:
             supplier = scope.first(candidates)
             # Not in scope: the search says why. Outside of its own libraries: it needs an explanation, below.
             if supplier is None or supplier not in own:
                 searched += places
                 continue
-            names = process.irregular(candidates)
-            searched += [number for number in places if names and table.imports[number].name in names]
-            alike = (
-                [number for number in places if table.imports[number].name not in names] if names else places
-            )
-            bound.add_imports(index, table.imports, alike, supplier)
+            regular: Sequence[SymbolReference] = symbols
+            if names := process.irregular(candidates):
+                searched += [number for number in places if table.imports[number].name in names]
+                regular = [symbol for symbol in symbols if symbol[0] not in names]
+            bound.append((index, supplier, regular))
         for wanted in (table.imports[number] for number in sorted(searched)):
             name, version, file = wanted.name, wanted.version, wanted.file
             target, reason = find(name, version, file, exact=bool(exact) and wanted.index in exact)
             if target is not None:
-                bound.add((index, name, version), target)
+                bound.append((index, target, ((name, version),)))
                 if target not in own and wanted.binding != "weak":
                     explained += _from_outside(process, own_scope, index, wanted, target)
-            elif (
-                wanted.binding != "weak" or reason != "undefined"
-            ):  # a weak import that nothing satisfies is no error
+            # A weak import that nothing satisfies is no error.
+            elif wanted.binding != "weak" or reason != "undefined":
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
             # A copy relocation takes the variable's value from any object but the program (ELF_RTYPE_CLASS_COPY).
@@ -213,7 +170,7 @@ def bind(
             for wanted in table.copies:
                 target, reason = others.find(wanted.name, wanted.version, wanted.file)
                 if target is not None:
-                    bound.add((index, wanted.name, wanted.version), target)
+                    bound.append((index, target, ((wanted.name, wanted.version),)))
                 elif wanted.binding != "weak" or reason != "undefined":
                     open_imports.append(Unbound(0, path, wanted.name, wanted.version, wanted.file, reason))
         # What is known of the table's references is right for the first object with the table.
@@ -221,22 +178,24 @@ def bind(
         references = [*(lookups[index].searched_references if is_first else table.references)]
         for candidates, symbols in lookups[index].references if is_first else ():
             first = scope.first(candidates)
-            names = process.irregular(candidates)
-            references += [symbol for symbol in symbols if names and symbol[0] in names]
+            regular = symbols
+            if names := process.irregular(candidates):
+                references += [symbol for symbol in symbols if symbol[0] in names]
+                regular = [symbol for symbol in symbols if symbol[0] not in names]
             if first is not None and first != index:
-                same = [symbol for symbol in symbols if symbol[0] not in names] if names else symbols
-                interposed.add_symbols(index, same, first)
+                interposed.append((index, first, regular))
         for name, version in references:
             target, reason = find(name, version, None)
             if target == index:
                 continue
             own_ones = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
-            if target is None:  # not even its own is found: it has no value, or is not in the hash table
+            # Not even its own is found: it has no value, or is not in the hash table.
+            if target is None:
                 if all(export.binding != "weak" for export in own_ones):
                     open_imports.append(Unbound(index, path, name, version, None, reason))
             # ld.so binds a protected definition to the object itself (elf/dl-lookup.c, _dl_lookup_symbol_x).
             elif all(export.visibility != "protected" for export in own_ones if export.version == version):
-                interposed.add((index, name, version), target)
+                interposed.append((index, target, ((name, version),)))
     unbound: list[Unbound] = []
     open_imports.sort(key=lambda wanted: wanted.requester)
     supply = _OutsideSupply(process, assume, extra_exports or {})
@@ -251,8 +210,8 @@ def bind(
     return Bindings(
         tuple(unbound),
         tuple(explained),
-        bound,
-        interposed,
+        tuple(bound),
+        tuple(interposed),
     )
 
 
@@ -332,10 +291,10 @@ def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings
     ):
         old = {
             (common[index], name, version): target
-            for (index, name, version), target in then.items()
+            for (index, name, version), target in by_symbol(then).items()
             if index in common
         }
-        new = {symbol: target for symbol, target in now.items() if symbol[0] in kept}
+        new = {symbol: target for symbol, target in by_symbol(now).items() if symbol[0] in kept}
         for symbol in {**old, **new}:
             was, is_now = old.get(symbol), new.get(symbol)
             own = files_after[symbol[0]] if itself else None

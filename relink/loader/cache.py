@@ -16,8 +16,10 @@ _OLD_MAGIC = b"ld.so-1.7.0\0"
 _NEW_MAGIC = b"glibc-ld.so.cache1.1"
 _EXTENSION_MAGIC = 0xEAA42174
 _TAG_GLIBC_HWCAPS = 1
-_HWCAP_EXTENSION = 1 << 62  # DL_CACHE_HWCAP_EXTENSION: the low half is an index into the glibc-hwcaps names
-_MAX_STRING = 4096  # bytes with the NUL: Linux, PATH_MAX
+# DL_CACHE_HWCAP_EXTENSION: the low half is an index into the glibc-hwcaps names.
+_HWCAP_EXTENSION = 1 << 62
+# Bytes with the NUL: Linux, PATH_MAX.
+_MAX_STRING = 4096
 _ISA_LEVEL_MASK = ((1 << 10) - 1) << 32
 
 # sysdeps/generic/ldconfig.h: FLAG_ELF_LIBC6 (3) with the architecture's own flag, by (e_machine, class).
@@ -83,7 +85,8 @@ def _parse(data: bytes) -> LoaderCache:
     if 48 + count * table.size > len(data):
         raise ValueError(f"{count} entries do not fit")
     entries: dict[str, list[CacheEntry]] = {}
-    left = 2 * len(data)  # characters: ldconfig lets strings share their ends, and no more
+    # Characters: ldconfig lets strings share their ends, and no more.
+    left = 2 * len(data)
     for flags, key, value, _osversion, hwcap in table.iter_unpack(data[48 : 48 + count * table.size]):
         subdirectory = None
         legacy = hwcap

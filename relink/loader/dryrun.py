@@ -20,7 +20,8 @@ from relink.system.errors import TargetError
 from relink.system.sandbox.start import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system.system_errors import raise_if_machine_fault
 
-DRY_RUN_TIMEOUT = 120  # seconds for one dry run; the largest closure seen takes 0.3 s
+# Seconds for one dry run; the largest closure seen takes 0.3 s.
+DRY_RUN_TIMEOUT = 120
 _LINE = re.compile(r"^\t(?:(?P<name>.+?) => )?(?P<path>.+?) \(0x[0-9a-f]+\)$")
 _MISSING = re.compile(r"^\t(?P<name>.+?) => not found$")
 _DIED = "error while loading shared libraries: "
@@ -29,8 +30,10 @@ _REFUSED = re.compile(
     rf"|{_DIED}(?P<path>.+?): (?P<reason>.+)$"
 )
 _NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
-_LEAST_RUNS = 2  # dry runs that are under way at one time, on any machine
-_MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine, by what the kernel calls it
+# Dry runs that are under way at one time, on any machine.
+_LEAST_RUNS = 2
+# e_machine, by what the kernel calls it.
+_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,10 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[Sha
         return tables.index.shared(tables.of(closure.objects[first]), tables.of(closure.objects[second]))
 
     mixed: dict[tuple[int, int], set[str]] = {}
-    for index, target, symbols in bindings.interposed.groups():
+    for index, target, symbols in bindings.interposed:
         if names := shared(target, index):
             mixed.setdefault((target, index), set()).update(name for name, _ in symbols if name in names)
-    for index, target, symbols in bindings.bound.groups():
+    for index, target, symbols in bindings.bound:
         direct = dict.fromkeys(needed.get(index, ()))
         if target in direct or target == index:
             continue
@@ -133,7 +133,8 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
             first = closure.objects[other]
             first_soname = first.image.soname or first.name.rpartition("/")[2]
             if soname in first.image.needed or first_soname in loaded.image.needed:
-                continue  # the one leads to the other, and has nothing itself
+                # The one leads to the other, and has nothing itself.
+                continue
             pairs.append(
                 TwoVersions(
                     parts["stem"],

@@ -34,8 +34,10 @@ Scenario: TypeAlias = tuple[str, Sequence[str]]
 START_COST: Final = 30_000
 """Symbols: looking up so many takes the loader as long as its start."""
 
-_MOST_PRELOADS: Final = 64 << 10  # bytes of LD_PRELOAD; the kernel takes half of that more (MAX_ARG_STRLEN)
-_MOST_ROOTS: Final = 64  # the loader limits the address space of a process
+# Bytes of LD_PRELOAD; the kernel takes half of that more (MAX_ARG_STRLEN).
+_MOST_PRELOADS: Final = 64 << 10
+# The loader limits the address space of a process.
+_MOST_ROOTS: Final = 64
 _OF = re.compile(r"\((?:required by )?(?P<path>[^()]*)\)$")
 
 
@@ -143,7 +145,8 @@ def _interfering(process: Process, roots: Collection[int]) -> set[int]:
     for index, scope, _ in process.scopes():
         table, lookups = process.table(index), process.lookups(index)
         own = id(table)
-        for candidates, _ in (*lookups.imports, *lookups.references):
+        groups = [*(group[0] for group in lookups.imports), *(group[0] for group in lookups.references)]
+        for candidates in groups:
             others |= {tables[other] for other in tables.keys() & candidates.tables if other != own}
         names = [table.imports[number].name for number in lookups.searched_imports]
         names += [name for name, _ in lookups.searched_references]

@@ -170,7 +170,8 @@ class _LinkMap:
         """Load what `start` needs, breadth first; returns the objects in that order."""
         scope = list(dict.fromkeys(start))
         known = set(scope)
-        for index in scope:  # grows while it is walked
+        # Grows while it is walked.
+        for index in scope:
             if self.fatal:
                 break
             for needed in self._needed(index):
@@ -235,7 +236,8 @@ class _LinkMap:
         self.has_main = self.has_main and self.objects[0].image.is_executable
         pending = list(dict.fromkeys(scope))
         known = set(pending)
-        for caller in pending:  # grows while it is walked
+        # Grows while it is walked.
+        for caller in pending:
             for name in dlopens(self.objects[caller]):
                 edge = self.dlopen(caller, name)
                 edges.append(edge)
@@ -255,7 +257,8 @@ class _LinkMap:
 
 EXECUTABLE_STACK = "cannot enable executable stack as shared object requires"
 """What dlopen says of an object that asks for an executable stack, in a process that has none."""
-_STACK_IS_DATA = frozenset({183})  # e_machine of AArch64: without PT_GNU_STACK its stack is not executable
+# e_machine of AArch64: without PT_GNU_STACK its stack is not executable.
+_STACK_IS_DATA = frozenset({183})
 
 
 def asks_executable_stack(image: Image) -> bool:

@@ -14,7 +14,8 @@ def file_of(loaded: LoadedObject) -> tuple[object, ...]:
     """Return the identity of an object's file; the program and the loader have none in the link map, so it is made up here."""
     if loaded.identity[0] not in ("program", "loader"):
         return loaded.identity
-    if not loaded.image.path.startswith("/"):  # the image of a member has its name in the wheel as its path
+    # The image of a member has its name in the wheel as its path.
+    if not loaded.image.path.startswith("/"):
         return ("member", loaded.image.path)
     return (loaded.identity[0], loaded.path)
 
@@ -55,7 +56,8 @@ def breadth_first(
     """Return the search list of `start` (elf/dl-deps.c), each object with the one that led to it first."""
     reached: dict[_Node, _Node | None] = dict.fromkeys(start)
     order = list(reached)
-    for index in order:  # grows while it is searched
+    # Grows while it is searched.
+    for index in order:
         for other in needed.get(index, ()):
             if other not in reached:
                 reached[other] = index

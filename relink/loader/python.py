@@ -24,7 +24,8 @@ program = os.path.dirname(os.path.abspath(sys.executable))
 home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
 """
 """The start of a program that a Python runs under -S: sets `home` to the virtual environment of this Python, or None."""
-_TIMEOUT = 30  # seconds; it answers in 20 ms
+# Seconds; it answers in 20 ms.
+_TIMEOUT = 30
 # In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there. Importing `site` under -S
 # runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program. The
 # order is that of site.main(); what .pth files name is read as by site.addpackage(), but no line of them is executed. Where an

@@ -59,7 +59,8 @@ from relink.loader.scan_segments import (
 )
 from relink.system.errors import ElfError
 
-MOST_REFUSALS = 8  # of one file: the first ones say enough
+# Of one file: the first ones say enough.
+MOST_REFUSALS = 8
 _MAX_DYNAMIC = 1 << 16  # entries
 
 _CODE = {
@@ -71,7 +72,8 @@ _CODE = {
     0x7FFFFFFF: ("DT_FILTER", "names a library that the loader maps before any that relink knows of"),
 }
 """Tags that are refused, whatever their value is."""
-_TABLES = {  # tag: name, tag of its size in bytes, size of an entry, tag of that size
+# Tag: name, tag of its size in bytes, size of an entry, tag of that size.
+_TABLES = {
     7: ("DT_RELA", 8, 24, 9),
     17: ("DT_REL", 18, 16, 19),
     23: ("DT_JMPREL", 2, 24, None),
@@ -84,7 +86,8 @@ _TABLES = {  # tag: name, tag of its size in bytes, size of an entry, tag of tha
 _SIZED = {8: "DT_RELASZ", 18: "DT_RELSZ", 2: "DT_PLTRELSZ", 35: "DT_RELRSZ", 10: "DT_STRSZ", 27: "DT_INIT_ARRAYSZ",
           28: "DT_FINI_ARRAYSZ", 33: "DT_PREINIT_ARRAYSZ"}  # fmt: skip
 _RELOCATIONS = (7, 23, 36)
-_READ = {  # tag: name, bytes that the loader reads at least
+# Tag: name, bytes that the loader reads at least.
+_READ = {
     6: ("DT_SYMTAB", 24),
     4: ("DT_HASH", 8),
     0x6FFFFEF5: ("DT_GNU_HASH", 16),
@@ -92,12 +95,14 @@ _READ = {  # tag: name, bytes that the loader reads at least
     0x6FFFFFFC: ("DT_VERDEF", 20),
     0x6FFFFFFE: ("DT_VERNEED", 16),
 }
-_WRITTEN = {  # tag: name, bytes that the loader writes there when it binds lazily
+# Tag: name, bytes that the loader writes there when it binds lazily.
+_WRITTEN = {
     3: ("DT_PLTGOT", 24),
     0x6FFFFEF7: ("DT_TLSDESC_GOT", 8),
 }
 _RUN = {12: "DT_INIT", 13: "DT_FINI", 0x6FFFFEF6: "DT_TLSDESC_PLT"}
-_COUNTS = {  # tag: name, tag of the table, size of an entry
+# Tag: name, tag of the table, size of an entry.
+_COUNTS = {
     0x6FFFFFF9: ("DT_RELACOUNT", 7, 24),
     0x6FFFFFFA: ("DT_RELCOUNT", 17, 16),
     0x6FFFFFFD: ("DT_VERDEFNUM", 0x6FFFFFFC, 20),
@@ -130,7 +135,8 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
     wrong = [*wrong_segments(segments, header.kind, len(view))]
     yield from wrong
     if wrong:
-        return  # no address means anything then
+        # No address means anything then.
+        return
     loads = [segment for segment in segments if segment.type == PT_LOAD]
     memory = MappedFile(
         view,
@@ -214,7 +220,8 @@ def _wrong_table(
     if tag not in entries or (tag != DT_STRTAB and not address and size == 0):
         return
     if size is None:
-        if address or tag != DT_RELA:  # which is passed over where it is 0
+        # Which is passed over where it is 0.
+        if address or tag != DT_RELA:
             yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
     elif size % entry:
         yield Refusal(_SIZED[size_tag], f"{size} is not a multiple of {entry}")

@@ -19,12 +19,17 @@ from typing import Final, TypeAlias
 AddressRange: TypeAlias = tuple[int, int]
 """Virtual addresses: the first, and the one behind the last."""
 
-_RELA = struct.Struct("<QIIQ")  # r_offset, type, symbol, r_addend (here without its sign: addresses wrap)
-_PART: Final = 1 << 16  # relocations that are checked together
-_MAX_CHECKED: Final = 1 << 20  # relocations that are checked one by one: 2 s
-_MAX_COPIES: Final = 1 << 12  # symbols that are copied; a large program copies hundreds
+# r_offset, type, symbol, r_addend (here without its sign: addresses wrap).
+_RELA = struct.Struct("<QIIQ")
+# Relocations that are checked together.
+_PART: Final = 1 << 16
+# Relocations that are checked one by one: 2 s.
+_MAX_CHECKED: Final = 1 << 20
+# Symbols that are copied; a large program copies hundreds.
+_MAX_COPIES: Final = 1 << 12
 _WORD: Final = 8
-_BITS: Final = 63  # words that one bitmap of DT_RELR covers; its lowest bit marks it as a bitmap
+# Words that one bitmap of DT_RELR covers; its lowest bit marks it as a bitmap.
+_BITS: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +214,8 @@ def _specials(
     types = (machine.copy, machine.irelative, machine.tlsdesc)
     specials: list[_Special] = []
     for first, data in _parts(memory, table):
-        low = data[8 :: _RELA.size]  # the lowest byte of each type
+        # The lowest byte of each type.
+        low = data[8 :: _RELA.size]
         for kind in types:
             byte = kind & 0xFF
             at = low.find(byte, max(0, skipped - first))
@@ -264,7 +270,8 @@ def _wrong_rela(
 ) -> Iterator[Refusal]:
     """Check all relocations of a table as if each wrote a word; `_wrong_special` checks those that do not."""
     checked = 0
-    own = {machine.copy, 0}  # size of its own, and R_*_NONE
+    # Size of its own, and R_*_NONE.
+    own = {machine.copy, 0}
     for first, data in _parts(memory, table):
         targets = _words(data)[::3]
         ordered = sorted(targets)
@@ -292,7 +299,8 @@ def _wrong_relr(
 ) -> Iterator[Refusal]:
     """Check DT_RELR: an address is written, and the words after it that the following bitmaps name (elf/dynamic-link.h)."""
     at: int | None = None
-    low, high = 0, 0  # the piece of `writable` that the last write was in
+    # The piece of `writable` that the last write was in.
+    low, high = 0, 0
     numbers = count()
     for _, data in _parts(memory, table):
         for word in _words(data):

@@ -22,8 +22,10 @@ from relink.loader.scan_relocations import MACHINES, AddressRange, MappedFile, R
 from relink.system.errors import ElfError
 
 _MAX_HEADERS, _MAX_LOADS = 4096, 256
-_HIGHEST = 1 << 47  # the end of a process's addresses
-_HIGHEST_FIXED = 1 << 36  # no kernel maps a loader below: the lowest base is a third of 39 bits of addresses
+# The end of a process's addresses.
+_HIGHEST = 1 << 47
+# No kernel maps a loader below: the lowest base is a third of 39 bits of addresses.
+_HIGHEST_FIXED = 1 << 36
 _LARGEST_TLS, _LARGEST_TLS_ALIGN = 1 << 31, 1 << 20
 _ONCE = {PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP", PT_PHDR: "PT_PHDR", PT_TLS: "PT_TLS"}
 _HEADER = struct.Struct("<16sHHIQQQIHHH")

@@ -19,12 +19,13 @@ from relink.loader.symbol_index import Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
 Reason: TypeAlias = Literal["undefined", "aborts"]
-_ASSERTS_NO_MORE = (2, 41)  # the glibc whose check_match binds where older ones stop at an assertion
+# The glibc whose check_match binds where older ones stop at an assertion.
+_ASSERTS_NO_MORE = (2, 41)
 
 
 @dataclass(slots=True)
 class Scope:
-    """The objects that a symbol is looked up in, and what was found so far.
+    """The objects that a symbol is looked up in.
 
     The first object in `order` with a matching definition wins: it interposes all later ones.
 
@@ -35,7 +36,6 @@ class Scope:
     :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
     :ivar places: by `id` of a table the first place in `order` that has it.
     :ivar own: the object that is searched before all others: that of a DT_SYMBOLIC (elf/dl-load.c).
-    :ivar known: the look-ups so far and their results.
     """
 
     order: list[tuple[int, SymbolTable]]
@@ -44,8 +44,6 @@ class Scope:
     unique: dict[str, int]
     places: dict[int, int] = field(default_factory=dict)
     own: tuple[int, SymbolTable] | None = None
-    known: dict[tuple[str, str | None, str | None], tuple[int | None, Reason]] = field(default_factory=dict)
-    _firsts: dict[Candidates, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.places:
@@ -66,12 +64,8 @@ class Scope:
         """Return the first object with one of these tables: what a look-up finds that they satisfy."""
         if self.own is not None and id(self.own[1]) in candidates.tables:
             return self.own[0]
-        try:
-            return self._firsts[candidates]
-        except KeyError:
-            places = [self.places[table] for table in self.places.keys() & candidates.tables]
-            object_index = self._firsts[candidates] = self.order[min(places)][0] if places else None
-            return object_index
+        places = [self.places[table] for table in self.places.keys() & candidates.tables]
+        return self.order[min(places)][0] if places else None
 
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False
@@ -82,24 +76,14 @@ class Scope:
         :param exact: only a definition in this version matches (`VersionRequirement.hidden`).
         :return: the index of the object that defines it, or None and the reason.
         """
-        if exact:
-            return self._search(name, version, file, exact=True)
-        key = (name, version, file)
-        result = self.known.get(key)
-        if result is None:
-            result = self.known[key] = self._search(name, version, file, exact=False)
-        return result
-
-    def _search(
-        self, name: str, version: str | None, file: str | None, *, exact: bool
-    ) -> tuple[int | None, Reason]:
         blamed = self.by_name.get(file, ()) if version is not None and file is not None else ()
         for index, table in self._owners(name):
             export = match(table.exports[name], version, exact=exact)
             if export is not None:
                 if index in blamed and not (table.verneeds or table.verdefs):
                     return None, "aborts"
-                if export.binding == "unique":  # do_lookup_unique: the first one found serves the process
+                # do_lookup_unique: the first one found serves the process.
+                if export.binding == "unique":
                     return self.unique.setdefault(name, index), "undefined"
                 return index, "undefined"
         return None, "undefined"
@@ -191,7 +175,8 @@ class Process:
                 own = self.own[index]
                 if id(own) not in own_scopes:
                     own_scopes[id(own)] = self.scope(own, {})
-                if self.table(index).symbolic and index:  # DT_SYMBOLIC; not of the program (elf/dl-load.c)
+                # DT_SYMBOLIC; not of the program (elf/dl-load.c).
+                if self.table(index).symbolic and index:
                     yield index, scope.own_first(index, self.table(index)), own_scopes[id(own)]
                 else:
                     yield index, scope, own_scopes[id(own)]

@@ -187,9 +187,8 @@ class _Search:
         """Open one path; returns (file or None, errno). Sets `fatal` where ld.so would give up."""
         actual = path
         if not path.startswith("/"):
-            if (
-                self.environment.cwd is None
-            ):  # where the process will run is unknown, so nothing is found there
+            # Where the process will run is unknown, so nothing is found there.
+            if self.environment.cwd is None:
                 self.tried.append(Tried(path, found_by, "relative to the current directory"))
                 return None, errno.ENOENT
             actual = posixpath.join(self.environment.cwd, path)
@@ -234,7 +233,8 @@ class _Search:
                 self.tried.append(Tried(_join(directory, name), found_by, reason))
             # A relative directory counts as existing without a stat(2) (fillin_rpath): the process may move.
             if (exists or not directory.startswith("/")) and error not in self.harmless():
-                return None  # open_path stops at any other error, a loop of symbolic links for one
+                # open_path stops at any other error, a loop of symbolic links for one.
+                return None
         return None
 
 

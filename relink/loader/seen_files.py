@@ -20,7 +20,8 @@ from relink.system.errors import ElfError
 from relink.system.safe_open import NOT_REGULAR, map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-_MAX_LINKS = 40  # Linux, fs/namei.c: MAXSYMLINKS
+# Linux, fs/namei.c: MAXSYMLINKS.
+_MAX_LINKS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +93,12 @@ class _Places:
     """Where the files of an overlay lie, whatever is in them.
 
     :ivar names: by the path of each, without symbolic links, its name; `directories` are all above them, and above the links.
-    :ivar walked: by directory its canonical path; `below` the directories in one. Both fill up as they are asked for.
+    :ivar walked: by directory its canonical path; fills up as these are asked for.
     """
 
     names: dict[str, str] = field(default_factory=dict)
     directories: frozenset[str] = frozenset()
     walked: dict[str, str] = field(default_factory=dict)
-    below: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = field(default_factory=dict)
 
 
 def _with_parents(path: str) -> set[str]:
@@ -199,14 +199,9 @@ class Files:
 
     def directories_in(self, path: str, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of `names` that are directories in the directory `path`; nothing where that is none."""
-        there_are = self._places.below.get((path, names))
-        if there_are is None:
-            there = self.is_directory(path)
-            there_are = tuple(
-                name for name in names if there and self.is_directory(posixpath.join(path, name))
-            )
-            self._places.below[path, names] = there_are
-        return there_are
+        if not self.is_directory(path):
+            return ()
+        return tuple(name for name in names if self.is_directory(posixpath.join(path, name)))
 
     def names_in(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory of the disk; nothing where it cannot be read."""
@@ -226,7 +221,8 @@ class Files:
                 done, there = posixpath.dirname(done), True
             elif part not in ("", "."):
                 done = posixpath.join(done, part)
-                if there:  # below what is no directory there is no link, and nothing to remember
+                # Below what is no directory there is no link, and nothing to remember.
+                if there:
                     done = self._follow(done)
                     there = self._is_disk_directory(done)
         return done
@@ -283,7 +279,8 @@ class Files:
             host = self.host(path)
             info = os.stat(host)
             identity = (info.st_dev, info.st_ino)
-            if not stat.S_ISREG(info.st_mode):  # never open a FIFO or a device to look inside
+            # Never open a FIFO or a device to look inside.
+            if not stat.S_ISREG(info.st_mode):
                 return OpenedFile(path, identity, problem=NOT_REGULAR)
             with map_file(host) as buffer:
                 head = bytes(buffer[:64])

@@ -53,7 +53,7 @@ def _strong(export: Export) -> bool:
 
 
 SymbolReference: TypeAlias = tuple[str, str | None]
-"""Name and version of an own definition that relocations name."""
+"""Name and version of an import, or of an own definition that relocations name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,28 +75,16 @@ class Candidates:
 class Lookups:
     """The look-ups of a table, by what can satisfy them. ld.so looks up only what relocations name.
 
-    :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it.
+    :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it, and these.
     :ivar references: for each set of candidates, the own definitions that another one of these tables may interpose.
     :ivar searched_imports: the indices of the imports at which the loader may abort.
     :ivar searched_references: the own definitions that are protected, or that no look-up matches.
     """
 
-    imports: tuple[tuple[Candidates, tuple[int, ...]], ...]
+    imports: tuple[tuple[Candidates, tuple[int, ...], tuple[SymbolReference, ...]], ...]
     references: tuple[tuple[Candidates, tuple[SymbolReference, ...]], ...]
     searched_imports: tuple[int, ...]
     searched_references: tuple[SymbolReference, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Matching:
-    """What one look-up matches among the `owners` of its name.
-
-    :ivar unversioned: a candidate has no version tables at all.
-    """
-
-    owners: Sequence[SymbolTable]
-    candidates: Candidates
-    unversioned: bool
 
 
 class SymbolIndex:
@@ -110,12 +98,13 @@ class SymbolIndex:
 
     def __init__(self) -> None:
         self._tables: list[SymbolTable] = []
-        self._listed: set[int] = set()  # by id(), which no other object gets as long as the table is here
+        # By id(), which no other object gets as long as the table is here.
+        self._listed: set[int] = set()
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
         self._shared: dict[tuple[int, int], frozenset[str]] = {}
-        self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}  # with the names of the imports
+        # With the names of the imports.
+        self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
         self._candidates: dict[tuple[frozenset[int], bool], Candidates] = {}
-        self._matching: dict[tuple[str, str | None, bool], _Matching] = {}
         self.irregular: set[str] = set()
 
     def add(self, table: SymbolTable) -> SymbolTable:
@@ -125,7 +114,8 @@ class SymbolIndex:
             self._tables.append(table)
             shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
             self._owners.update(dict.fromkeys(table.exports, (table,)))
-            longer = {id(others): (*others, table) for others in shared.values()}  # names share their owners
+            # Names share their owners.
+            longer = {id(others): (*others, table) for others in shared.values()}
             self._owners.update({name: longer[id(others)] for name, others in shared.items()})
         return table
 
@@ -167,22 +157,29 @@ class SymbolIndex:
         for number, wanted in enumerate(table.imports):
             if not wanted.relocated:
                 continue
-            matching = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
+            candidates, unversioned = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
             # Of a library without versions that a version record names, an older loader aborts (check_match): search.
-            if matching.unversioned and wanted.version is not None:
+            if unversioned and wanted.version is not None:
                 searched_imports.append(number)
             else:
-                imports.setdefault(matching.candidates, []).append(number)
+                imports.setdefault(candidates, []).append(number)
         references: dict[Candidates, list[SymbolReference]] = {}
         searched_references = []
         for symbol in self._not_only_its_own(table):
-            candidates = self._match(*symbol).candidates
+            candidates, _ = self._match(*symbol)
             if _may_be_interposed(table, *symbol):
                 references.setdefault(candidates, []).append(symbol)
             else:
                 searched_references.append(symbol)
         return Lookups(
-            tuple((candidates, tuple(places)) for candidates, places in imports.items()),
+            tuple(
+                (
+                    candidates,
+                    tuple(places),
+                    tuple((table.imports[number].name, table.imports[number].version) for number in places),
+                )
+                for candidates, places in imports.items()
+            ),
             tuple((candidates, tuple(symbols)) for candidates, symbols in references.items()),
             tuple(searched_imports),
             tuple(searched_references),
@@ -191,7 +188,8 @@ class SymbolIndex:
     def _not_only_its_own(self, table: SymbolTable) -> list[SymbolReference]:
         """Return the own definitions that relocations name, without those that bind to the table itself in every scope."""
         owners = self._owners
-        finds: dict[tuple[int, str | None], bool] = {}  # by `id` of the definitions, which many names share
+        # By `id` of the definitions, which many names share.
+        finds: dict[tuple[int, str | None], bool] = {}
         left = []
         for symbol in table.references:
             name, version = symbol
@@ -205,13 +203,9 @@ class SymbolIndex:
             left.append(symbol)
         return left
 
-    def _match(self, name: str, version: str | None, *, exact: bool = False) -> _Matching:
-        """Return what a look-up matches among all tables."""
+    def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool]:
+        """Return what a look-up matches among all tables, and whether a candidate has no version tables at all."""
         owners = self.owners(name)
-        key = (name, version, exact)
-        known = self._matching.get(key)
-        if known is not None and known.owners is owners:
-            return known
         matched = [
             (owner, export)
             for owner in owners
@@ -223,8 +217,7 @@ class SymbolIndex:
         tables = frozenset(id(owner) for owner, _ in matched)
         candidates = self._candidates.setdefault((tables, unique), Candidates(tables, unique))
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
-        matching = self._matching[key] = _Matching(owners, candidates, unversioned)
-        return matching
+        return candidates, unversioned
 
 
 def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bool:

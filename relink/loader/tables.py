@@ -71,9 +71,8 @@ class Tables:
                 for table in self._members.values():
                     self.index.add(table)
             return self.index.add(self._members[str(identity[1])])
-        return self.index.add(
-            self.read(identity, loaded.image.path)
-        )  # the loader's path may lead through a link
+        # The loader's path may lead through a link.
+        return self.index.add(self.read(identity, loaded.image.path))
 
     def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:
         """Return the table of a file on disk; that of a file that cannot be read is empty."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 
-from relink.elf.image import Header, read_header
+from relink.elf.image import Header, read_header, read_image
 from relink.loader.cache import LoaderCache, parse_cache
 from relink.loader.python import NIXOS_STUB, PythonFacts, active_python, ask_python
 from relink.loader.seen_files import resolve_inside
@@ -38,15 +38,20 @@ GLIBC_SONAMES = frozenset(
 )
 """The sonames of glibc itself: built together, they must all come from where the loader comes from."""
 
-_TIMEOUT = 30  # seconds for a loader that is asked about itself; it answers in milliseconds
-_STAND_IN_LIMIT = 16 << 20  # bytes; nix-ld has less than one million
-_CACHE_LIMIT = 8 << 20  # bytes: of a system with 4,000 libraries it has a third of one MiB
+# Seconds for a loader that is asked about itself; it answers in milliseconds.
+_TIMEOUT = 30
+# Bytes; nix-ld has less than one million.
+_STAND_IN_LIMIT = 16 << 20
+# Bytes: of a system with 4,000 libraries it has a third of one MiB.
+_CACHE_LIMIT = 8 << 20
 _PROBE = "/relink-probe-directory"
 _AFTER = "/relink-probe-after"
 _LIB = "/relink-probe-lib/"
 _PLATFORM = "/relink-probe-platform/"
-_FILE = "proc/version"  # relative to /, in which the loader is run
-_LINK = "/proc/self/root"  # a symbolic link to / in every process
+# Relative to /, in which the loader is run.
+_FILE = "proc/version"
+# A symbolic link to / in every process.
+_LINK = "/proc/self/root"
 _DEFAULT_INTERPRETER = {62: "/lib64/ld-linux-x86-64.so.2", 183: "/lib/ld-linux-aarch64.so.1"}
 
 
@@ -108,7 +113,8 @@ class Target:
         return _real_directory(self.sysroot, self.interpreter)
 
 
-@functools.lru_cache(maxsize=16)  # asked for at every edge to the C library
+# Asked for at every edge to the C library.
+@functools.lru_cache(maxsize=16)
 def _real_directory(root: str, path: str) -> str:
     """Return the directory in which the file of a target's `path` really lies."""
     real = os.path.realpath(resolve_inside(root, path))
@@ -170,8 +176,6 @@ def _file_inside(python: str, root: str) -> str:
 
 
 def _interpreter_of(python: str | None, root: str) -> str:
-    from relink.elf.image import read_image  # noqa: PLC0415  (a Python is read only where one is named)
-
     if python is not None:
         host = resolve_inside(root, python)
         try:
@@ -208,7 +212,8 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
     try:
         return subprocess.run(
             [host, *arguments],
-            env=environment,  # nothing else: LD_* of this process would change the answer
+            # Nothing else: LD_* of this process would change the answer.
+            env=environment,
             cwd="/",
             capture_output=True,
             text=True,

@@ -24,9 +24,8 @@ STORE_MEMBER = "relink-store-paths"
 MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
 """All of them, in the order in which an output has them."""
 
-_NAMESPACE = uuid.UUID(
-    "5b2d6f0e-6a3d-5e0a-9a4c-0c8a5d7f1e42"
-)  # relink's own, for serial numbers that depend on content alone
+# relink's own, for serial numbers that depend on content alone.
+_NAMESPACE = uuid.UUID("5b2d6f0e-6a3d-5e0a-9a4c-0c8a5d7f1e42")
 
 
 def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, NewContent]:

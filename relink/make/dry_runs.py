@@ -42,11 +42,13 @@ from relink.system.sandbox.start import Sandbox
 from relink.system.system_errors import trouble_in
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
+# elf/dl-load.c and elf/dl-map-segments.h.
 _NOT_MAPPED = (
     "failed to map segment",
     "cannot map zero-fill pages",
-)  # elf/dl-load.c and elf/dl-map-segments.h
-_MAX_ADDRESS_SPACE = 1 << 36  # bytes; the largest library of ROCm takes 4 GiB of the address space
+)
+# Bytes; the largest library of ROCm takes 4 GiB of the address space.
+_MAX_ADDRESS_SPACE = 1 << 36
 
 
 @dataclass(slots=True)
@@ -135,7 +137,8 @@ def extract(
                     file.write(memoryview(chunk)[at - start : max(at, gap.start) - start])
                     at = min(end, gap.stop)
                     file.seek(at)
-            file.write(memoryview(chunk)[at - start :])  # no gap reaches the end of a file
+            # No gap reaches the end of a file.
+            file.write(memoryview(chunk)[at - start :])
     path.chmod(0o755 if context.images[member].interpreter else 0o644)
 
 

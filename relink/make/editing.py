@@ -37,8 +37,10 @@ from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
 from relink.wheel.record import default_jobs, verify_member
 
-REPORTED_FROM = 64 << 20  # bytes: that patchelf read all of a smaller file is not worth a finding
-_COMPARED = 8 << 20  # bytes compared at a time
+# Bytes: that patchelf read all of a smaller file is not worth a finding.
+REPORTED_FROM = 64 << 20
+# Bytes compared at a time.
+_COMPARED = 8 << 20
 
 _Screening: TypeAlias = Callable[[Buffer, str, Image], Iterable[Finding]]
 
@@ -184,7 +186,8 @@ def _reusable(contents: Contents, edited: Edited) -> tuple[Span, ...]:
 
 
 def _unchanged(span: Span, loaded: LoadedMember, after: memoryview, edited: Edited) -> bool:
-    known = range(max(0, span.start - WINDOW), span.stop)  # a block may refer to the window before it
+    # A block may refer to the window before it.
+    known = range(max(0, span.start - WINDOW), span.stop)
     return all(
         _same(after, loaded.view, part)
         for rest in ranges_between(edited.gaps, len(loaded.view))

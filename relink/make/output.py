@@ -1,7 +1,7 @@
 """The directory in which an output is made, beside its final name: created, filled, and published or removed.
 
 Takes new contents as they come and the rest of the output when it is known. Threads deflate, write and read back while the
-caller plans and edits; :meth:`Staging.publish` waits for them.
+caller goes on; :meth:`Staging.publish` waits for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Final, Self
 
 from relink.make.second_reader import reread_wheel
 from relink.planning.contents import Contents
-from relink.planning.memory import shares_of
 from relink.planning.options import COMPRESSION_LEVELS, Options
 from relink.system.atomic import move_synced, working_directory
 from relink.system.errors import RelinkError, UsageError
@@ -28,9 +27,8 @@ from relink.system.progress import OnProgress
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.naming import WheelName
-from relink.wheel.packing import Packing
 from relink.wheel.record import verify_members
-from relink.wheel.writer import output_path, write_wheel
+from relink.wheel.writer import write_wheel
 
 _ELSEWHERE: Final = "name another directory by --output"
 _STEPS: Final = {
@@ -67,7 +65,6 @@ class Staging:
             COMPRESSION_LEVELS[options.compress],
             options.verify_record,
             options.jobs,
-            shares_of(options.max_memory).packed,
         )
         self._on_progress = on_progress
         self._replacements: dict[str, NewContent] = {}
@@ -85,7 +82,6 @@ class Staging:
                 raise_if_machine_fault(error, f"{parent}: cannot be written to")
                 step = _STEPS.get(error.errno or 0, "name another by --output")
                 raise UsageError(f"{parent}: cannot be written to ({error.strerror}); {step}") from error
-            self._packing = stack.enter_context(Packing(self._write_options))
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "relink-write"))
             stack.callback(self._closing.set)
             self._stack = stack.pop_all()
@@ -103,14 +99,12 @@ class Staging:
         self._on_progress(more)
 
     def add(self, name: str, new: NewContent) -> None:
-        """Begin to deflate a member's new content, if memory allows it.
+        """Note a member's new content.
 
         :raises UsageError: the output would replace the input.
         """
         self._refuse_the_inputs_place()
         self._replacements[name] = new
-        # On the thread, as it may wait for the spans; where that fails, the writer fails in the same way.
-        self._thread.submit(self._begin, output_path(self._contents.archive, self._name, name), new)
 
     def write(
         self,
@@ -150,17 +144,12 @@ class Staging:
             move_synced(self.directory / self.final.name, self.final)
         return sha256
 
-    def _begin(self, path: str, new: NewContent) -> None:
-        if not self._closing.is_set():
-            self._packing.begin(path, new)
-
     def _write(self, changes: Changes) -> tuple[str, tuple[Finding, ...]]:
         result = write_wheel(
             self._contents.archive,
             self.directory,
             changes,
             self._write_options,
-            packing=self._packing,
             on_progress=self.on_progress,
         )
         return result.sha256, tuple(reread_wheel(result.path))

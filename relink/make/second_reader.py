@@ -16,7 +16,8 @@ from relink.system.findings.model import Finding, Level, finding
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import NO_LIMITS
 
-_MOST = 5  # differences that are listed: one mistake can concern every member
+# Differences that are listed: one mistake can concern every member.
+_MOST = 5
 
 
 def refusals(path: Path, members: Iterable[str]) -> list[str]:
@@ -65,7 +66,8 @@ def reread_wheel(path: Path) -> Iterator[Finding]:
 
     :raises WheelError: relink's own reader does not take it.
     """
-    with WheelArchive(path, limits=NO_LIMITS) as archive:  # it was read under the user's limits
+    # It was read under the user's limits.
+    with WheelArchive(path, limits=NO_LIMITS) as archive:
         expected = f"{archive.name.distribution}-{archive.name.version_text}.dist-info"
         # `wheel` looks for a directory of just this name; pip and relink, which keep the vendor's spelling, for any that means
         # the same distribution and version.

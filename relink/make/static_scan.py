@@ -24,7 +24,8 @@ from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import NOT_REGULAR, map_file
 
-_CALLS_NO_RESOLVER = (2, 15)  # glibc of 2012: elf/rtld.c, "Don't call ifunc functions in trace mode"
+# glibc of 2012: elf/rtld.c, "Don't call ifunc functions in trace mode".
+_CALLS_NO_RESOLVER = (2, 15)
 
 
 @dataclass(slots=True)

@@ -257,7 +257,8 @@ def _compare_symbols(
 ) -> Iterator[Finding]:
     """Compare the symbols that the loader does not bind with the predicted ones."""
     if answer.died or answer.missing:
-        return  # a loader that dies reports no symbols; where a library is missing, it reports all symbols of that library
+        # A loader that dies reports no symbols; where a library is missing, it reports all symbols of that library.
+        return
     outside = [symbol for symbol in bindings.explained if symbol.target is None]
     predicted_unbound = {(symbol.path, symbol.name, symbol.version) for symbol in bindings.unbound}
     predicted_unbound |= {(symbol.path, symbol.name, symbol.version) for symbol in outside}

@@ -33,14 +33,20 @@ from relink.wheel.zipformat import DEFLATED
 
 Chunk: TypeAlias = bytes | memoryview
 
-READ_AHEAD: Final = 32 << 20  # bytes: a smaller member is inflated before a thread would pay
-REUSE: Final = 1 << 20  # bytes: deflating a smaller member anew takes no time
-_JOINED: Final = 64 << 10  # bytes between two gaps that an edit seldom touches
-SHARE: Final = 8  # all other members together may take an eighth of the memory of the largest one
-_CHUNKS_AHEAD: Final = 4  # chunks of 1 MiB that are inflated before they are asked for
+# Bytes: a smaller member is inflated before a thread would pay.
+READ_AHEAD: Final = 32 << 20
+# Bytes: deflating a smaller member anew takes no time.
+REUSE: Final = 1 << 20
+# Bytes between two gaps that an edit seldom touches.
+_JOINED: Final = 64 << 10
+# All other members together may take an eighth of the memory of the largest one.
+SHARE: Final = 8
+# Chunks of 1 MiB that are inflated before they are asked for.
+_CHUNKS_AHEAD: Final = 4
 # Bytes: few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
 _SLICE: Final = 8 << 20
-MOVED: Final = 8 << 20  # bytes: smaller members stay in memory, as each file takes a descriptor
+# Bytes: smaller members stay in memory, as each file takes a descriptor.
+MOVED: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +100,12 @@ class Contents:
         self.loaded = {}
         self._reuse = reuse
         self.spool = spool or Spool()
-        self._kept = 0  # bytes of members that are in memory without their gaps
+        # Bytes of members that are in memory without their gaps.
+        self._kept = 0
         self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(1, "relink-contents")
-        self._searcher = ThreadPoolExecutor(1, "relink-search")  # the other one inflates the largest member
+        # The other one inflates the largest member.
+        self._searcher = ThreadPoolExecutor(1, "relink-search")
         self._reading: dict[str, Future[memoryview]] = {}
         self._finding_spans: dict[str, Future[tuple[Span, ...]]] = {}
         self._digests: dict[str, Future[bytes | None]] = {}
@@ -120,7 +128,8 @@ class Contents:
         for pool in (self._worker, self._searcher):
             pool.shutdown(cancel_futures=True)
         self.archive.close()
-        self.loaded.clear()  # releases their memory now, not when the garbage collector finds a cycle
+        # Releases their memory now, not when the garbage collector finds a cycle.
+        self.loaded.clear()
 
     @cached_property
     def record(self) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
@@ -307,7 +316,8 @@ def _slices(view: memoryview) -> Iterator[memoryview]:
     memory = view.obj
     for start in range(0, len(view), _SLICE):
         yield view[start : start + _SLICE]
-        if start and isinstance(memory, mmap.mmap):  # the last piece may still be in use
+        # The last piece may still be in use.
+        if start and isinstance(memory, mmap.mmap):
             memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
 

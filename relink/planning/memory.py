@@ -1,7 +1,7 @@
 """How the memory of one run is divided (``--max-memory``), and whether what is there is enough.
 
-What grows with the largest file is bounded: its content goes to a file (:mod:`relink.system.spool`), and what is deflated ahead
-or edited side by side waits for its turn. What remains are the facts of all files, and what patchelf gets of a file.
+What grows with the largest file is bounded: its content goes to a file (:mod:`relink.system.spool`), and what is edited side by
+side waits for its turn. What remains are the facts of all files, and what patchelf gets of a file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from relink.system.spool import KEPT, WHOLE, Spool
 
 LEAST_MEMORY: Final = 256 << 20
 """Bytes: the program itself, what it reads a file with, and the facts of a small wheel and of a prefix."""
-_USUAL: Final = 256 << 20  # bytes that are deflated ahead, or edited side by side, if nothing limits them
+# Bytes that are edited side by side, if nothing limits them.
+_USUAL: Final = 256 << 20
 # Of each share the usual size, and the part of what a run may take.
-_PARTS: Final = ((WHOLE, 4), (KEPT, 12), (_USUAL, 8), (_USUAL, 8))
+_PARTS: Final = ((WHOLE, 4), (KEPT, 12), (_USUAL, 8))
 # Of what patchelf gets of a file: three of its own (measured), or those that the result is made and checked with.
 _COPIES: Final = 4
 # The files' facts are read again after the edit: a quarter of the memory that is in use before.
@@ -36,12 +37,11 @@ class Shares:
     """Bytes of memory for each purpose.
 
     :ivar whole: of one member's content; a larger one is in a file. `kept`: of the parts of all members that are read again.
-    :ivar packed: of what is deflated ahead of its turn. `edits`: of files that are edited side by side.
+    :ivar edits: of files that are edited side by side.
     """
 
     whole: int = WHOLE
     kept: int = KEPT
-    packed: int = _USUAL
     edits: int = _USUAL
 
 

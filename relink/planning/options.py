@@ -27,7 +27,8 @@ from relink.planning.option_fields import (
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
 
-_EPOCH_DIGITS = 18  # 10**18 seconds are beyond the dates of any file system
+# 10**18 seconds are beyond the dates of any file system.
+_EPOCH_DIGITS = 18
 
 COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}
 """Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; docs/large-wheels.md has the cost."""

@@ -34,7 +34,8 @@ _FIELDS: Final = {
 _ONE_VALUE: Final = {"--interpreter", "--python"}
 _OF_A_TARGET: Final = {"install", "repair"}
 # These commands take the target from the environment that they change.
-_ROUNDS: Final = 6  # plans that are made at most: each takes as long as that of the run
+# Plans that are made at most: each takes as long as that of the run.
+_ROUNDS: Final = 6
 _SOUND: Final = "--preload"
 # Adds a NEEDED; the plan then shows whether a binding changes. Every other option says something that no file shows.
 
@@ -68,7 +69,8 @@ def _way_out(planned: PreparedPlan, options: Options, replan: Replan, choice: in
                 if key not in proposed:
                     proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
                 else:
-                    proposed[key] = proposed[key][1:]  # it was tried, and this is still an error
+                    # It was tried, and this is still an error.
+                    proposed[key] = proposed[key][1:]
                 if not proposed[key]:
                     return ()
         attempt = replan(_with(options, _chosen(proposed)))

@@ -26,7 +26,8 @@ from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 
-_MODULE_LIMIT = 1 << 20  # bytes of a package's __init__.py that are looked at
+# Bytes of a package's __init__.py that are looked at.
+_MODULE_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def _evidence(archive: WheelArchive, profile: Profile, members: Collection[str])
         if not optional and canonicalize_name(requirement.name) in profile.distributions:
             yield f"METADATA requires {requirement.name}"
     modules = [f"{member.split('/')[0]}/__init__.py" for member in members]
-    if any("/" not in member for member in members):  # such as libpyg.so, which pyg_lib/__init__.py loads
+    # Such as libpyg.so, which pyg_lib/__init__.py loads.
+    if any("/" not in member for member in members):
         modules += [
             name for name in archive.members if name.endswith("/__init__.py") and name.count("/") == 1
         ]

@@ -211,7 +211,8 @@ def relocation_findings(moves: Relocation, subject: str) -> Iterator[Finding]:
         yield finding("RLK535", subject, f"works on this machine only, because of {join_truncated(parts)}")
 
 
-_ROUNDS = 4  # libdw is needed by ROCm's libraries, and brings libelf
+# Libdw is needed by ROCm's libraries, and brings libelf.
+_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,8 +243,10 @@ def reliance_findings(
 _CALL = re.compile(
     r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
 )
-_MODULE_BYTES = 1 << 20  # bytes of a module that are looked at
-_MODULES = 2_000  # of a wheel; that of PyTorch has as many
+# Bytes of a module that are looked at.
+_MODULE_BYTES = 1 << 20
+# Of a wheel; that of PyTorch has as many.
+_MODULES = 2_000
 
 
 def python_call_findings(

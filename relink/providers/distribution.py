@@ -35,9 +35,12 @@ PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
 """Where their packages put the vendor's libraries."""
 
 _TIMEOUT = 20  # seconds for apt-cache
-_DEFAULT = 500  # the priority of a suite that is not the target release's, and is taken
-_PLACES = ("/etc/os-release", "/usr/lib/os-release")  # in this order: os-release(5)
-_MAX_SIZE = 64 << 10  # bytes; those of distributions have less than one KiB
+# The priority of a suite that is not the target release's, and is taken.
+_DEFAULT = 500
+# In this order: os-release(5).
+_PLACES = ("/etc/os-release", "/usr/lib/os-release")
+# Bytes; those of distributions have less than one KiB.
+_MAX_SIZE = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +192,10 @@ def manylinux_tag(versions: Iterable[str], machine: int) -> str:
     (``hip_4.2``) say nothing about the platform.
     """
     needed = [(version.partition("_")[0], version) for version in frozenset(versions)]
+    # The last one, linux, has no families.
     fitting = (
         policy.names[0]
-        for policy in read_policies(machine)  # the last one, linux, has no families
+        for policy in read_policies(machine)
         if all(version in policy.versions.get(family, (version,)) for family, version in needed)
     )
     return next(fitting, f"linux_{machine_name(machine)}")

@@ -24,16 +24,19 @@ from relink.system.safe_open import map_file
 from relink.system.sandbox.environment import NIX, named_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-_TIMEOUT = 120  # seconds; the closure of a whole system is listed in one
-_ITEM = re.compile(
-    r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+"
-)  # Nix' base 32 has no e, o, t and u
+# Seconds; the closure of a whole system is listed in one.
+_TIMEOUT = 120
+# Nix' base 32 has no e, o, t and u.
+_ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
 _VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
-_VERSION_BEGINS = re.compile(r"-(?=\d)")  # as builtins.parseDrvName has it, but for its letters
+# As builtins.parseDrvName has it, but for its letters.
+_VERSION_BEGINS = re.compile(r"-(?=\d)")
 _OUTPUT = re.compile(r"-([a-z]+)$")
 _NO_OUTPUTS = frozenset({"unstable", "pre", "alpha", "beta", "rc", "git"})  # ends of versions
-_HASH = 33  # characters of a store path's name before the package's: the hash and a dash
-_HOPS = 40  # links that are followed for one library, as many as Linux follows (MAXSYMLINKS)
+# Characters of a store path's name before the package's: the hash and a dash.
+_HASH = 33
+# Links that are followed for one library, as many as Linux follows (MAXSYMLINKS).
+_HOPS = 40
 _RUNTIME = "libstdc++.so.6"
 
 

@@ -143,8 +143,10 @@ class _Scan:
     libraries: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     seen: set[tuple[int, int]] = field(default_factory=set)
-    closed: list[str] = field(default_factory=list)  # directories that this user may not read
-    entries: int = 0  # of all directories that have been read
+    # Directories that this user may not read.
+    closed: list[str] = field(default_factory=list)
+    # Of all directories that have been read.
+    entries: int = 0
 
     def provider(self, kind: str) -> Provider:
         """Return what was found."""
@@ -162,7 +164,8 @@ class _Scan:
             info = os.stat(host)
             key = (info.st_dev, info.st_ino)
             if key in self.seen or not stat.S_ISDIR(info.st_mode):
-                return []  # lib64 is often a link to lib, and links may loop
+                # lib64 is often a link to lib, and links may loop.
+                return []
             self.seen.add(key)
             with os.scandir(host) as entries:
                 names = sorted(
@@ -259,7 +262,8 @@ def open_prefix(path: str, target: Target) -> Provider:
         )
     for child in below:
         if _BESIDE.fullmatch(child):
-            continue  # another release: what /opt/rocm/lib leads to must not be joined by /opt/rocm/core-7.14/lib
+            # Another release: what /opt/rocm/lib leads to must not be joined by /opt/rocm/core-7.14/lib.
+            continue
         if reason := why_not_searched(child):
             scan.skipped.append(Skipped(posixpath.join(shown, child), f"its path has {reason}"))
             continue

@@ -23,7 +23,8 @@ SITE_PACKAGES = "site-packages"
 """The kind of these providers."""
 
 _ANY_INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
-_RECORD_LIMIT = 64 << 20  # bytes; that of the libraries of one GPU has half a MiB
+# Bytes; that of the libraries of one GPU has half a MiB.
+_RECORD_LIMIT = 64 << 20
 _METADATA_LIMIT = 1 << 20
 
 

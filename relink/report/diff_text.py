@@ -16,7 +16,8 @@ DiffVerdict: TypeAlias = Literal[
     "identical", "same content", "not judged", "only what the plan says", "unexplained"
 ]
 SCHEMA = "relink.comparison/1"
-_SHOWN = 40  # lines of one kind, without --verbose
+# Lines of one kind, without --verbose.
+_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)

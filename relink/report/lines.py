@@ -21,7 +21,8 @@ from relink.system.text import escaped
 NEXT = "Next: "
 """What a line begins with that says what to type or to do."""
 _INDENT = 2
-_WIDE = 1 << 16  # columns of a pipe: no path is longer (PATH_MAX is 4096), so rich wraps nothing
+# Columns of a pipe: no path is longer (PATH_MAX is 4096), so rich wraps nothing.
+_WIDE = 1 << 16
 
 
 class Line(Text):

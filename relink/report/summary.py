@@ -15,7 +15,8 @@ from relink.providers.site_packages import series
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import grouped, join_truncated, join_with_and, pluralize
 
-if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
+# Names in annotations only; importing them would make every command start more slowly.
+if TYPE_CHECKING:
     from relink.report.model import Report
     from relink.vendors.protocol import Vendor
 
@@ -204,7 +205,8 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
             case "RLK130" if (vendor := _vendor_twice([cause])) is not None:
                 yield f"two {vendor.runtime_name}s would be loaded"
             case _:
-                rule = RULES.get(cause.code)  # None: a newer relink wrote the report
+                # None: a newer relink wrote the report.
+                rule = RULES.get(cause.code)
                 yield f"{rule.title if rule else cause.code} ({join_truncated(cause.subjects, 1)})"
 
 

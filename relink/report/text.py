@@ -14,7 +14,8 @@ from relink.report.summary import Verdict, product_of, verdict, verified
 from relink.system.findings.model import ORDER, RULES, Finding, Rule, causes
 from relink.system.text import grouped, join_truncated, pluralize
 
-if TYPE_CHECKING:  # names in annotations only; importing them would make every command start more slowly
+# Names in annotations only; importing them would make every command start more slowly.
+if TYPE_CHECKING:
     from relink.loader.dryrun import LoaderMap
     from relink.planning.model.files import FilePlan, NeededDecision
     from relink.report.model import Report
@@ -22,12 +23,12 @@ if TYPE_CHECKING:  # names in annotations only; importing them would make every 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 VERDICT_STYLE = {"error": "bold red", "warning": "yellow", "info": "green"}
 _PREFIX = "$PREFIX"
-_OF_PYTHON = re.compile(
-    r"undefined symbol: _?Py\w+\s*\("
-)  # as relink.loader.binding takes them; a version follows a comma
+# As relink.loader.binding takes them; a version follows a comma.
+_OF_PYTHON = re.compile(r"undefined symbol: _?Py\w+\s*\(")
 _MAX_GROUPS = 4
 _MAX_SUBJECTS = 3
-_MAX_REMEDIES = 2  # of one code, each printed
+# Of one code, each printed.
+_MAX_REMEDIES = 2
 
 
 def plan_text(report: Report) -> Iterator[Line]:

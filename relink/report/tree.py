@@ -56,7 +56,8 @@ def _tops(members: Sequence[DependencyTree]) -> list[DependencyTree]:
         objects, root = member.closure.objects, member.root
         inner.update(objects[index].path for index in member.closure.scope if index != root)
     tops = [member for path, member in paths.items() if path not in inner]
-    return tops or list(members)  # a cycle of NEEDED: none of them is on top
+    # A cycle of NEEDED: none of them is on top.
+    return tops or list(members)
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ class _Drawing:
         edges = [edge for edge in closure.edges if edge.requester >= root and edge.requester in scope]
         self.edges = grouped((edge.requester, edge) for edge in edges)
         leading = {edge.requester for edge in edges if self._wanted(edge)}
-        while leading:  # walk the edges backwards, up to the root
+        # Walk the edges backwards, up to the root.
+        while leading:
             self.leading |= leading
             leading = {edge.requester for edge in edges if edge.target in leading} - self.leading
 

@@ -147,9 +147,8 @@ def saved_report(path: Path) -> tuple[Report, bool]:
             raise UsageError(
                 f"{path}: relink has not made this wheel, so there is no plan in it; `relink {path.name} --report FILE.html`"
             )
-        with suppress(
-            RelinkError
-        ):  # as the loader of another machine: then the plan's word is all that there is
+        # As the loader of another machine: then the plan's word is all that there is.
+        with suppress(RelinkError):
             return _relinked_as_it_is(path, plan), False
         return Report((), plan, None), True
     try:

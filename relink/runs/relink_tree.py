@@ -51,9 +51,8 @@ def relink_tree(
     # A tree has no version and no RECORD of all its files, and the profile of the first distribution in it that has one.
     names = [path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info"))]
     known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
-    if len(names) == 1 and is_plain(
-        names[0]
-    ):  # site-packages of one package: its stubs lie where those of its wheel do
+    # site-packages of one package: its stubs lie where those of its wheel do.
+    if len(names) == 1 and is_plain(names[0]):
         archive.name = replace(archive.name, distribution=names[0])
     options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
     with Contents(archive.path, archive=archive, spool=spool_of(options)) as contents:

@@ -139,7 +139,8 @@ def _planned(
     layout: Layout | None,
 ) -> PreparedPlan:
     archive = wheel.archive
-    if layout is None:  # who installs it compares the tags
+    # Who installs it compares the tags.
+    if layout is None:
         alone = target.python is None and target.sysroot == "/"
         # Its own loader was named: else another Python will load the result.
         is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
@@ -162,7 +163,8 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             edits, failures = edit_members(
                 wheel, planned, options, sandbox, staging.directory, staging.add, staging.on_progress
             )
-        if failures:  # there is no content to write, whatever the user ignores or forces
+        # There is no content to write, whatever the user ignores or forces.
+        if failures:
             return make_report(planned, options, clock, findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("write"):
             if plan.empty:

@@ -24,8 +24,10 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_SHOWN: Final = 300  # characters of a reason, which may quote the plan in the wheel
-_NAME_MAX: Final = 255  # bytes of a file's name on Linux
+# Characters of a reason, which may quote the plan in the wheel.
+_SHOWN: Final = 300
+# Bytes of a file's name on Linux.
+_NAME_MAX: Final = 255
 
 
 def is_relinked(archive: WheelArchive) -> bool:

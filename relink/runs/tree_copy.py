@@ -58,7 +58,8 @@ class TreeArchive(WheelArchive):
     def __init__(self, path: Path, limits: WheelLimits | None = None) -> None:
         self.path = path
         self.dist_info, self.data_dir = "", None
-        self._sha256, self._fd = None, -1  # nothing is open between two calls
+        # Nothing is open between two calls.
+        self._sha256, self._fd = None, -1
         self.entries = {"": path.stat()}
         most = (limits or WheelLimits()).members
         for folder, below, files in os.walk(path, onerror=_unlistable):
@@ -158,7 +159,8 @@ class TreeCopy:
     new: Mapping[str, Content]
     added: Mapping[str, bytes] = field(default_factory=dict)
     _known: dict[str, RecordEntry] = field(default_factory=dict)  # of the new files
-    _made: dict[tuple[object, ...], Path] = field(default_factory=dict)  # a file of several names → the first
+    # A file of several names → the first.
+    _made: dict[tuple[object, ...], Path] = field(default_factory=dict)
     _others: list[str] = field(default_factory=list)  # that another user owns
 
     def write(self) -> Iterator[Finding]:
@@ -173,11 +175,13 @@ class TreeCopy:
             name: hashed(name, hashlib.sha256(content).digest(), len(content))
             for name, content in self.added.items()
         }
-        for name in sorted(entries, key=lambda name: name in records):  # these list the new files
+        # These list the new files.
+        for name in sorted(entries, key=lambda name: name in records):
             yield from self._write(name, self._record(name) if name in records else self.new.get(name))
         for name, content in self.added.items():
             self._add(name, content)
-        for name in reversed(entries):  # a directory's time is set after all was made in it
+        # A directory's time is set after all was made in it.
+        for name in reversed(entries):
             if stat.S_ISDIR(entries[name].st_mode):
                 _finish(self.target / name, entries[name])
         if self._others:

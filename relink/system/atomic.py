@@ -32,9 +32,8 @@ def _create(directory: Path) -> tuple[int, Path]:
         # 0o666: the umask decides, as for any other file the user makes.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            with contextlib.suppress(
-                OSError
-            ):  # a file system without locks: what a killed run leaves there stays
+            # A file system without locks: what a killed run leaves there stays.
+            with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX)
             # Between the two calls another process may have taken the file for a stale one.
             if os.fstat(fd).st_nlink:
@@ -112,7 +111,8 @@ def _create_directory(parent: Path) -> tuple[int, Path]:
             continue
         with contextlib.suppress(OSError):  # as in _create
             fcntl.flock(fd, fcntl.LOCK_EX)
-        if os.fstat(fd).st_nlink and path.exists():  # some file systems do not count a directory's links
+        # Some file systems do not count a directory's links.
+        if os.fstat(fd).st_nlink and path.exists():
             return fd, path
         os.close(fd)
 
@@ -228,7 +228,8 @@ def remove_stale(directory: Path) -> list[Path]:
 
 
 _FICLONE = 0x40049409  # linux/fs.h
-_MOST = 1 << 30  # bytes of one sendfile(2), which takes less than 2 GiB
+# Bytes of one sendfile(2), which takes less than 2 GiB.
+_MOST = 1 << 30
 
 
 def copy_file(source: Path, path: Path) -> Path:
@@ -257,7 +258,8 @@ def copy_content(source: int, target: int) -> None:
             end = os.lseek(target, part.start, os.SEEK_SET)
             while end < part.stop:
                 count = os.sendfile(target, source, end, min(_MOST, part.stop - end))
-                end = end + count if count else part.stop  # it was truncated meanwhile
+                # It was truncated meanwhile.
+                end = end + count if count else part.stop
 
 
 def _data(source: int, start: int, size: int) -> range:

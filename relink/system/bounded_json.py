@@ -16,9 +16,12 @@ from relink.system.errors import UsageError
 
 JSON_LIMIT = 32 << 20
 """Bytes of a report or plan. The largest wheels that vendors publish have reports of some MiB."""
-_CONTAINERS = 1_000_000  # in so many bytes: an empty list or object is two bytes of text, and sixty of memory
-_DEPTH = 100  # what relink and others write has less than twenty; Python's stack, which ends such a walk, has about a thousand
-_DIGITS = 20  # with a sign, of what 64 bits hold
+# In so many bytes: an empty list or object is two bytes of text, and sixty of memory.
+_CONTAINERS = 1_000_000
+# What relink and others write has less than twenty; Python's stack, which ends such a walk, has about a thousand.
+_DEPTH = 100
+# With a sign, of what 64 bits hold.
+_DIGITS = 20
 
 
 def parse_json(text: str, limit: int = JSON_LIMIT) -> Any:
@@ -62,8 +65,10 @@ def _refused(text: str) -> NoReturn:
     raise ValueError(f"{text} is a number that nothing holds")
 
 
-_MOST = 200_000  # of one list: the findings or the edges of thousands of libraries
-_SHOWN = 8  # keys of an object in a message
+# Of one list: the findings or the edges of thousands of libraries.
+_MOST = 200_000
+# Keys of an object in a message.
+_SHOWN = 8
 _KEY = 80  # characters of one key
 
 
@@ -112,7 +117,8 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
         if value is None:
             return None
         kinds = [part for part in arguments if part is not type(None)]
-        if len(kinds) > 1 and not isinstance(value, dict | list):  # plain values alone come in several kinds
+        # Plain values alone come in several kinds.
+        if len(kinds) > 1 and not isinstance(value, dict | list):
             return typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
         return typed(kinds[0], value, where, strict=strict)
     if origin is Literal:
@@ -124,7 +130,8 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
     raise UsageError(f"{where}: {kind.__name__} was expected")
 
 
-@functools.cache  # by kind: a plan has one of them for each of its many objects
+# By kind: a plan has one of them for each of its many objects.
+@functools.cache
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, frozenset[str]]:
     """Return the origin and the arguments of a type; of a dataclass the types of its fields, and those without a default."""
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):

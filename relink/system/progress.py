@@ -31,9 +31,8 @@ class Count:
         """Report `more` bytes as done."""
         with self._lock:
             self.done += more
-            self.on_bytes(
-                min(self.done, self.total), self.total
-            )  # patchelf makes files a little larger than counted
+            # patchelf makes files a little larger than counted.
+            self.on_bytes(min(self.done, self.total), self.total)
 
 
 @dataclass(slots=True)

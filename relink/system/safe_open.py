@@ -28,7 +28,8 @@ StrPath: TypeAlias = str | os.PathLike[str]
 NOT_REGULAR = "not a regular file"
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_READ_SIZE = 1 << 20  # bytes of one read(2): a buffer for all of a limit need not be there for a small file
+# Bytes of one read(2): a buffer for all of a limit need not be there for a small file.
+_READ_SIZE = 1 << 20
 
 
 def open_regular(path: StrPath, *, root: str = "/") -> int:
@@ -38,12 +39,14 @@ def open_regular(path: StrPath, *, root: str = "/") -> int:
     :raises OSError: it cannot be opened, is no regular file (EINVAL), or lies outside of `root` (EXDEV).
     """
     try:
-        _check_regular(os.stat(path).st_mode, path)  # to open a device may do something already
+        # To open a device may do something already.
+        _check_regular(os.stat(path).st_mode, path)
         descriptor = os.open(path, _FLAGS)
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     try:
-        _check_regular(os.fstat(descriptor).st_mode, path)  # it may have been exchanged in between
+        # It may have been exchanged in between.
+        _check_regular(os.fstat(descriptor).st_mode, path)
         if root != "/":
             _check_below(descriptor, root, path)
     except BaseException:
@@ -145,9 +148,11 @@ def map_file(path: StrPath) -> Iterator[bytes | mmap.mmap]:
         yield b""
         return
     finally:
-        os.close(descriptor)  # the map has a descriptor of its own
+        # The map has a descriptor of its own.
+        os.close(descriptor)
     try:
         yield mapped
     finally:
-        with contextlib.suppress(BufferError):  # a view of it still exists: it is unmapped with the last view
+        # A view of it still exists: it is unmapped with the last view.
+        with contextlib.suppress(BufferError):
             mapped.close()

@@ -42,7 +42,8 @@ def source_commit() -> str | None:
     if built.is_file():
         return built.read_text(encoding="ascii").strip()
     root = PACKAGE.parent
-    if not (root / ".git").exists():  # the repository around an environment is another project's
+    # The repository around an environment is another project's.
+    if not (root / ".git").exists():
         return None
     try:
         return ask_program(["git", "-C", str(root), *_DESCRIBE]).stdout.strip() or None

@@ -91,7 +91,8 @@ def anonymous_memory(size: int) -> memoryview:
     """
     # Private: shared anonymous memory would be accounted as tmpfs and get no huge pages.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # half of the time goes into page faults otherwise
+    # Half of the time goes into page faults otherwise.
+    with contextlib.suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
 
@@ -122,7 +123,8 @@ class Filling:
         self._size = size
         self._memory = anonymous_memory(min(size, MOVED_AT_ONCE))
         self._fd = spool.new_file(size)
-        self._start = 0  # the place in the file of what is in memory
+        # The place in the file of what is in memory.
+        self._start = 0
 
     def __enter__(self) -> Self:
         return self
@@ -173,9 +175,8 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
 
 def _mapped(fd: int, size: int) -> memoryview:
     memory = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
-    with contextlib.suppress(
-        OSError
-    ):  # to read one byte would take 2 MiB, where the page cache has such pages
+    # To read one byte would take 2 MiB, where the page cache has such pages.
+    with contextlib.suppress(OSError):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memoryview(memory)
 

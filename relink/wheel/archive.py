@@ -29,7 +29,8 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
 from relink.wheel.zipformat import Member
 
-_READ_LIMIT = 64 << 20  # bytes of a member that is read as a whole: metadata, never a library
+# Bytes of a member that is read as a whole: metadata, never a library.
+_READ_LIMIT = 64 << 20
 
 
 class WheelArchive:

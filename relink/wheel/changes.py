@@ -13,7 +13,7 @@ from relink.wheel.deflate.splice import Span
 from relink.wheel.naming import WheelName
 
 Content: TypeAlias = BytesLike | Iterable[BytesLike]
-"""What a member's new content may be: bytes, or pieces, each of which is valid until the one after the next is asked for."""
+"""What a member's new content may be: bytes, or pieces, each of which is valid until the next is asked for."""
 
 
 def pieces(content: Content) -> Iterable[BytesLike]:
@@ -88,12 +88,10 @@ class WriteOptions:
     :ivar level: of deflate: 1 to 3 are isal's, 4 to 9 zlib's.
     :ivar verify: inflate every copied member and compare it with the vendor's RECORD. Otherwise the vendor's SHA-256 is used
         where RECORD has one.
-    :ivar jobs: threads that verify and deflate; None: :func:`relink.wheel.record.default_jobs`.
-    :ivar max_memory: bytes of new members, before they are deflated, that are deflated ahead of their turn; None: 256 MiB.
+    :ivar jobs: threads that verify and read back; None: :func:`relink.wheel.record.default_jobs`.
     """
 
     epoch: int | None = None
     level: int = 3
     verify: bool = True
     jobs: int | None = None
-    max_memory: int | None = None

@@ -23,7 +23,8 @@ from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
 _NAME_SHOWN = 200  # characters
-_MOST_DEFECTS = 100  # that are reported: a hostile wheel has room for millions
+# That are reported: a hostile wheel has room for millions.
+_MOST_DEFECTS = 100
 
 
 @dataclass(slots=True)
@@ -224,7 +225,8 @@ def check_extents(scan: DirectoryScan, directory_at: int) -> None:
 _UNIX = frozenset({3, 19})  # 4.4.2: UNIX, OS X
 _KNOWN_FLAGS = z.FLAG_LEVEL | z.FLAG_DESCRIPTOR | z.FLAG_UTF8
 _ENCRYPTION = z.FLAG_ENCRYPTED | z.FLAG_STRONG | z.FLAG_MASKED
-_DEFLATE_MOST = 1032  # RFC 1951: 258 bytes for two bits is the most that deflate can promise
+# RFC 1951: 258 bytes for two bits is the most that deflate can promise.
+_DEFLATE_MOST = 1032
 
 
 def read_directory(

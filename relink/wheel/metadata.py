@@ -21,8 +21,10 @@ from relink.wheel.naming import WheelName
 _HEADER = re.compile(
     rb"(?P<name>[\x21-\x39\x3b-\x7e]+):(?P<space>[ \t]*)(?P<value>[^\r\n]*)(?P<end>\r\n|\r|\n|\Z)"
 )
-_MAX_SIZE = 16 << 20  # bytes; a long description has one MiB
-_MAX_FIELDS = 10_000  # a distribution with many extras has some hundreds
+# Bytes; a long description has one MiB.
+_MAX_SIZE = 16 << 20
+# A distribution with many extras has some hundreds.
+_MAX_FIELDS = 10_000
 _CONTINUATION = re.compile(rb"[ \t][^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 

@@ -19,7 +19,8 @@ from relink.system.errors import UsageError, WheelError
 
 # Names are also in plans, pages and lock files, where no file system bounds them; three sets of tags stand for their product.
 _MOST_CHARACTERS = 1024
-_MOST_TAGS = 100  # known wheels stand for thirty at most
+# Known wheels stand for thirty at most.
+_MOST_TAGS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def parse_wheel_name(filename: str) -> WheelName:
             f"{filename[:80] + '…'!r} is not the name of a wheel: {len(filename)} characters, {count} tags; "
             f"at most {_MOST_CHARACTERS} and {_MOST_TAGS} are read"
         )
-    plain = "-".join([*parts[:-3], "py3-none-any" + filename[-4:]])  # `packaging` makes all of the tags
+    # `packaging` makes all of the tags.
+    plain = "-".join([*parts[:-3], "py3-none-any" + filename[-4:]])
     try:
         _, version, _, _ = parse_wheel_filename(plain)
     except ValueError as error:  # InvalidWheelFilename, or more digits than Python makes a number of

@@ -8,9 +8,11 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_MAX_PATH = 4095  # bytes: Linux, PATH_MAX without the NUL; what is longer cannot be opened
+# Bytes: Linux, PATH_MAX without the NUL; what is longer cannot be opened.
+_MAX_PATH = 4095
 _MAX_COMPONENT = 255  # bytes: Linux, NAME_MAX
-_MAX_DEPTH = 100  # directories; vendors' wheels have less than 20
+# Directories; vendors' wheels have less than 20.
+_MAX_DEPTH = 100
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 

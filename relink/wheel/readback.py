@@ -13,18 +13,14 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
 
 from relink.system.errors import RelinkError, WheelError
 from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.splice import Piece
 from relink.wheel.deflate.stream import content
-from relink.wheel.packing import Hasher, Packed
+from relink.wheel.packing import Packed
 from relink.wheel.record import RecordEntry, hashed
 from relink.wheel.zipformat import Member
-
-_HASHED_AHEAD: Final = 8 << 20  # bytes of a member from which on a thread of its own for hashing saves time
-_WAITING: Final = 4  # chunks of 1 MiB that are inflated and not hashed
 
 
 class ReadBack:
@@ -69,12 +65,10 @@ class ReadBack:
 
     def _digest(self, member: Member) -> bytes:
         sha256 = hashlib.sha256()
-        with Hasher(_WAITING) as hasher:
-            add = hasher.add if member.size >= _HASHED_AHEAD else sha256.update
-            for chunk in content(self._read, member):
-                add(chunk)
-                self._on_progress(len(chunk))
-            return hasher.digest() if member.size >= _HASHED_AHEAD else sha256.digest()
+        for chunk in content(self._read, member):
+            sha256.update(chunk)
+            self._on_progress(len(chunk))
+        return sha256.digest()
 
     def _compare(self, member: Member, pieces: Iterable[Piece]) -> None:
         """Go through a member's compressed data piece by piece."""

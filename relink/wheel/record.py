@@ -151,7 +151,8 @@ def parse_record(data: bytes, most: int = _LINES) -> tuple[tuple[RecordEntry, ..
         raise WheelError(f"RECORD is not UTF-8: {error}") from error
     entries: list[RecordEntry] = []
     issues: list[RecordIssue] = []
-    text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")  # not all of it at once as text
+    # Not all of it at once as text.
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
     rows = csv.reader(text, strict=True)
     try:
         for row in rows:

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -26,11 +27,11 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.metadata import read_metadata, read_tags, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, renamed_directory
-from relink.wheel.packing import Packing
 from relink.wheel.paths import collisions, name_defect
 from relink.wheel.readback import ReadBack
 from relink.wheel.record import (
     RecordEntry,
+    default_jobs,
     read_record,
     render_record,
     signatures,
@@ -43,7 +44,8 @@ from relink.wheel.zipwriter import MemberHeader, ZipWriter
 # What the DOS time of a ZIP header can express (APPNOTE 4.4.6), in seconds since 1970.
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
-_UNIX: Final = 3  # "version made by" (APPNOTE 4.4.2): the external attributes are Unix permissions
+# "version made by" (APPNOTE 4.4.2): the external attributes are Unix permissions.
+_UNIX: Final = 3
 _PIECE: Final = 1 << 20  # bytes hashed at a time
 _DEFAULTS: Final = WriteOptions()
 
@@ -170,7 +172,6 @@ def write_wheel(
     changes: Changes,
     options: WriteOptions = _DEFAULTS,
     *,
-    packing: Packing | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> WrittenWheel:
     """Write ``archive`` with ``changes`` to ``directory / changes.name.filename``: the whole file appears, or nothing.
@@ -180,7 +181,6 @@ def write_wheel(
     same input, changes, epoch, level and kind of processor give the same output, whatever ``jobs`` is; and the output written
     again under the same name gives the same bytes.
 
-    :param packing: has begun with some of the members already; made with the same ``options``, and shut down at the end.
     :param on_progress: called with the number of bytes, unpacked, of copied members that are in the output, and of new ones that
         have been read back.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
@@ -201,36 +201,25 @@ def write_wheel(
         stack.enter_context(_os_errors_of(target))
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, options.level)
-        # Entered after the file, also where it is the caller's: its tasks read the file, so they end before it is closed.
-        packing = stack.enter_context(packing or Packing(options))
-        readback = ReadBack(file.fileno(), packing.pool, on_progress)
-        # The pool takes tasks in this order. Deflating comes first: the loop below waits for it.
-        # The largest first: it takes longest.
-        new = {header.name: content for header, content in planned if isinstance(content, NewContent)}
-        waiting = _begin(packing, dict(sorted(new.items(), key=lambda pair: pair[1].length, reverse=True)))
-        verification = start_verification(archive, unknown, packing.pool)
+        # Its tasks read the file, so they end before it is closed. None waits for another one.
+        pool = ThreadPoolExecutor(options.jobs or default_jobs(), "relink-members")
+        stack.callback(pool.shutdown, cancel_futures=True)
+        readback = ReadBack(file.fileno(), pool, on_progress)
+        verification = start_verification(archive, unknown, pool)
         for header, content in planned:
             if isinstance(content, Member):
                 writer.copy(header, content, archive.raw(content.name))
                 on_progress(content.size)
                 continue
-            packed = packing.take(header.name)
-            if packed:
-                writer.add_packed(header, packed)
-                packed = replace(packed, parts=())
-            else:
-                packed = writer.add(header, content)
-                del waiting[header.name]
-            waiting = _begin(packing, waiting)
+            packed = writer.add(header, content)
             file.flush()
             readback.begin(writer.members[-1], packed)
         # Computed now, and not while writing: `ZipWriter.add` has patched local headers.
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
-        hashing = packing.pool.submit(_hash, digest, file.fileno(), range(members_end))
-        os.fdatasync(
-            file.fileno()
-        )  # the disk works while the pool computes; the fsync at the end then has little to do
+        hashing = pool.submit(_hash, digest, file.fileno(), range(members_end))
+        # The disk works while the pool computes; the fsync at the end then has little to do.
+        os.fdatasync(file.fileno())
         entries = readback.entries()
         rows |= verified(verification)
         lines = tuple(
@@ -246,11 +235,6 @@ def write_wheel(
         hashing.result()
         _hash(digest, file.fileno(), range(members_end, size))
     return WrittenWheel(target, digest.hexdigest())
-
-
-def _begin(packing: Packing, waiting: Mapping[str, NewContent]) -> dict[str, NewContent]:
-    """Begin with as many members as memory allows, in order; return the others."""
-    return {name: new for name, new in waiting.items() if not packing.begin(name, new)}
 
 
 @contextlib.contextmanager

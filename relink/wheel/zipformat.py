@@ -10,16 +10,19 @@ STORED: Final = 0
 DEFLATED: Final = 8
 
 FLAG_ENCRYPTED: Final = 0x0001
-FLAG_DESCRIPTOR: Final = 0x0008  # crc and sizes follow the data (4.3.9)
-FLAG_PATCHED: Final = 0x0020
+# Crc and sizes follow the data (4.3.9).
+FLAG_DESCRIPTOR: Final = 0x0008
 FLAG_STRONG: Final = 0x0040
 FLAG_UTF8: Final = 0x0800
 FLAG_MASKED: Final = 0x2000
-FLAG_LEVEL: Final = 0x0006  # the compressor's effort; readers do not need it
+# The compressor's effort; readers do not need it.
+FLAG_LEVEL: Final = 0x0006
 
-NEWEST_VERSION: Final = 63  # 4.4.3.2, times ten: pip's zipfile refuses what asks for a newer one
+# 4.4.3.2, times ten: pip's zipfile refuses what asks for a newer one.
+NEWEST_VERSION: Final = 63
 
-MARK16: Final = 0xFFFF  # "the true value is in the ZIP64 record"
+# "the true value is in the ZIP64 record".
+MARK16: Final = 0xFFFF
 MARK32: Final = 0xFFFFFFFF
 
 # When writing, values from here on go to ZIP64 fields. Variables, so that tests can lower them.

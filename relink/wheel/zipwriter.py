@@ -124,7 +124,13 @@ class ZipWriter:
 
     def copy(self, header: MemberHeader, member: Member, raw: Iterable[bytes]) -> None:
         """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
-        self.add_packed(header, Packed(member.crc, member.compressed_size, member.size), raw)
+        packed = Packed(member.crc, member.compressed_size, member.size)
+        offset = self._offset
+        self._write(_local(header, packed.crc, packed.compressed_size, packed.size))
+        start = self._offset
+        for data in raw:
+            self._write(data)
+        self._note(header, packed, offset, start)
 
     def add(self, header: MemberHeader, new: NewContent) -> Packed:
         """Add a member with new content, of the method that `header` has.
@@ -137,21 +143,12 @@ class ZipWriter:
         # A first header with what is known: it is as long as the right one, which replaces it.
         self._write(_local(header, 0, 0, new.length))
         start = self._offset
-        packed = pack(header.name, new, level=self._level, write=self._write)
+        packed = pack(header.name, new, self._write, level=self._level)
         self._file.seek(offset)
         self._file.write(_local(header, packed.crc, packed.compressed_size, packed.size))
         self._file.seek(self._offset)
         self._note(header, packed, offset, start)
         return packed
-
-    def add_packed(self, header: MemberHeader, packed: Packed, parts: Iterable[bytes] | None = None) -> None:
-        """Add what :func:`pack` made; the same bytes as by :meth:`add`."""
-        offset = self._offset
-        self._write(_local(header, packed.crc, packed.compressed_size, packed.size))
-        start = self._offset
-        for data in packed.parts if parts is None else parts:
-            self._write(data)
-        self._note(header, packed, offset, start)
 
     def _note(self, header: MemberHeader, packed: Packed, offset: int, start: int) -> None:
         self._members.append(

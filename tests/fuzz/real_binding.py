@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relink.loader.binding import bind
+from relink.loader.binding import bind, by_symbol
 from relink.loader.closure import Closure
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
@@ -135,7 +135,7 @@ def simulated_bind(
     bound = {
         (paths[index], name, version, paths[target])
         for symbols in (found.bound, found.interposed)
-        for (index, name, version), target in symbols.items()
+        for (index, name, version), target in by_symbol(symbols).items()
         if bindings and paths[index] != paths[target]
     }
     return Answer(frozenset(lost), frozenset(gone), aborts, frozenset(bound)), closure
@@ -242,7 +242,7 @@ def simulated_open(environment: Environment, roots: Sequence[str], opener: str, 
         bound |= {
             (paths[index], name, version, paths[target])
             for symbols in (found.bound, found.interposed)
-            for (index, name, version), target in symbols.items()
+            for (index, name, version), target in by_symbol(symbols).items()
             if paths[index] != paths[target] and paths[index].startswith(below)
         }
     return Opened(None, frozenset(bound))

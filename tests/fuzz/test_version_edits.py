@@ -23,7 +23,7 @@ from relink.elf.edit_checks import check_version_edits
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit, edited_table, write_versions
-from relink.loader.binding import bind
+from relink.loader.binding import bind, by_symbol
 from relink.loader.loading import load
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
@@ -161,7 +161,8 @@ def _predicted(path: Path, count: int, target: Target, program: str) -> list[str
         return None
     root = closure.roots[-1]
     table = tables.of(closure.objects[root])
-    found = [bindings.bound.get((root, item.name, item.version)) for item in table.imports]
+    bound = by_symbol(bindings.bound)
+    found = [bound.get((root, item.name, item.version)) for item in table.imports]
     assert len(found) == count
     return ["none" if index is None else Path(closure.objects[index].path).name for index in found]
 

@@ -39,7 +39,7 @@ from relink.gpu import (
     resolve_kpack,
 )
 from relink.gpu.amd.file_coverage import library_coverage_of
-from relink.gpu.amd.side_files import find_side_files
+from relink.gpu.amd.side_files import SideFiles, count_tensile_files, find_side_files
 from relink.gpu.amd.target_id import sort_key
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
@@ -227,12 +227,22 @@ TENSILE = {
 }  # fmt: skip
 
 
+def _counted(side: SideFiles) -> dict[str, tuple[int, int]]:
+    """The numbers of tuned and of fallback kernel files, by target."""
+    counts = count_tensile_files(os.listdir(side.directory), side.kind)
+    targets = [item.target for item in side.targets]
+    return {str(one).removeprefix("gfx"): (counts[one, "tuned"], counts[one, "fallback"]) for one in targets}
+
+
 def test_debian_side_files() -> None:
     found = find_side_files(fetch_prefix("full"))
     for kind, expected in TENSILE.items():
         (side,) = (s for s in found if s.kind == kind and s.version in ("", "5"))
-        counts = {str(t.target).removeprefix("gfx"): (t.tuned, t.fallback) for t in side.targets}
-        assert counts == expected
+        assert _counted(side) == expected
+        for target in side.targets:
+            tuned, fallback = expected[str(target.target).removeprefix("gfx")]
+            kernels = target.kinds & {"tuned", "fallback"}
+            assert ("tuned" in kernels, "fallback" in kernels) == (tuned > 0, fallback > 0)
         assert side.problems == ()
     (blas,) = (s for s in found if s.kind == "rocblas" and s.version == "5")
     states = {

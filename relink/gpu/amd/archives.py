@@ -28,8 +28,10 @@ from relink.gpu.msgpack import Effort
 if TYPE_CHECKING:  # slow to load
     from relink.wheel.archive import WheelArchive
 
-_HEAD = 16  # bytes: magic, version, offset of the table
-_MOST = (64 << 20) + 1  # bytes of a table that are kept: one more than the reader of archives takes
+# Bytes: magic, version, offset of the table.
+_HEAD = 16
+# Bytes of a table that are kept: one more than the reader of archives takes.
+_MOST = (64 << 20) + 1
 
 
 def resolve_kpack(
@@ -100,7 +102,8 @@ def with_archives(
     known: dict[str, KpackArchive] = {}
 
     def read(path: str, effort: Effort) -> KpackArchive:
-        if path not in known:  # an archive of several libraries
+        # An archive of several libraries.
+        if path not in known:
             folder, base = posixpath.split(path)
             if member := members.get(folder, {}).get(base):
                 known[path] = parse_archive(_Ends(*member), member[1], effort)

@@ -22,12 +22,15 @@ from relink.gpu.coverage import TargetId
 
 RAW_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 ALIGN = 4096
-MAX_ENTRIES = 4096  # of one bundle: one for each target; the largest real ones have some forty
+# Of one bundle: one for each target; the largest real ones have some forty.
+MAX_ENTRIES = 4096
 MAX_ID = 4096  # bytes of an entry id
 _MAX_HEADER = 1 << 20  # bytes
-_FIRST_LOOK = 128 * 1024  # bytes decompressed at once: the header and the first code objects of most bundles
+# Bytes decompressed at once: the header and the first code objects of most bundles.
+_FIRST_LOOK = 128 * 1024
 
-_ENTRY = struct.Struct("<QQQ").unpack_from  # offset, size, length of the id
+# Offset, size, length of the id.
+_ENTRY = struct.Struct("<QQQ").unpack_from
 
 Read = Callable[[int, int], bytes]
 
@@ -52,7 +55,8 @@ class Budget:
             self.problems.append(text)
 
 
-class BundleEntry(NamedTuple):  # libraries of ROCm have ten thousands
+# Libraries of ROCm have ten thousands.
+class BundleEntry(NamedTuple):
     """One entry of a bundle. `usable`: for a GPU, not empty, and inside of the bundle.
 
     :ivar offset: from the start of the (uncompressed) bundle.
@@ -186,7 +190,8 @@ def _compressed(
 
 def _entries(read: Read, limit: int, budget: Budget) -> tuple[tuple[BundleEntry, ...], int, str]:
     """Return the entries of a raw bundle, how far it reaches, and what is wrong with its header."""
-    head = read(0, ALIGN)  # CLR looks at no more than that
+    # CLR looks at no more than that.
+    head = read(0, ALIGN)
     if len(head) < 32:
         return (), 0, f"the bundle's header is cut off after {len(head)} bytes"
     (count,) = struct.unpack_from("<Q", head, 24)
@@ -319,7 +324,8 @@ def walk(
                 )
             limit = min(end, following) if unsized and following else end
             bundle = parse_bundle(source, position, limit, budget, address=at, where=where)
-            if bundle is None:  # a GPU may need what is in it: it counts
+            # A GPU may need what is in it: it counts.
+            if bundle is None:
                 bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
         elif any(head) or expected:
             budget.problem(f"{where}+0x{position:x}: no bundle starts here ({head[:8].hex(' ')})")

@@ -10,8 +10,8 @@ from relink.elf.image import HEADER_SIZE
 from relink.gpu.amd.isa_table import table
 from relink.gpu.coverage import TargetId
 
-_OSABI = {64: "amdhsa", 65: "amdpal", 66: "mesa3d"}  # ELFOSABI_AMDGPU_* of LLVM's ELF.h
-_STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}  # unsupported, any, off, on
+# Unsupported, any, off, on.
+_STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,8 @@ class CodeObject:
     :ivar generic_version: 1 to 255 for generic targets of version 6, else 0.
     """
 
-    os: str
     abi_version: int
     version: int | None
-    flags: int
     mach: int
     target: TargetId | None
     generic_version: int
@@ -52,19 +50,19 @@ def parse_code_object(header: bytes | memoryview) -> CodeObject | None:
     target = None
     if processor is not None:
         features: list[tuple[str, bool]] = []
-        if abi >= 2:  # v4 on: two bits a feature
+        # v4 on: two bits a feature.
+        if abi >= 2:
             states = (("sramecc", _STATES[flags >> 10 & 3]), ("xnack", _STATES[flags >> 8 & 3]))
             features = [(name, on) for name, on in states if on is not None]
         elif abi == 1:  # v3: one bit a feature, on or not
             features = [(name, True) for name, bit in (("sramecc", 0x200), ("xnack", 0x100)) if flags & bit]
         if not table().features(processor):
-            features = []  # no feature is to be chosen: ROCr drops the bits (gfx12.5, whose replay is always on)
+            # No feature is to be chosen: ROCr drops the bits (gfx12.5, whose replay is always on).
+            features = []
         target = TargetId(processor, tuple(features))
     return CodeObject(
-        os=_OSABI.get(data[7], f"os abi {data[7]}"),
         abi_version=abi,
         version=abi + 2 if abi <= 4 else None,
-        flags=flags,
         mach=mach,
         target=target,
         generic_version=flags >> 24 if abi >= 4 else 0,

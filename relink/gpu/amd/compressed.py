@@ -21,7 +21,8 @@ else:
 __all__ = ["MAGIC", "CompressedHeader", "Inflater", "parse_header", "zstd"]
 
 MAGIC = b"CCOB"
-_STEP = 16 * 1024  # bytes of the payload that are read at once
+# Bytes of the payload that are read at once.
+_STEP = 16 * 1024
 _METHODS = {0: "zlib", 1: "zstd"}
 # version: header size, struct after the 8 common bytes
 _LAYOUTS = {1: (20, "<IQ"), 2: (24, "<IIQ"), 3: (32, "<QQQ")}

@@ -20,7 +20,8 @@ from relink.gpu.coverage import TargetId
 from relink.system.safe_open import read_start
 
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
-_SRAM_EDC = 1 << 26  # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h
+# HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h.
+_SRAM_EDC = 1 << 26
 _HAZARDS = (
     "HSA_OVERRIDE_GFX_VERSION",
     "HIP_USE_RUNTIME_UNBUNDLER",
@@ -49,7 +50,6 @@ class Gpu:
     target: TargetId
     physical: TargetId
     products: tuple[str, ...] = ()
-    render_minor: int | None = None
 
     @property
     def overridden(self) -> bool:
@@ -152,8 +152,7 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
         known = table().processors.get(name)
         if known is not None and "sramecc" in known.features and "capability" in values:
             target = target.with_features(sramecc=bool(values["capability"] & _SRAM_EDC))
-        minor = values.get("drm_render_minor")
-        gpus.append(Gpu(number, target, target, known.products if known else (), minor or None))
+        gpus.append(Gpu(number, target, target, known.products if known else ()))
     return apply_override(Devices(tuple(gpus), True, tuple(problems)), environment or {})
 
 

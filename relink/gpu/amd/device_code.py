@@ -20,13 +20,15 @@ from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.gpu.msgpack import Effort
 from relink.system.system_errors import raise_if_machine_fault
 
-_WRAPPER = struct.Struct("<IIQQ")  # magic, version, pointer, reserved (HIPK: number of the wrapper)
-_HIPF, _HIPK = 0x48495046, 0x4B504948  # HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference
+# Magic, version, pointer, reserved (HIPK: number of the wrapper).
+_WRAPPER = struct.Struct("<IIQQ")
+# HIP's magics: a wrapper of a bundle, a wrapper of a kpack reference.
+_HIPF, _HIPK = 0x48495046, 0x4B504948
 _MAX_WRAPPERS = 100_000
-_MAX_RUNS = 16  # of wrappers in a file without section headers, each of which takes a look at all relocations; a linker makes one
-_SCAN_WRITABLE = (
-    64 << 20
-)  # bytes of writable segments that are searched for wrappers, in a file without section headers
+# Of wrappers in a file without section headers, each of which takes a look at all relocations; a linker makes one.
+_MAX_RUNS = 16
+# Bytes of writable segments that are searched for wrappers, in a file without section headers.
+_SCAN_WRITABLE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

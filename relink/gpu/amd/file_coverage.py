@@ -29,7 +29,8 @@ from relink.system.errors import UsageError
 
 # A hostile file could give each bundle a set of its own, and each is asked for every processor. Vendors' files have a few.
 _MAX_SETS = 64
-_MAX_COMPARED = 4000  # code targets of distinct sets
+# Code targets of distinct sets.
+_MAX_COMPARED = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,8 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
     too_many = False
     for bundle in bundles:
         codes = frozenset(bundle.targets)
-        unread = not bundle.entries and bundle.container != "kpack"  # what no archive has is not there
+        # What no archive has is not there.
+        unread = not bundle.entries and bundle.container != "kpack"
         many = len(sets) >= _MAX_SETS or compared + len(codes) > _MAX_COMPARED
         if unread or (codes not in sets and many):
             unreadable += 1
@@ -218,9 +220,8 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
         problems = (*problems, "its bundles differ more than relink compares: some count as not read")
     total = len(bundles)
     if code.kpack is not None and not any(bundle.container == "kpack" for bundle in code.bundles):
-        total += (
-            missing := max(1, len(code.kpack.wrappers))
-        )  # its archives were not read: what they hold is unknown
+        # Its archives were not read: what they hold is unknown.
+        total += (missing := max(1, len(code.kpack.wrappers)))
         unreadable += missing
     return FileCoverage(
         path=code.path,
@@ -242,7 +243,8 @@ def _concerns(doubt: Doubt, agent: TargetId) -> bool:
     try:
         named = parse_target_id(doubt.target) if doubt.target is not None else agent
     except UsageError:
-        return False  # the loader never puts such a text into the path
+        # The loader never puts such a text into the path.
+        return False
     return bool(match((CodeTarget(named),), agent).served)
 
 

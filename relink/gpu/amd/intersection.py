@@ -30,13 +30,11 @@ class Intersection:
 
     :ivar targets: processors that all cover; `conditional`: those that all cover under a condition (xnack).
     :ivar removed: processors that at least one has and at least one lacks.
-    :ivar restricted: False when nothing of it holds device code: then nothing is known, and nothing is missing.
     """
 
     targets: tuple[str, ...]
     conditional: tuple[str, ...]
     removed: tuple[Removal, ...]
-    restricted: bool
 
     def to_json(self) -> dict[str, Any]:
         """Return targets, and by whom the others were removed."""
@@ -65,7 +63,7 @@ def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) ->
             conditional.append(name)
         elif levels:
             targets.append(name)
-    return Intersection(tuple(targets), tuple(conditional), tuple(removed), bool(restricting))
+    return Intersection(tuple(targets), tuple(conditional), tuple(removed))
 
 
 def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> dict[str, dict[str, str]]:

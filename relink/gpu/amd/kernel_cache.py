@@ -16,13 +16,17 @@ from relink.system.safe_open import StrPath, read_start
 
 MAX_ARCHITECTURES = 1000
 """Distinct architectures that are counted. There are some dozens."""
-_MAGIC = b"SQLite format 3\0"  # sqlite.org/fileformat2.html, "The Database Header"
-_LENGTH = 16 << 20  # bytes of one value or row: a compiled kernel has some hundred KiB
+# sqlite.org/fileformat2.html, "The Database Header".
+_MAGIC = b"SQLite format 3\0"
+# Bytes of one value or row: a compiled kernel has some hundred KiB.
+_LENGTH = 16 << 20
+# Steps of the engine between two looks, and how many of these: some 500,000 rows.
 _STEPS_PER_CHECK, _MAX_CHECKS = (
     10_000,
     500,
-)  # steps of the engine between two looks, and how many of these: some 500,000 rows
-_SHOWN = 100  # characters of an architecture
+)
+# Characters of an architecture.
+_SHOWN = 100
 _ALLOWED = {
     sqlite3.SQLITE_SELECT: None,
     sqlite3.SQLITE_READ: ("cache_v1", "sqlite_master"),

@@ -36,7 +36,8 @@ MAX_PROBLEMS = 100
 """Problems of one archive, or of those of one library."""
 STEPS = 2_000_000
 """Steps (:class:`relink.gpu.msgpack.Effort`) for all archives of a wheel: a few seconds."""
-_PAIR = 100  # steps for one archive of one library: it is opened
+# Steps for one archive of one library: it is opened.
+_PAIR = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,8 @@ def resolve(
             doubts.append(Doubt(found.target, reason))
             continue
         fewer = min(len(held), len(archive.contents))
-        keys = held.keys() & archive.contents.keys()  # looks up each of the fewer
+        # Looks up each of the fewer.
+        keys = held.keys() & archive.contents.keys()
         if not effort.take(_PAIR + fewer + sum(len(archive.contents[key]) for key in keys)):
             break
         for key in keys:

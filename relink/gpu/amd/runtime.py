@@ -13,21 +13,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from relink.elf.source import ByteSource, FileSource
+from relink.elf.symbol_reader import read_version_defs
 from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import sort_key
-from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at, version_definitions
-from relink.system.safe_open import read_start
+from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at
+from relink.system.errors import ElfError
+from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 
 _READ_SIZE = 4 << 20
-_OVERLAP = 256  # bytes; more than the longest text, so that none is lost between two pieces
+# Bytes; more than the longest text, so that none is lost between two pieces.
+_OVERLAP = 256
 _MAX_SEARCHED = 512 << 20
-_PROGBITS, _STRTAB = 1, 3  # SHT_PROGBITS, SHT_STRTAB
-_WRITE, _ALLOC, _EXEC = 1, 2, 4  # SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR
+# SHT_PROGBITS, SHT_STRTAB.
+_PROGBITS, _STRTAB = 1, 3
+# SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR.
+_WRITE, _ALLOC, _EXEC = 1, 2, 4
 _READER_2 = b"Compressed bundle header size too small"  # clang 19 on
 _READER_3 = (b"COMPRESSED_BUNDLE_FORMAT_VERSION", b"exceeds version 2")  # clang 20 on
-_READER_3_LLVM = b"exceeds version 2 unsigned 32-bit"  # LLVM 23 on has the reader in libLLVM
+# LLVM 23 on has the reader in libLLVM.
+_READER_3_LLVM = b"exceeds version 2 unsigned 32-bit"
 _DEVICE_LIBRARY = re.compile(rb"oclc_isa_version_([0-9]+(?:_[0-9]+)?[0-9a-f]*|[0-9_]+_generic)\.bc")
 
 
@@ -140,7 +146,8 @@ def capability_of(
     facts["code_object"] = 6 if facts["generic"] else max(rows, default=None)
     api = facts.get("comgr_api")
     if (version and version < (6, 2)) or (api and api < (2, 8)):
-        facts["ccob"] = 0  # CLR knows CCOB from 6.2 on, and refuses it without comgr 2.8
+        # CLR knows CCOB from 6.2 on, and refuses it without comgr 2.8.
+        facts["ccob"] = 0
     elif version is None or api is None:
         facts["ccob"] = None
     return Capability(**facts, paths=tuple((k, v) for k, v in paths.items() if v), problems=tuple(problems))
@@ -155,7 +162,7 @@ def _both(first: bool | None, second: bool | None) -> bool | None:
 def _read_hip(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     real = re.search(r"\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})", os.path.basename(os.path.realpath(path)))
-    versions = _versions(version_definitions(source, elf), r"hip_(\d{1,9})\.(\d{1,9})")
+    versions = _versions(path, r"hip_(\d{1,9})\.(\d{1,9})")
     if real:
         facts["hip"], facts["hip_build"] = (int(real[1]), int(real[2])), ".".join(real.groups())
     elif header := _hip_header(path):  # a wheel's library has its soname for a name
@@ -186,7 +193,7 @@ def _hip_header(library: str) -> tuple[int, int, int] | None:
 
 
 def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[str, ...]) -> dict[str, Any]:
-    versions = _versions(version_definitions(source, elf), r"amd_comgr_?(\d{1,9})\.(\d{1,9})")
+    versions = _versions(path, r"amd_comgr_?(\d{1,9})\.(\d{1,9})")
     facts: dict[str, Any] = {"comgr_api": versions[-1] if versions else None}
     constants = _constants(source, elf)
     found = _literals(source, constants, (_READER_2, *_READER_3, b"amdgcnspirv"))
@@ -210,12 +217,14 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
                     found |= _literals(library, constants, (_READER_3_LLVM,))
         except OSError as error:
             raise_if_machine_fault(error, other)
-            continue  # what it holds stays unknown
+            # What it holds stays unknown.
+            continue
     facts["comgr_spirv"] = b"amdgcnspirv" in found
     if found & {*_READER_3, _READER_3_LLVM}:
         facts["ccob"] = 3
     elif _READER_2 in found:
-        facts["ccob"] = 2  # a reader of version 1 leaves no mark: without any, it stays unknown
+        # A reader of version 1 leaves no mark: without any, it stays unknown.
+        facts["ccob"] = 2
     return facts
 
 
@@ -276,8 +285,13 @@ def _matches(
     return found
 
 
-def _versions(names: Iterable[str], pattern: str) -> list[tuple[int, int]]:
-    found = (re.fullmatch(pattern, name) for name in names)
+def _versions(path: str, pattern: str) -> list[tuple[int, int]]:
+    """Return the numbers of a library's version definitions whose names match, in order; none if they cannot be read."""
+    try:
+        with map_file(path) as buffer:
+            found = [re.fullmatch(pattern, node.name) for node in read_version_defs(buffer)]
+    except ElfError:
+        return []
     return sorted((int(match[1]), int(match[2])) for match in found if match)
 
 

@@ -14,9 +14,11 @@ from relink.gpu.amd.code_object import CodeObject, parse_code_object
 from relink.gpu.host_elf import HostElf
 
 SEARCH_STEP = 8 << 20
-_OVERLAP = 64  # bytes; more than the longest magic, so that none is lost between two steps
+# Bytes; more than the longest magic, so that none is lost between two steps.
+_OVERLAP = 64
 _MAGICS = (RAW_MAGIC, compressed.MAGIC, b"\x7fELF\x02\x01\x01")
-_ALLOC, _EXEC, _PROGBITS = 2, 4, 1  # SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS
+# SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS.
+_ALLOC, _EXEC, _PROGBITS = 2, 4, 1
 
 
 def code_object_entry(code: CodeObject, size: int, offset: int = 0) -> BundleEntry:
@@ -68,7 +70,8 @@ def _scan_range(source: ByteSource, start: int, end: int, shift: int, budget: Bu
         done = position
         for hit in hits:
             place = position + hit
-            if place < done:  # inside of a bundle that was just read
+            # Inside of a bundle that was just read.
+            if place < done:
                 continue
             bundle = _try(source, place, end, shift, budget)
             if bundle is not None:
@@ -103,7 +106,8 @@ def _try(source: ByteSource, place: int, end: int, shift: int, budget: Budget) -
     budget.entries -= granted - trial.entries
     if bundle is None or not bundle.entries or not bundle.targets:
         return None
-    if bundle.container == "ccob-v1":  # no size of its own: step over its header only
+    # No size of its own: step over its header only.
+    if bundle.container == "ccob-v1":
         bundle = Bundle(bundle.offset, bundle.address, 20, bundle.container, bundle.entries, bundle.method)
     if trial.problems and not any(entry.usable and entry.code for entry in bundle.entries):
         return None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,15 +35,12 @@ _AOTRITON = re.compile(r"amd-(gfx[0-9a-fx]+(?:-generic)?)(?:_mod\d+)?\Z", re.IGN
 class SideTarget:
     """What is there for one target id.
 
-    :ivar tuned: files with tuned kernels; `fallback`: files with untuned ones; `data`: tuning data without kernels.
-    :ivar index: rocBLAS aborts, and hipBLASLt fails, without it.
+    :ivar kinds: of the files that are there. tuned: kernels; fallback: untuned ones; data: tuning data without kernels; index:
+        without it rocBLAS aborts, and hipBLASLt fails.
     """
 
     target: TargetId
-    tuned: int = 0
-    fallback: int = 0
-    data: int = 0
-    index: bool = False
+    kinds: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +68,14 @@ class SideFiles:
         if self.kind == "miopen":
             return "jit"
 
-        def has(wanted: Callable[[SideTarget], bool]) -> int:
-            found = match((CodeTarget(t.target) for t in self.targets if wanted(t)), agent)
+        def has(*kinds: str) -> int:
+            found = match((CodeTarget(t.target) for t in self.targets if t.kinds.intersection(kinds)), agent)
             return 2 if len(found.served) == found.total else 1 if found.served else 0
 
         if self.kind == "rocfft":
-            return "tuned" if has(lambda t: t.tuned > 0) else "jit"
-        indexed = self.kind == "aotriton" or self.common or has(lambda t: t.index) > 0
-        tuned, any_kernel = has(lambda t: t.tuned > 0), has(lambda t: t.tuned + t.fallback > 0)
+            return "tuned" if has("tuned") else "jit"
+        indexed = self.kind == "aotriton" or self.common or has("index") > 0
+        tuned, any_kernel = has("tuned"), has("tuned", "fallback")
         if not indexed or any_kernel == 0:
             return "absent"
         if any_kernel == 1:
@@ -206,51 +204,43 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
     names = _names(directory, problems)
     for name in [name for name in names if _OF_ONE_GPU.fullmatch(name)]:  # hipBLASLt since 10.0
         names += _names(os.path.join(directory, name), problems)
-    counts: dict[TargetId, dict[str, int]] = {}
-    files = Counter(
-        (found[1], found[2], _tensile_file(name, found, kind))
-        for name in names
-        if (found := _TENSILE.search(name))
-    )
-    for (processor, features, what), number in files.items():
-        try:
-            target = parse_target_id(
-                processor + features.replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
-            )
-        except UsageError:
-            continue
-        count = counts.setdefault(target, {})
-        count[what] = count.get(what, 0) + number
+    kinds: dict[TargetId, set[str]] = {}
+    for target, what in count_tensile_files(names, kind):
+        kinds.setdefault(target, set()).add(what)
     if kind == "hipblaslt" and "hipblasltTransform.hsaco" in names:
         # Named for no architecture, so it is opened; its kernels only convert layouts, so it is data here.
         code = read_file(os.path.join(directory, "hipblasltTransform.hsaco"))
         problems += [f"hipblasltTransform.hsaco: {text}" for text in code.problems]
         for target in {t.target for bundle in code.bundles for t in bundle.targets}:
-            count = counts.setdefault(target, {})
-            count["data"] = count.get("data", 0) + 1
-    featured = {target.processor for target in counts if target.features}
-    indexes = {target.processor for target, count in counts.items() if count.get("index")}
+            kinds.setdefault(target, set()).add("data")
+    featured = {target.processor for target in kinds if target.features}
+    indexes = {target.processor for target, there in kinds.items() if "index" in there}
+    # The index then serves those with features.
     targets = tuple(
-        SideTarget(
-            target,
-            tuned=count.get("tuned", 0),
-            fallback=count.get("fallback", 0),
-            data=count.get("data", 0),
-            index=target.processor in indexes,
-        )
-        for target, count in sorted(counts.items(), key=lambda item: sort_key(item[0]))
-        if set(count) != {"index"}
-        or target.processor not in featured  # the index then serves those with features
+        SideTarget(target, frozenset({*there, "index"} if target.processor in indexes else there))
+        for target, there in sorted(kinds.items(), key=lambda item: sort_key(item[0]))
+        if there != {"index"} or target.processor not in featured
     )
     common = any(name in names for name in ("TensileLibrary.dat", "TensileLibrary.yaml"))
     return SideFiles(kind, directory, version, targets, len(names), common, tuple(problems))
+
+
+def count_tensile_files(names: Iterable[str], kind: str) -> Counter[tuple[TargetId, str]]:
+    """Count the files in a directory of `kind` by the target that each is named for and by :attr:`SideTarget.kinds`."""
+    counts = Counter[tuple[TargetId, str]]()
+    for found in filter(None, map(_TENSILE.search, names)):
+        features = found[2].replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
+        with suppress(UsageError):
+            counts[parse_target_id(found[1] + features), _tensile_file(found.string, found, kind)] += 1
+    return counts
 
 
 def _tensile_file(name: str, found: re.Match[str], kind: str) -> str:
     if found[3] in ("dat", "dat.gz", "dat.zlib", "yaml"):
         return "index" if name.startswith(("TensileLibrary_lazy_gfx", "TensileLibrary_gfx")) else "data"
     if name.startswith("extop_") or (kind == "hipblaslt" and name.startswith("Kernels.so")):
-        return "data"  # helpers without a matrix product in them
+        # Helpers without a matrix product in them.
+        return "data"
     if found[3] == "hsaco" or "_fallback_" in name or name.startswith("Kernels.so"):
         return "fallback"
     return "tuned"
@@ -282,8 +272,8 @@ def _miopen(directory: str, libraries: Iterable[str]) -> SideFiles:
         for name in _names(folder, problems)
         if (found := _CONVOLUTIONS.fullmatch(name))
     ]
-    counts = Counter(filter(None, (*map(miopen_processor, names), *(found[1] for found in convolutions))))
-    targets = tuple(SideTarget(TargetId(name), data=counts[name]) for name in sorted(counts, key=sort_key))
+    processors = {*filter(None, map(miopen_processor, names)), *(found[1] for found in convolutions)}
+    targets = _targets(map(TargetId, processors), "data")
     files = len(names) + len(convolutions)
     return SideFiles("miopen", directory, "", targets, files, problems=tuple(problems))
 
@@ -294,32 +284,36 @@ def _rocfft(directory: str, version: str) -> SideFiles:
     from relink.gpu.amd.kernel_cache import count_architectures  # noqa: PLC0415 - loads it, too
 
     problems: list[str] = []
-    counts: Mapping[str, int] = {}
+    architectures: Iterable[str] = ()
     path = os.path.join(directory, "rocfft_kernel_cache.db")
     try:
-        counts = count_architectures(path)
+        architectures = count_architectures(path)
     except OSError as error:
         problems.append(f"{path} cannot be read: {error.strerror}")
     except sqlite3.Error as error:
         problems.append(f"{path} cannot be read: {error}")
     targets = []
-    for arch, count in counts.items():
+    for arch in architectures:
         try:
-            targets.append(SideTarget(parse_target_id(arch), tuned=count))
+            targets.append(parse_target_id(arch))
         except UsageError:
             problems.append(f"{path}: {arch[:80]!r} is no architecture")
-    ordered = tuple(sorted(targets, key=lambda t: sort_key(t.target)))
-    return SideFiles("rocfft", directory, version, ordered, 1, problems=tuple(problems))
+    return SideFiles("rocfft", directory, version, _targets(targets, "tuned"), 1, problems=tuple(problems))
 
 
 def _aotriton(directory: str) -> SideFiles:
     problems: list[str] = []
     names = _names(directory, problems)
-    found: dict[str, None] = {}
+    found: set[str] = set()
     for name in names:
         if mark := _AOTRITON.match(name):
             pattern = mark[1].lower().replace("x", "[0-9a-f]").replace("gf[0-9a-f]", "gfx", 1)
             known = [p for p in table().processors if re.fullmatch(pattern, p)]
-            found.update(dict.fromkeys(known or [mark[1].lower()]))
-    targets = tuple(SideTarget(TargetId(name), tuned=1) for name in sorted(found, key=sort_key))
+            found.update(known or [mark[1].lower()])
+    targets = _targets(map(TargetId, found), "tuned")
     return SideFiles("aotriton", directory, "", targets, len(names), problems=tuple(problems))
+
+
+def _targets(found: Iterable[TargetId], kind: str) -> tuple[SideTarget, ...]:
+    """Return the targets in order, each with files of one kind."""
+    return tuple(SideTarget(target, frozenset({kind})) for target in sorted(found, key=sort_key))

@@ -29,8 +29,10 @@ from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
-_MAX_SINGLE_FILES = 4  # with more of them in one directory, kernel files are shown as one item
-_MAX_TARGETS = 4000  # of kernel files in one directory; each is asked for every processor
+# With more of them in one directory, kernel files are shown as one item.
+_MAX_SINGLE_FILES = 4
+# Of kernel files in one directory; each is asked for every processor.
+_MAX_TARGETS = 4000
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
 
@@ -180,7 +182,8 @@ class _Found:
         """Put kernel files of one directory together, where they are many; compare those of libraries with their names."""
         for directory, codes in self.loose.items():
             side = known.get(os.path.realpath(directory)) if known else None
-            choice = any(code.form == "kpack-archive" for code in codes)  # each is for another GPU
+            # Each is for another GPU.
+            choice = any(code.form == "kpack-archive" for code in codes)
             if len(codes) <= _MAX_SINGLE_FILES and side is None and not choice:
                 self.items += [coverage_of(code) for code in codes]
                 continue
@@ -200,7 +203,8 @@ def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> 
     :raises UsageError: there is nothing of that name.
     :raises WheelError: it is called .whl and is no wheel.
     """
-    if os.path.isdir(path):  # Path.is_dir raises for a link to a name that is too long
+    # Path.is_dir raises for a link to a name that is too long.
+    if os.path.isdir(path):
         return _directory(path, scan_limit)
     if not os.path.exists(path):
         raise UsageError(f"{path}: no such file or directory; name a wheel, a library or a directory")
@@ -340,5 +344,5 @@ def _misnamed(side: SideFiles, kernels: Kernels) -> Iterator[str]:
     """Compare what the names in a library's directory promise with what the files hold."""
     found = {code.target for code, _ in kernels.codes}
     for target in side.targets:
-        if target.tuned + target.fallback and target.target not in found:
+        if target.kinds & {"tuned", "fallback"} and target.target not in found:
             yield f"{side.directory}: files are named for {target.target}, none holds code for it"

@@ -34,8 +34,6 @@ class BundleId:
     """
 
     text: str
-    kind: str
-    triple: str
     target: TargetId | None
     is_hip: bool
 
@@ -108,14 +106,14 @@ def parse_bundle_id(text: str) -> BundleId:
     parts = text.split("-", 5)
     kind, arch = parts[0], parts[1] if len(parts) > 1 else ""
     place = 4 if len(parts) > 4 and parts[4].startswith("gfx") else 5
-    triple, name = "-".join(parts[1:place]), "-".join(parts[place:])
+    name = "-".join(parts[place:])
     target = None
     if kind != "host" and name and (arch == "amdgcn" or arch.startswith("spirv")):
         try:
             target = parse_target_id(name)
         except UsageError:
             target = None
-    return BundleId(text, kind, triple, target, target is not None and kind in HIP_KINDS)
+    return BundleId(text, target, target is not None and kind in HIP_KINDS)
 
 
 def configurations(agent: TargetId) -> tuple[TargetId, ...]:
@@ -142,7 +140,8 @@ def match(codes: Iterable[CodeTarget], agent: TargetId) -> Match:
     return _match(frozenset(codes), agent)
 
 
-@functools.lru_cache(maxsize=1024)  # few files differ, and each is asked for every processor several times
+# Few files differ, and each is asked for every processor several times.
+@functools.lru_cache(maxsize=1024)
 def _match(codes: frozenset[CodeTarget], agent: TargetId) -> Match:
     wanted = configurations(agent)
     served, via = [], []

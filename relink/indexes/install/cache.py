@@ -24,8 +24,10 @@ from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name
 
-SIZE = 20 << 30  # bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB
-LARGEST = 64 << 30  # bytes of a wheel that is hashed
+# Bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB.
+SIZE = 20 << 30
+# Bytes of a wheel that is hashed.
+LARGEST = 64 << 30
 _HELD = ".held"
 _LONGEST_PATH = 4096  # bytes, Linux: PATH_MAX
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -51,7 +53,8 @@ class CachedWheel:
 def cache_directory() -> Path:
     """Return the directory of fetched wheels, which need not exist."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the specification has relative ones ignored
+    # The specification has relative ones ignored.
+    if not os.path.isabs(base):
         base = os.path.expanduser("~/.cache")
     return Path(base) / "relink" / "wheels"
 
@@ -171,7 +174,8 @@ def _shrink(newest: Path, limit: int) -> None:
     """
     aged = []
     for wheel in _all():
-        with contextlib.suppress(OSError):  # another process has removed it
+        # Another process has removed it.
+        with contextlib.suppress(OSError):
             facts = wheel.path.stat()
             aged.append((wheel.path == newest, facts.st_mtime, facts.st_size, wheel.path.parent))
     total = sum(size for _, _, size, _ in aged)

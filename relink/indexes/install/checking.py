@@ -53,7 +53,8 @@ from relink.wheel.zipformat import Member
 _NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
 _OF_CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cublasLt|cufft|cudnn|curand|cusolver|cusparse|nvrtc)\.so")
 _MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}
-_LARGEST = 64 << 20  # bytes of a RECORD or METADATA
+# Bytes of a RECORD or METADATA.
+_LARGEST = 64 << 20
 
 
 class _InstalledFiles(WheelArchive):

@@ -94,9 +94,11 @@ def _wanted(wheel: Path, extras: Collection[str]) -> list[str]:
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):
-            continue  # the installer says what is wrong with it
+            # The installer says what is wrong with it.
+            continue
         if any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
-            continue  # the relinked wheel may not require it
+            # The relinked wheel may not require it.
+            continue
         if requirement.marker is not None and "extra" in str(requirement.marker):
             if not any(requirement.marker.evaluate({"extra": extra}) for extra in extras or ("",)):
                 continue
@@ -114,7 +116,8 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> 
         return []
     document = place / "report.json"
     command = installer_of(environment)
-    if has_pip(sys.executable):  # that of an older environment may have no report (pip 22.2)
+    # That of an older environment may have no report (pip 22.2).
+    if has_pip(sys.executable):
         command = [
             sys.executable,
             "-I",

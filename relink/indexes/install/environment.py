@@ -27,7 +27,8 @@ from relink.wheel.metadata import read_metadata
 
 # What describes a distribution; the last two are of editable ones.
 _KINDS = ("dist-info", "egg-link", "egg-info")
-_LIMIT = 64 << 20  # bytes of METADATA, as for that of a wheel
+# Bytes of METADATA, as for that of a wheel.
+_LIMIT = 64 << 20
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 """What pipx and `uv tool` leave in the environments that they make; relink itself may run in one."""
 # Under -S no line of a .pth file runs. A virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above

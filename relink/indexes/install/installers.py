@@ -27,7 +27,8 @@ from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox.environment import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-_SHOWN = 8  # lines of what a program says before it fails
+# Lines of what a program says before it fails.
+_SHOWN = 8
 
 
 class InstallerError(RelinkError):

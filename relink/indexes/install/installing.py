@@ -114,7 +114,8 @@ def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> 
     """
     now, kept = find_installed(environment, name), in_cache(original)
     if now is None or now.plan is None or now.plan.wheel.sha256 != kept.sha256:
-        return  # nothing had to change, or it was relinked before: there is nothing to undo with it
+        # Nothing had to change, or it was relinked before: there is nothing to undo with it.
+        return
     try:
         hold(kept, now.dist_info)
     except OSError as error:
@@ -178,10 +179,12 @@ def relinked_into(
     if not report.ok:
         findings = tuple(_of_an_environment(reported) for reported in report.findings)
         return replace(report, plan=replace(report.plan, findings=findings)), None
-    if report.output is None:  # it is relinked for this environment already
+    # It is relinked for this environment already.
+    if report.output is None:
         return report, wheel
     result = Path(report.output.path)
-    if not is_kept:  # nobody can look for it where it was
+    # Nobody can look for it where it was.
+    if not is_kept:
         report = replace(report, output=replace(report.output, path=result.name))
     return report, result
 
@@ -249,7 +252,8 @@ def installer_of(environment: TargetEnvironment) -> list[str]:
     )
 
 
-_TIMEOUT = 600  # seconds: torch takes ten from a slow disk
+# Seconds: torch takes ten from a slow disk.
+_TIMEOUT = 600
 _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 _SCHEMES = ("purelib", "platlib")
 # os._exit: destructors of a GPU runtime may fail where there is no GPU, which says nothing about loading.

@@ -49,7 +49,8 @@ def repair(
     sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
     version = installed.plan.wheel.version if installed.plan else installed.version
     original = _original(installed, version, sha256, environment, wheel)
-    if installed.plan is None:  # files that somebody changed would be lost
+    # Files that somebody changed would be lost.
+    if installed.plan is None:
         _refuse_another(original, installed)
     with working_place() as place:
         report, result = relinked_into(place, original, environment, options)

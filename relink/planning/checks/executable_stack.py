@@ -21,9 +21,12 @@ from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
 from relink.wheel.archive import WheelArchive
 
-MODULES = 20_000  # Python files that are looked at; PyTorch has 2,000
-MODULE_BYTES = 64 << 20  # bytes of them, all together
-_SEARCHED = 8  # members whose names are searched for; of more it is not known what loads them
+# Python files that are looked at; PyTorch has 2,000.
+MODULES = 20_000
+# Bytes of them, all together.
+MODULE_BYTES = 64 << 20
+# Members whose names are searched for; of more it is not known what loads them.
+_SEARCHED = 8
 _PYTHON = (".py", ".pth")
 _WORD = re.compile(rb"[A-Za-z0-9_+-]+")
 

@@ -274,11 +274,13 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Le
                 )
             chosen: Level = "warning" if facts.allow_gap else "error"
             if need.what == "kpack archives":
-                chosen = "error"  # no gap of some GPU: there is not one kernel
+                # No gap of some GPU: there is not one kernel.
+                chosen = "error"
             elif row.gpu is not None:
                 chosen = levels[row.gpu]
             elif not any(gpu.asked for gpu in gpus) and need.needed == "yes":
-                chosen = "warning"  # native code may be there for the GPU that it will meet
+                # Native code may be there for the GPU that it will meet.
+                chosen = "warning"
             yield finding("RLK405", subject, message, level=chosen)
         elif need.verdict == "unknown":
             yield finding(

@@ -114,7 +114,8 @@ def _health(provider: Provider) -> PrefixHealth:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
     libraries = read_libraries(unique.values())
     by_hip = grouped((hip_runtime_of(library.code.path), library.coverage) for library in libraries)
-    without_hip = by_hip.pop("", [])  # libraries that name no HIP runtime belong to each group
+    # Libraries that name no HIP runtime belong to each group.
+    without_hip = by_hip.pop("", [])
     groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
     if not groups and without_hip:
         groups = {"": without_hip}
@@ -175,7 +176,8 @@ def _prefix(prefix: PrefixHealth, machine: Doctor) -> Iterator[Finding]:
                 "RLK424", prefix.path, f"{group.hip} is not in it; needed by {needing}", level="warning"
             )
         yield from _coherence(prefix, group)
-    if prefix.runtime_groups:  # newest first; libraries of older runtimes may lack newer GPUs
+    # Newest first; libraries of older runtimes may lack newer GPUs.
+    if prefix.runtime_groups:
         for gpu in machine.devices.gpus:
             lacking = [
                 library

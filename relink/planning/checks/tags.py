@@ -26,9 +26,12 @@ from relink.wheel.naming import WheelName
 
 # PEP 600: the older names of some manylinux tags, by the minor version of glibc 2.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_FIRST = {"x86_64": 5, "i686": 5}  # the minor version with which manylinux begins; 17 on other machines
-_NEWER = 20  # minor versions of Python 3 that are asked for at most, for a wheel with abi3
-_ASKED = 8  # Pythons of this machine that are run at most
+# The minor version with which manylinux begins; 17 on other machines.
+_FIRST = {"x86_64": 5, "i686": 5}
+# Minor versions of Python 3 that are asked for at most, for a wheel with abi3.
+_NEWER = 20
+# Pythons of this machine that are run at most.
+_ASKED = 8
 
 
 def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, ...]:
@@ -68,7 +71,8 @@ def installs(python: PythonFacts, name: WheelName, machine: str) -> bool:
     return any((tag.interpreter, tag.abi) in known for tag in replace(name, platform="any").tags)
 
 
-@functools.lru_cache(64)  # a page of an index lists many wheels
+# A page of an index lists many wheels.
+@functools.lru_cache(64)
 def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str]]:
     return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
 
@@ -133,7 +137,8 @@ def _fitting_python(name: WheelName, machine: str) -> str | None:
     return next((path for path, facts in pythons if facts and installs(facts, name, machine)), None)
 
 
-@functools.cache  # one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer
+# One command may relink many wheels, and a script of pyenv takes a tenth of a second to answer.
+@functools.cache
 def _facts_of(path: str) -> PythonFacts | None:
     try:
         return ask_python(path)

@@ -24,7 +24,8 @@ SITE: Final = "$SITE"
 _OF_THE_PYTHON: Final = frozenset({"RLK520", "RLK522"})
 """Findings about the Python that the plan was made for."""
 _ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
-_SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})  # these say nothing of the maker
+# These say nothing of the maker.
+_SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})
 
 
 def embedded(plan: Plan) -> Plan:

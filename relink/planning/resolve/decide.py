@@ -84,7 +84,8 @@ def decide(
     :raises WheelError: the members load more files than `context.most_loads`.
     """
     before, images = context, dict(context.images)
-    context = replace(context, images=images)  # its own, so that each member that is planned is put there
+    # Its own, so that each member that is planned is put there.
+    context = replace(context, images=images)
     _refuse_more(_SEARCHED * sum(len(image.needed) for image in images.values()), context.most_loads)
     prover = Prover(context, tables, known)
     outcomes: dict[str, Outcome] = {}
@@ -95,7 +96,8 @@ def decide(
     for member in _leaves_first(context.images):
         try:
             outcome = prover.find_outcome(member)
-            if member not in added and not context.as_it_is:  # what relink writes is whole
+            # What relink writes is whole.
+            if member not in added and not context.as_it_is:
                 outcome = with_known_preloads(prover, member, with_forgotten_needed(prover, member, outcome))
             outcomes[member] = outcome
             loaded += len(outcome.closure.scope)
@@ -152,11 +154,12 @@ def _names(closures: Iterable[Closure]) -> dict[str, str]:
 
     ``tensorflow/python/../libtensorflow_framework.so.2`` is ``tensorflow/libtensorflow_framework.so.2``.
     """
+    # Of each process another file.
     paths = grouped(
         (loaded.identity, loaded.path)
         for closure in closures
         for loaded in closure.objects
-        if loaded.identity[0] not in ("program", "loader")  # of each process another file
+        if loaded.identity[0] not in ("program", "loader")
     )
     names: dict[str, str] = {}
     for of_a_file in paths.values():

@@ -53,7 +53,8 @@ class DlopenKnowledge:
 
     def of(self, caller: LoadedObject) -> Mapping[str, str]:
         """Return soname → how it is known that `caller` dlopens it."""
-        file = file_of(caller)  # the file's identity: that of the object is the same for every root
+        # The file's identity: that of the object is the same for every root.
+        file = file_of(caller)
         sources = self._sources.get(file)
         if sources is None:
             sources = self._sources[file] = self._find(caller)
@@ -67,7 +68,8 @@ class DlopenKnowledge:
         vendor = self.context.vendor
         member = self.context.members.at.get(caller.path)
         if caller.identity[0] == "member" and caller.identity[1] in self.context.added.values():
-            return {}  # a stub or a forwarder has the name of a library, and none of its code
+            # A stub or a forwarder has the name of a library, and none of its code.
+            return {}
         # What a package opens by a name of the vendor's counts whether or not a provider has a library of that name.
         strings = [
             name
@@ -120,13 +122,13 @@ class DlopenKnowledge:
     def _fits(self, own: str, name: str, caller: LoadedObject) -> bool:
         """Whether the caller would dlopen this version of a library: of several versions, the one of the caller's own version."""
         if "*" in name:
-            return True  # a glob that matched nothing: reported as missing
+            # A glob that matched nothing: reported as missing.
+            return True
         if not self._is_soname(name, caller):
             return False
         own_version = soname_stem(name) + own[len(soname_stem(own)) :]
-        other_caller = (
-            soname_stem(own) + name[len(soname_stem(name)) :]
-        )  # another version of the caller, which means this one
+        # Another version of the caller, which means this one.
+        other_caller = soname_stem(own) + name[len(soname_stem(name)) :]
         if name == own_version or self.context.provider_path(own_version) is not None:
             return name == own_version
         return self.context.provider_path(other_caller) is None
@@ -137,7 +139,8 @@ class DlopenKnowledge:
         images = (loaded.image for loaded in closure.objects if loaded.image is not outcome.image)
         as_now = all(context.images.get(image.path, image) is image for image in images)
         if as_now and not any(self.of(closure.objects[index]) for index in closure.scope):
-            return closure  # what it was found to map is still so, and nothing is dlopened
+            # What it was found to map is still so, and nothing is dlopened.
+            return closure
         return simulate(context, member, outcome.image, dlopens=self.of)
 
 
@@ -203,7 +206,8 @@ def _not_opened(
     required = any(context.profile.requires_opened(member, name) for member in members)
     level: Level = "error" if required else "warning" if others else "info"
     if any(matches_library(pattern, name) for pattern in context.allow_missing):
-        level = "info"  # the user says that it will be there
+        # The user says that it will be there.
+        level = "info"
     opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
     return finding(
         "RLK132",

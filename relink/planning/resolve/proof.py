@@ -32,7 +32,8 @@ from relink.providers.prefix import soname_stem
 from relink.system.text import grouped, join_truncated
 
 _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
-_OF_EVERY_PYTHON = "libm.so.6"  # CPython's makefile links every program and libpython with it
+# CPython's makefile links every program and libpython with it.
+_OF_EVERY_PYTHON = "libm.so.6"
 
 
 @dataclass
@@ -61,7 +62,8 @@ class Prover:
         cached = self._bound.get(id(closure))
         if cached is None:
             cached = self._bound[id(closure)] = closure, self._bind(member, closure)
-        return cached[1]  # the closure is in the cache, so no other object gets its id
+        # The closure is in the cache, so no other object gets its id.
+        return cached[1]
 
     def _bind(self, member: str, closure: Closure, only: Collection[int] | None = None) -> Bindings:
         loaded = {entry.image.path for entry in closure.objects}
@@ -173,7 +175,8 @@ class Prover:
             for imported in bindings.explained
             if imported.requester == outcome.root and self.context.layout.shown(imported.by) in preloaded
         ]
-        if assumed:  # that all others bind is proved only if these are supplied
+        # That all others bind is proved only if these are supplied.
+        if assumed:
             profile = self.context.profile.name
             evidence = f"profile {profile}: the package loads what supplies {join_truncated(assumed)} before"
             for soname, decision in substitutions.items():
@@ -200,7 +203,8 @@ class Prover:
                 continue
             opened = self.context.files.open(path)
             if opened.image is None or opened.image.soname not in (name, None):
-                continue  # another name of a file that is listed under its soname
+                # Another name of a file that is listed under its soname.
+                continue
             vendor, own = self.context.vendor, self.context.profile
             reason: str | None
             profile: str | None
@@ -260,7 +264,7 @@ def _by_another_version(
     """The imports that bind to a library of the stem of a missing one: another version, which something else brought."""
     stems = {soname_stem(soname): soname for soname in missing}
     names: dict[tuple[str, str | None], str] = {}
-    for index, target, symbols in bindings.bound.groups():
+    for index, target, symbols in bindings.bound:
         library = outcome.closure.objects[target]
         soname = stems.get(soname_stem(library.image.soname or library.name))
         if index == outcome.root and soname is not None:

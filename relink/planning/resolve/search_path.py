@@ -84,7 +84,8 @@ def _kind(
     expanded = expand(text, origin=origin, target=target) or ""
     if not expanded.startswith("/"):
         return "relative"
-    directory = "/" + posixpath.normpath(expanded).lstrip("/")  # normpath leaves two slashes at the start
+    # Normpath leaves two slashes at the start.
+    directory = "/" + posixpath.normpath(expanded).lstrip("/")
     if layout.tree and is_below(directory, layout.root):
         within = posixpath.normpath(
             expand(text, origin=posixpath.relpath(origin, layout.root), target=target) or ""

@@ -23,7 +23,8 @@ from relink.providers.distribution import is_platform_library
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import join_truncated
 
-_MOST_TOLD = 3  # variants that lack something
+# Variants that lack something.
+_MOST_TOLD = 3
 Mapped: TypeAlias = Iterable[tuple[str, str]]
 """What loading a member maps: the soname that is asked for, and the path of the file."""
 

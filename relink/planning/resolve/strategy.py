@@ -140,7 +140,8 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         )
         return sum(unused), attempt.issue_count
 
-    return min(outcomes, key=badness)  # of equals the least invasive
+    # Of equals the least invasive.
+    return min(outcomes, key=badness)
 
 
 def _attempt(
@@ -214,9 +215,8 @@ class _Base:
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]
-        if any(
-            map(context.provider_path, opened)
-        ):  # a forwarder stands for one that does not load from there
+        # A forwarder stands for one that does not load from there.
+        if any(map(context.provider_path, opened)):
             of_providers = [*added, *of_providers]
         text = ":".join(dict.fromkeys([*own, *of_providers, *others, *added, *stubs]))
         if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
@@ -278,7 +278,8 @@ class _Base:
             more = dict.fromkeys(soname for soname in had if soname not in needed)
             if not more:
                 return outcome
-            added += more  # every round adds some of a provider's finite libraries
+            # Every round adds some of a provider's finite libraries.
+            added += more
 
 
 def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:

@@ -96,7 +96,8 @@ def plan_stubs(
     ]
     for soname, library in by_soname.items():
         if soname not in wanted and not (library.imports or library.versions or library.copied):
-            continue  # nothing of it is used, so its NEEDED may be dropped, and nobody asked for this stub
+            # Nothing of it is used, so its NEEDED may be dropped, and nobody asked for this stub.
+            continue
         if why := _why_not(context, soname, library, distribution):
             findings.append(finding("RLK126", soname, why))
             continue
@@ -245,7 +246,8 @@ def plan_forwarders(
         if isinstance(stub, str):
             if name in wanted:
                 findings.append(finding("RLK134", name, stub))
-            continue  # RLK132 says that it is not found
+            # RLK132 says that it is not found.
+            continue
         stubs.append(stub)
         context, tables = with_stubs(context, tables, [stub])
         by = join_truncated([posixpath.basename(member) for member in members])

@@ -23,7 +23,8 @@ from relink.providers.prefix import soname_stem
 from relink.vendors.protocol import NO_VENDOR, Vendor
 
 _MAX_SHOWN = 3
-_MOST_COMPARED = 1_000_000  # missing libraries times imports that are open without them; vendors' files have a few ten thousand
+# Missing libraries times imports that are open without them; vendors' files have a few ten thousand.
+_MOST_COMPARED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,17 @@ from relink.system.findings.model import RULES
 from relink.system.text import grouped, join_truncated
 from relink.vendors.protocol import Vendor
 
-_MOST_TOGETHER = 4  # libraries that one file may have forgotten
-_MOST_OWNERS = 8  # libraries that export one import: where more do, no set of several is looked for
+# Libraries that one file may have forgotten.
+_MOST_TOGETHER = 4
+# Libraries that export one import: where more do, no set of several is looked for.
+_MOST_OWNERS = 8
 _MOST_DIFFERENT = (
-    200  # groups of libraries that export one import; with more, no set of several is looked for
+    # Groups of libraries that export one import; with more, no set of several is looked for.
+    200
 )
 _MOST_CHOICES = 2  # sets that are proposed
-_OF_PYTHON = re.compile(r"_?Py")  # as relink.loader.binding takes them
+# As relink.loader.binding takes them.
+_OF_PYTHON = re.compile(r"_?Py")
 
 
 class Exporters:
@@ -215,7 +219,8 @@ def find_suppliers(
             seen.add(opened.identity)
             own = opened.image.soname or posixpath.basename(soname)
             # The table itself is not kept: those of all libraries of a prefix are much more than the names that are looked for.
-            if own not in sources:  # else an earlier provider has it
+            # Else an earlier provider has it.
+            if own not in sources:
                 sources[own] = provider.named
                 needed[own] = opened.image.needed
                 of_libraries[own] = _exported(read_table(context.files, paths[0]), names)

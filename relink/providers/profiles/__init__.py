@@ -21,7 +21,8 @@ from relink.system.bounded_json import typed
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
 
-if TYPE_CHECKING:  # names in annotations only; the commands that read a profile alone start without it
+# Names in annotations only; the commands that read a profile alone start without it.
+if TYPE_CHECKING:
     from relink.system.findings.model import Finding
 
 

@@ -22,10 +22,12 @@ from relink.system.system_errors import raise_if_machine_fault
 
 DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""
-_MAX_ISSUES = 100  # the list is cut after so many problems
+# The list is cut after so many problems.
+_MAX_ISSUES = 100
 
 # tomllib takes time and memory quadratic in the number of parts of a dotted key, and recurses for each bracket.
-_PARTS = 64  # dots of one line outside of strings: in keys, and in numbers, of which profiles have none
+# Dots of one line outside of strings: in keys, and in numbers, of which profiles have none.
+_PARTS = 64
 _BRACKETS = 32
 # A string that is not closed ends with the text: tomllib says so, and to look for its end again and again would take the square.
 # Groups are not possessive: Python before 3.11.5 leaves such groups too early.
@@ -152,7 +154,8 @@ def lines_of(text: str) -> dict[KeyPath, int]:
             path = (*table, *_parts(key[1]))
         else:
             continue
-        for end in range(1, len(path) + 1):  # a table is there from the first key of it on
+        # A table is there from the first key of it on.
+        for end in range(1, len(path) + 1):
             lines.setdefault(path[:end], number)
     return lines
 
@@ -171,7 +174,8 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 Schema: TypeAlias = Mapping[str, Any]
 
-_KEY = 60  # characters of a key or value that are looked at, and shown
+# Characters of a key or value that are looked at, and shown.
+_KEY = 60
 _TYPES: Mapping[str, tuple[type, str]] = {
     "object": (dict, "a table"),
     "array": (list, "a list"),
@@ -214,7 +218,8 @@ def _check(value: Any, schema: Schema, root: Schema, path: KeyPath) -> Iterator[
         raise ValueError(f"the schema uses {sorted(unknown)}, which are not understood here")
     if "$ref" in schema:
         yield from _check(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, path)
-    expected = schema.get("title")  # what a value is, as a noun
+    # What a value is, as a noun.
+    expected = schema.get("title")
     if "const" in schema and value != schema["const"]:
         yield Problem(path, f'"{schema["const"]}" was expected')
     if "type" in schema:
@@ -238,7 +243,8 @@ def _check_list(value: list[Any], schema: Schema, root: Schema, path: KeyPath) -
     if schema.get("uniqueItems"):
         seen = set[str]()
         for item in value:
-            text = repr(item)  # of a table, too; and true is not 1, though Python has it so
+            # Of a table, too; and true is not 1, though Python has it so.
+            text = repr(item)
             if text in seen:
                 yield Problem(path, f"{_shown(item)} stands there twice")
             seen.add(text)
@@ -273,6 +279,7 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, dict):
         return "a table"
-    if isinstance(value, int) and abs(value) >> 64:  # Python writes no integer of more than 4,300 digits
+    # Python writes no integer of more than 4,300 digits.
+    if isinstance(value, int) and abs(value) >> 64:
         return "a large number"
     return "a list" if isinstance(value, list) else str(value)

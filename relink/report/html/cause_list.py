@@ -11,8 +11,10 @@ from relink.report.html.words import FEW, LEVELS, few_items, name_of
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import pluralize
 
-_MOST_SUBJECTS = 3  # named before they are folded
-_MOST_FACTS = 20  # single findings of one entry; the JSON report has them all
+# Named before they are folded.
+_MOST_SUBJECTS = 3
+# Single findings of one entry; the JSON report has them all.
+_MOST_FACTS = 20
 
 
 def told(findings: Iterable[Finding]) -> list[Cause]:

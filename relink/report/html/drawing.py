@@ -16,7 +16,8 @@ from relink.system.text import join_truncated
 _ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
 # Pixels of all, of the arcs beside the boxes, of a line and of the box in it; characters of 7.3 px in a box.
 _WIDTH, _ARCS, _STEP, _HEIGHT, _LONGEST = 340.0, 96.0, 30.0, 24.0, 29
-_MOST_PATHS = 12  # of files in one tooltip
+# Of files in one tooltip.
+_MOST_PATHS = 12
 
 
 def drawing(graph: Graph, anchors: list[str]) -> Html:

@@ -19,7 +19,8 @@ _STRATEGIES = {
     "rpath": "a DT_RPATH, which libraries below inherit",
     "flatten": "what its libraries cannot find themselves is added to NEEDED",
 }
-_MANY = 8  # dropped entries; more of them are in a closed part
+# Dropped entries; more of them are in a closed part.
+_MANY = 8
 
 
 def files_section(files: tuple[FilePlan, ...]) -> Html:
@@ -176,7 +177,8 @@ def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
     if entry.resolved is not None:
         path = posixpath.normpath(entry.resolved)
         directory, _, name = path.rpartition("/")
-        same = name == entry.soname_after and directory  # the name is in the row already
+        # The name is in the row already.
+        same = name == entry.soname_after and directory
         yield joined([" ", tag("code", directory) if same else path_of(path)])
     if entry.found_by:
         yield tag("span", f" {rule_phrase(entry.found_by, [own])}", class_="rule")

@@ -24,7 +24,8 @@ _LEGEND = (
     ("unknown", "?", "not known"),
 )
 _SIGNS = {state: sign for state, sign, _ in _LEGEND}
-_LONGEST = 60  # characters of a file's name in the matrix
+# Characters of a file's name in the matrix.
+_LONGEST = 60
 _VERDICTS = ("ok", "no", "unknown")
 _UNKNOWN = "unknown"
 _RUNTIME = {

@@ -103,7 +103,8 @@ class _Building:
         if path is None:
             return self.enter(f"nothing {soname}", Node(soname, None, origin))
         number = self.enter(posixpath.normpath(path), Node(soname, path, origin))
-        if found_by != "already loaded":  # another's rule says more
+        # Another's rule says more.
+        if found_by != "already loaded":
             self.nodes[number].found_by = self.nodes[number].found_by or found_by
         return number
 
@@ -161,7 +162,8 @@ def graph_of(report: Report) -> Graph:
 def _ordered(nodes: list[Node]) -> list[int]:
     """Return the nodes by the longest way that leads to each, edges that close a cycle left aside."""
     met: set[int] = set()
-    walked: list[int] = []  # a node behind all that it needs
+    # A node behind all that it needs.
+    walked: list[int] = []
 
     def walk(number: int) -> None:
         met.add(number)

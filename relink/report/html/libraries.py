@@ -8,9 +8,12 @@ from relink.report.html.markup import Html, joined, tag
 from relink.report.html.words import name_of, node_words, path_of, region, rule_phrase
 from relink.system.text import pluralize
 
-_MANY = 5  # names in a cell of the table
-_LONGEST = 60  # characters of one of them
-_SHOWN = 8  # rows of the table of changes; more are in a closed part
+# Names in a cell of the table.
+_MANY = 5
+# Characters of one of them.
+_LONGEST = 60
+# Rows of the table of changes; more are in a closed part.
+_SHOWN = 8
 
 _ORIGINS = {
     "wheel": "a file of the wheel",

@@ -10,8 +10,10 @@ from relink.system.text import escaped
 
 _VOID = frozenset({"input", "meta"})
 _BREAK = re.compile(r"([/;=@_]+)(?=[^\s/;=@_])")
-_OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]{0,30}(?![\w-])")  # a browser breaks lines behind each hyphen
-_LONGEST = 2000  # characters of one name or sentence; the longest real one, a list of GPU targets, has 700
+# A browser breaks lines behind each hyphen.
+_OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]{0,30}(?![\w-])")
+# Characters of one name or sentence; the longest real one, a list of GPU targets, has 700.
+_LONGEST = 2000
 
 
 class Html(str):

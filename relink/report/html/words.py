@@ -22,7 +22,8 @@ LEVELS: dict[Level, tuple[str, str]] = {
 }
 
 
-_SEARCH_PATH = re.compile(r"(RUNPATH|RPATH) entry .* of (.+)", re.DOTALL)  # as relink.loader.search writes it
+# As relink.loader.search writes it.
+_SEARCH_PATH = re.compile(r"(RUNPATH|RPATH) entry .* of (.+)", re.DOTALL)
 _DIRECTORY = re.compile(r"(LD_LIBRARY_PATH) entry .|(default directory) .", re.DOTALL)
 
 

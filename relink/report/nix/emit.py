@@ -22,7 +22,8 @@ _LICENSES = {
 }
 
 _WIDTH = 100  # columns
-_RESERVED = frozenset({"lib", "pkgs", "python", "stdenv"})  # of nixpkgs, and names on the package index, too
+# Of nixpkgs, and names on the package index, too.
+_RESERVED = frozenset({"lib", "pkgs", "python", "stdenv"})
 
 
 def package_nix(packages: Sequence[Package], *, lock: bool = False) -> str:
@@ -148,7 +149,8 @@ def write_package(packages: Sequence[Package], directory: Path, *, lock: bool = 
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            with atomic_file(directory / name) as file:  # replaces a FIFO of that name without opening it
+            # Replaces a FIFO of that name without opening it.
+            with atomic_file(directory / name) as file:
                 file.write(content.encode())
     except OSError as error:
         raise UsageError(

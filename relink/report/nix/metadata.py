@@ -20,9 +20,11 @@ from relink.system.findings.model import Finding, finding
 from relink.vendors.registry import VENDORS
 from relink.wheel.archive import WheelArchive
 
-_NAME_LIMIT = 200  # characters; a store path's name may have 211
+# Characters; a store path's name may have 211.
+_NAME_LIMIT = 200
 _CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
-_LICENSES = {  # as METADATA has them → SPDX
+# As METADATA has them → SPDX.
+_LICENSES = {
     "apache 2.0": "Apache-2.0",
     "apache license 2.0": "Apache-2.0",
     "apache license, version 2.0": "Apache-2.0",

@@ -21,7 +21,8 @@ from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
 _HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
-_COMPILER = "stdenv.cc.cc"  # autoRelinkHook brings it
+# autoRelinkHook brings it.
+_COMPILER = "stdenv.cc.cc"
 
 
 @dataclass(frozen=True, slots=True)

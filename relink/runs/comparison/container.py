@@ -15,7 +15,8 @@ from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
 
-_LONGEST: Final = 200  # characters of a fact that is shown; all of it is compared
+# Characters of a fact that is shown; all of it is compared.
+_LONGEST: Final = 200
 
 
 def differences(before: WheelArchive, after: WheelArchive, names: Mapping[str, str]) -> tuple[str, ...]:

@@ -22,14 +22,19 @@ from relink.system.errors import RelinkError
 from relink.system.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
 
-_PIECE: Final = 1 << 20  # bytes compared at a time
-_BLOCK: Final = 4096  # bytes; of these a piece that differs is made, so that most of it is only compared
+# Bytes compared at a time.
+_PIECE: Final = 1 << 20
+# Bytes; of these a piece that differs is made, so that most of it is only compared.
+_BLOCK: Final = 4096
 _NEAR: Final = 16
 # Differing bytes with fewer equal ones between them count as one range.
 _DIFFERING: Final = re.compile(rb"[^\0]+(?:\0{1,15}[^\0]+)*", re.DOTALL)
-_LINES_LIMIT: Final = 4 << 20  # bytes of a text whose lines are compared
-_TEXTS: Final = 20  # differences of one text that are shown
-_LONG: Final = 500  # characters of one that are shown
+# Bytes of a text whose lines are compared.
+_LINES_LIMIT: Final = 4 << 20
+# Differences of one text that are shown.
+_TEXTS: Final = 20
+# Characters of one that are shown.
+_LONG: Final = 500
 # What is larger lies in a file that is mapped, so that two versions of the largest library do not have to fit into memory.
 _SPOOL: Final = Spool(whole=16 << 20)
 

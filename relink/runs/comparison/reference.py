@@ -54,7 +54,8 @@ def made_again(
         release = _release(after)
     notes, epoch = [], None
     if moments[0] != moments[1]:
-        with suppress(ValueError):  # a date that there is not is not what relink writes
+        # A date that there is not is not what relink writes.
+        with suppress(ValueError):
             epoch = calendar.timegm((*moments[1], 0, 0, 0))
             text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moments[1])
             notes.append(f"taken from NEW: {text}, the time of what relink writes (SOURCE_DATE_EPOCH)")

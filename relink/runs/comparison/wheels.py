@@ -30,9 +30,12 @@ from relink.system.text import grouped, pluralize
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
-_RANGES: Final = 10_000  # kept apart in one member; later ones join the last
-_RANGES_IN_ALL: Final = 200_000  # of one wheel: a hostile pair must not fill the memory with ranges
-_RANGES_SHOWN: Final = 5  # of one file that is not what relink writes
+# Kept apart in one member; later ones join the last.
+_RANGES: Final = 10_000
+# Of one wheel: a hostile pair must not fill the memory with ranges.
+_RANGES_IN_ALL: Final = 200_000
+# Of one file that is not what relink writes.
+_RANGES_SHOWN: Final = 5
 
 
 def diff(

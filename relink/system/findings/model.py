@@ -74,7 +74,8 @@ class Finding:
             object.__setattr__(self, "subjects", (self.subject,))  # the class is frozen
 
 
-_VERSION = re.compile(r"(?<=\.so)\.[^/]*$")  # of a soname: the subject may be a path, too
+# Of a soname: the subject may be a path, too.
+_VERSION = re.compile(r"(?<=\.so)\.[^/]*$")
 _TABLES = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
 RULES = MappingProxyType({code: Rule(code, **facts) for code, facts in sorted(_TABLES.items())})
 """Every code, in order."""

@@ -15,14 +15,16 @@ Instruction = tuple[int, int, int, int]
 PID = -1
 """A placeholder for the process's own id, which only the child knows (:mod:`relink.system.sandbox.inside`)."""
 
+# BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K.
 _LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = (
     0x20,
     0x15,
     0x45,
     0x06,
-)  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K
+)
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000  # SECCOMP_RET_*
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+# Offsets in struct seccomp_data.
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _EPERM, _EACCES, _ENOSYS = 1, 13, 38
 
 # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND and O_TMPFILE (asm-generic/fcntl.h; the same on both architectures).
@@ -97,7 +99,8 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
 }
 _OPEN, _OPENAT, _MMAP = (2, None), (257, 56), (9, 222)
 _EXECVE, _TGKILL, _PRLIMIT, _FCNTL = (59, 221), (234, 131), (302, 261), (72, 25)
-_FCNTL_READING = (1, 2, 3)  # F_GETFD, F_SETFD, F_GETFL: F_SETOWN would send signals
+# F_GETFD, F_SETFD, F_GETFL: F_SETOWN would send signals.
+_FCNTL_READING = (1, 2, 3)
 
 
 def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ...] | None:
@@ -127,7 +130,8 @@ def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ..
         *call(_OPENAT, *_unless_set(2, *flags, error=_EACCES)),
         *call(_MMAP, *_unless_set(3, _UNCOUNTED, error=_EPERM)),
         *call(_EXECVE, *_if_equal(3, key)),
-        *call(_PRLIMIT, *_if_equal(2, 0)),  # the new limit is NULL: limits can be read, not set
+        # The new limit is NULL: limits can be read, not set.
+        *call(_PRLIMIT, *_if_equal(2, 0)),
         *call(_TGKILL, _argument(0), (_JUMP_EQUAL, 0, 1, PID), _return(_ALLOW), _denied(_EPERM)),
         *call(_FCNTL, *_if_one_of(1, _FCNTL_READING)),
         _denied(_ENOSYS),

@@ -12,7 +12,8 @@ import errno
 import os
 import struct
 
-TYPE_CHECKING = False  # importing typing takes a quarter of the whole start
+# Importing typing takes a quarter of the whole start.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
@@ -70,7 +71,8 @@ def _enter(request: dict[str, Any]) -> None:
         _read_only(writable)
     if root:
         result = _libc.chroot(root)
-        if result < 0 and ctypes.get_errno() == errno.EPERM:  # a user needs a namespace for it
+        # A user needs a namespace for it.
+        if result < 0 and ctypes.get_errno() == errno.EPERM:
             _unshare(_NEW_USER)
             result = _libc.chroot(root)
         _call("chroot", result, root)
@@ -79,7 +81,8 @@ def _enter(request: dict[str, Any]) -> None:
         for number, value in request["limits"]:
             before = (ctypes.c_ulong * 2)()
             _call("getrlimit", _libc.getrlimit(number, before))
-            least = min(value, before[1])  # RLIM_INFINITY is the largest number
+            # RLIM_INFINITY is the largest number.
+            least = min(value, before[1])
             _call("setrlimit", _libc.setrlimit(number, (ctypes.c_ulong * 2)(least, least)))
         _drop_capabilities()
         _call("no_new_privs", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -91,11 +94,13 @@ def _enter(request: dict[str, Any]) -> None:
             raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")
     if writable_fd is not None:
         os.close(writable_fd)
-    for number in (_SIGPIPE, _SIGXFSZ):  # Python ignores these, and ignored signals stay so over execve
+    # Python ignores these, and ignored signals stay so over execve.
+    for number in (_SIGPIPE, _SIGXFSZ):
         _libc.signal(number, None)
     if request["parent"] is not None:
         _call("PR_SET_PDEATHSIG", _libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
-        if os.getppid() != request["parent"]:  # the parent ended before prctl
+        # The parent ended before prctl.
+        if os.getppid() != request["parent"]:
             os._exit(FAILED)
     if request["filter"]:
         _filter(request["filter"])
@@ -161,7 +166,8 @@ def _drop_capabilities() -> None:
     capability = 0
     while capability < 64 and _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
         capability += 1
-    header = struct.pack("=Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    # _LINUX_CAPABILITY_VERSION_3, this process.
+    header = struct.pack("=Ii", 0x20080522, 0)
     _call("capset", _libc.capset(header, bytes(24)))
 
 
@@ -202,7 +208,8 @@ def _self_test(outside: bytes, writable: bytes | None) -> None:
     """
     if writable:
         os.close(os.open(writable, os.O_WRONLY | os.O_TRUNC))
-    try:  # contextlib.suppress would be shorter, but its import takes long
+    # contextlib.suppress would be shorter, but its import takes long.
+    try:
         os.close(os.open(outside, os.O_WRONLY))
     except OSError:
         pass

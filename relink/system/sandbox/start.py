@@ -142,7 +142,8 @@ class Sandbox:
                 start = [*_bubblewrap(real_path, chroot=root is not None), "--", *start]
             process = _popen(start, child_environment(), end)
             reading.close()
-            with suppress(BrokenPipeError):  # the child has ended, and has written why to standard error
+            # The child has ended, and has written why to standard error.
+            with suppress(BrokenPipeError):
                 writing.write(_code() + marshal.dumps(request))
         return process
 
@@ -216,7 +217,8 @@ MODES: Final = ("auto", "require", "off")
 """The values of ``--sandbox``: the best kind that works here; only one that the kernel enforces; none."""
 
 
-_TIMEOUT = 20.0  # seconds for a probe; it takes 0.03
+# Seconds for a probe; it takes 0.03.
+_TIMEOUT = 20.0
 
 
 _probe_lock = threading.Lock()
@@ -242,7 +244,8 @@ def find_sandbox(mode: str = "auto") -> Sandbox:
 
 def best_sandbox() -> Sandbox:
     """Return the first kind that works here, which the first call in a process finds out."""
-    with _probe_lock:  # another thread that needs the answer waits, and does not probe again
+    # Another thread that needs the answer waits, and does not probe again.
+    with _probe_lock:
         return first_working()
 
 

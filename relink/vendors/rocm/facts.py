@@ -34,13 +34,17 @@ ROCM = "rocm"
 @dataclass(frozen=True, slots=True)
 class _Facts:
     same_abi: tuple[EqualSonames, ...]
-    dlopen: tuple[DlopenEntry, ...]  # the member is a soname without its version
+    # The member is a soname without its version.
+    dlopen: tuple[DlopenEntry, ...]
     components: tuple[Component, ...] = ()
     copies: Mapping[str, EqualSonames] = field(default_factory=dict)
-    stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)  # by soname without its version
+    # By soname without its version.
+    stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)
     texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
-    same_until: tuple[int, ...] = ()  # up to this version HIP and ROCm have one
-    releases: Mapping[tuple[int, ...], str] = field(default_factory=dict)  # HIP's version → ROCm's, above it
+    # Up to this version HIP and ROCm have one.
+    same_until: tuple[int, ...] = ()
+    # HIP's version → ROCm's, above it.
+    releases: Mapping[tuple[int, ...], str] = field(default_factory=dict)
 
 
 @functools.cache

@@ -109,7 +109,8 @@ def _from_changelog(root: _Root) -> Release | None:
     """Debian's packages say the upstream release in the first line of their changelog."""
     matches = [re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc")]
     packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
-    for _, package in packages:  # the newest HIP runtime speaks for the prefix
+    # The newest HIP runtime speaks for the prefix.
+    for _, package in packages:
         relative = f"share/doc/{package}/changelog.Debian.gz"
         if match := re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative)):
             return Release(match[1], relative)
@@ -178,7 +179,8 @@ def _inferred(hip: tuple[int, int], evidence: str) -> Release | None:
 
 
 def _from_hip_header(root: _Root) -> Release | None:
-    name = "include/hip/hip_version.h"  # its third number is a build, not ROCm's
+    # Its third number is a build, not ROCm's.
+    name = "include/hip/hip_version.h"
     numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
     major, _, minor = numbers.partition(".")
     return _inferred((int(major), int(minor)), name) if numbers else None
@@ -200,9 +202,11 @@ def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
 
 
 _DEBIAN = re.compile(r"/usr/lib/[a-z0-9_]+-linux-gnu/libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
-_DEBIAN_BUILDS = (5, 7), (6, 4, 43484)  # the first with the patch; the build of 6.4.3, which dropped it
+# The first with the patch; the build of 6.4.3, which dropped it.
+_DEBIAN_BUILDS = (5, 7), (6, 4, 43484)
 
-_FUNCTIONS = (  # of the patch, in the names of local symbols; the third is so misspelt there
+# Of the patch, in the names of local symbols; the third is so misspelt there.
+_FUNCTIONS = (
     b"isGfx1030EquivalentProcessor",
     b"isGfx1030CompatibleProcessor",
     b"getCompatiblityScore",

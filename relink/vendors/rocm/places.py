@@ -38,7 +38,8 @@ from relink.system.text import join_truncated
 from relink.vendors.protocol import Place
 from relink.vendors.rocm.installation import release_of
 
-_RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")  # what every ROCm has and nothing else does
+# What every ROCm has and nothing else does.
+_RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")
 
 _CORE_NAME = re.compile(r"core-.*\d+\.\d+")
 
@@ -164,7 +165,8 @@ def _described(place: Place, target: Target) -> str:
 
 
 _CORE, _LIBRARIES = "rocm-sdk-core", "rocm-sdk-libraries"
-_MORE = {"rocm-profiler": "lib", "migraphx-libs": ""}  # and where their libraries lie, in their directory
+# And where their libraries lie, in their directory.
+_MORE = {"rocm-profiler": "lib", "migraphx-libs": ""}
 _INFO = re.compile(
     r"(rocm(?:[-_.](?:sdk[-_.][A-Za-z0-9_.]+|profiler))?|migraphx[-_.]libs)-([^-]+)\.dist-info", re.IGNORECASE
 )
@@ -173,7 +175,8 @@ _DIRECTORY = re.compile(r"_rocm_(?:sdk|profiler)\w*|migraphx_libs", re.ASCII)
 _LABEL = re.compile(r"rocm(\d+(?:\.\d+)*)")
 _PYTHON = re.compile(r"python3(?:\.\d+t?)?")
 _CORE_DIRECTORIES = ("lib", "lib/host-math/lib", "lib/llvm/lib", "lib/rocm_sysdeps/lib")
-_SHORT = {"MIOpen": "miopen"}  # where TheRock's short name is another
+# Where TheRock's short name is another.
+_SHORT = {"MIOpen": "miopen"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +296,8 @@ def site_findings(
     versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
     if strangers := site.strangers:
         core = next(item for item in site.packages if item not in strangers and item.directory)
-        same = [
-            item for item in strangers if "+rocm" not in item.version
-        ]  # the others have versions of their own
+        # The others have versions of their own.
+        same = [item for item in strangers if "+rocm" not in item.version]
         step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
         yield finding("RLK531", site.path, f"they do not belong together: {versions}", step=step)
     taken = next((item for item in provider.packages if item in site.libraries), None)

@@ -25,7 +25,8 @@ STORED_BLOCK: Final[Bits] = 0, 3
 EMPTY_STORED: Final = b"\0\0\xff\xff"
 """What follows these in one without content: its length in bytes, and the complement of that (RFC 1951, 3.2.4)."""
 
-_EMPTY: Final[Bits] = 0b010, 10  # an empty block of fixed codes that is not the last: 0, 01, and seven zeros
+# An empty block of fixed codes that is not the last: 0, 01, and seven zeros.
+_EMPTY: Final[Bits] = 0b010, 10
 _PIECE: Final = 1 << 19
 
 
@@ -56,7 +57,8 @@ def copy_bits(read: RangeReader, first: int, last: int, end: Bits) -> Iterator[b
         piece = read(at, min(_PIECE, stop - at))
         at += len(piece)
         yield piece
-    if left > count % 8:  # else there is nothing between first and last
+    # Else there is nothing between first and last.
+    if left > count % 8:
         number |= (read(stop, 1)[0] & (1 << left) - 1) >> count % 8 << count
         count += left - count % 8
     number, count = number | end[0] << count, count + end[1]
@@ -81,7 +83,8 @@ def _odd_block() -> Bits:
     """
     fields = [(0b100, 3), (0, 5), (1, 5), (15, 4)]
     fields += [(1 if symbol in (1, 18) else 0, 3) for symbol in _LENGTH_ORDER]
-    unit, zeros = (0, 1), (1, 1)  # the codes of length 1, and of a run of zeros
+    # The codes of length 1, and of a run of zeros.
+    unit, zeros = (0, 1), (1, 1)
     fields += [
         unit,
         zeros,

@@ -31,15 +31,24 @@ from relink.wheel.deflate.bits import LAST_BLOCK, PADDING, copy_bits
 from relink.wheel.deflate.headers import SEARCH_READ, guess_start, likely_headers
 from relink.wheel.deflate.inflate import WINDOW, Block, InflateError, inflated, read_up_to
 
-AHEAD: Final = 1 << 20  # compressed bytes that one read of the archive asks for
-_OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
-LARGEST_BLOCK: Final = 32 << 20  # bytes of a block's content; isal ends them at 16 MiB, others far earlier
-_SMALL: Final = 16 << 10  # bytes of content that a block costs, if it has fewer
-_TRY: Final = 32 << 10  # bytes of content that trying one bit costs, if the block has fewer
-LONG: Final = 1 << 20  # bytes of content: over less, walking from block to block takes no longer
-_STATES: Final = 16  # copies of the inflater's state that are kept, one for each 64 KiB of the stream
-_RELEASED: Final = 32 << 20  # bytes of content in a mapped file that are read before their pages are released
-BUDGET: Final = 64 << 20  # bytes that may be inflated in vain, beside four times the content
+# Compressed bytes that one read of the archive asks for.
+AHEAD: Final = 1 << 20
+# Bytes of content that one call of the inflater may give.
+_OUTPUT: Final = 1 << 20
+# Bytes of a block's content; isal ends them at 16 MiB, others far earlier.
+LARGEST_BLOCK: Final = 32 << 20
+# Bytes of content that a block costs, if it has fewer.
+_SMALL: Final = 16 << 10
+# Bytes of content that trying one bit costs, if the block has fewer.
+_TRY: Final = 32 << 10
+# Bytes of content: over less, walking from block to block takes no longer.
+LONG: Final = 1 << 20
+# Copies of the inflater's state that are kept, one for each 64 KiB of the stream.
+_STATES: Final = 16
+# Bytes of content in a mapped file that are read before their pages are released.
+_RELEASED: Final = 32 << 20
+# Bytes that may be inflated in vain, beside four times the content.
+BUDGET: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +95,10 @@ class Blocks:
         self._content = content
         self._end: Block = (8 * length, len(content))
         self._known: Block = (0, 0)
-        self._compared = 0  # bytes of content since pages of it were released
-        self._inflate_budget = 4 * len(content) + BUDGET  # bytes that may be inflated in all
+        # Bytes of content since pages of it were released.
+        self._compared = 0
+        # Bytes that may be inflated in all.
+        self._inflate_budget = 4 * len(content) + BUDGET
 
     def after(self, offset: int) -> Block | None:
         """Return the first block that begins at or behind a place in the content, or the stream's end if none does."""
@@ -100,7 +111,8 @@ class Blocks:
             if block[1] > offset or block == self._end:
                 break
             last = block
-        if last:  # the next place is behind it, but may be before the block that was looked at last
+        # The next place is behind it, but may be before the block that was looked at last.
+        if last:
             self._known = last
         return last
 
@@ -175,7 +187,8 @@ class Blocks:
         self._inflate_budget -= max(0, _SMALL - (end.start - at[1]))
         if end.last:
             return self._end
-        if end.aligned:  # a stored block, which ends where a byte does
+        # A stored block, which ends where a byte does.
+        if end.aligned:
             return 8 * end.byte + 8, end.start
         return self.ended_at(at, end)
 
@@ -186,9 +199,8 @@ class Blocks:
         text = self._read(byte, SEARCH_READ)
         if not text:
             return None
-        header = (
-            int.from_bytes(text[:2], "little") >> shift
-        )  # BFINAL, and two bits of BTYPE (RFC 1951, 3.2.3)
+        # BFINAL, and two bits of BTYPE (RFC 1951, 3.2.3).
+        header = int.from_bytes(text[:2], "little") >> shift
         feed = _from_bit(bit, text, last=True)
         inflater = zlib_ng.decompressobj(-15, self._window(start))
         stop = start

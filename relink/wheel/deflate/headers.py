@@ -15,11 +15,16 @@ from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.bits import copy_bits
 from relink.wheel.deflate.inflate import WINDOW, InflateError
 
-SEARCH_READ: Final = 64 << 10  # compressed bytes that are searched at a time
-_OUTPUT: Final = 1 << 20  # bytes of content that one call of the inflater may give
-_HEADER: Final = 11  # bytes: one to eight bits, and the first 74 of a dynamic block
-SEARCHED: Final = 12 << 10  # compressed bytes that are searched for a header at once
-TRIES: Final = 500  # headers, of which there are about four in each KiB that are none
+# Compressed bytes that are searched at a time.
+SEARCH_READ: Final = 64 << 10
+# Bytes of content that one call of the inflater may give.
+_OUTPUT: Final = 1 << 20
+# Bytes: one to eight bits, and the first 74 of a dynamic block.
+_HEADER: Final = 11
+# Compressed bytes that are searched for a header at once.
+SEARCHED: Final = 12 << 10
+# Headers, of which there are about four in each KiB that are none.
+TRIES: Final = 500
 _SHARE: Final = tuple((128 >> length) % 128 for length in range(8))
 """The share of a code of 128 that a code length takes: a code is complete if the shares add up to 128 (RFC 1951, 3.2.2)."""
 
@@ -87,11 +92,11 @@ def find_headers(text: bytes) -> Iterator[int]:
     bits = int.from_bytes(text, "little")
     every = (1 << max(0, 8 * len(text) - 8 * _HEADER)) - 1
     possible = bits >> 2 & ~(bits >> 1 | bits) & every  # BFINAL 0, BTYPE 10
-    for first in (4, 9):  # 30 and 31 are no number of codes
+    # 30 and 31 are no number of codes.
+    for first in (4, 9):
         possible &= ~(bits >> first & bits >> first + 1 & bits >> first + 2 & bits >> first + 3)
-    total = [
-        0
-    ] * 8  # of each header the sum of its shares, a number of eight bits, one list item for each binary digit
+    # Of each header the sum of its shares, a number of eight bits, one list item for each binary digit.
+    total = [0] * 8
     for position, counted in enumerate(_counted(bits >> 13, every)):
         one, two, four = (bits >> 17 + 3 * position + more & counted for more in range(3))
         neither, only_one = counted & ~(one | two), one & ~two
@@ -105,13 +110,15 @@ def find_headers(text: bytes) -> Iterator[int]:
             two & ~(one | four),
             only_one & ~four,
         ]
-        carry = 0  # a ripple-carry adder: full adders from the lowest binary digit up
+        # A ripple-carry adder: full adders from the lowest binary digit up.
+        carry = 0
         for weight, share in enumerate((*shares, 0)):
             was = total[weight]
             total[weight] = was ^ share ^ carry
             carry = was & share | carry & (was ^ share)
         possible &= ~carry  # more than 255
-    possible &= total[7]  # the sum is 128: bit 7 and no other
+    # The sum is 128: bit 7 and no other.
+    possible &= total[7]
     for digit in total[:7]:
         possible &= ~digit
     while possible:

@@ -21,8 +21,10 @@ Block: TypeAlias = tuple[int, int]
 WINDOW: Final = 32 << 10
 """Bytes of content that a block may refer back to (RFC 1951, 2)."""
 
-_OUTPUT: Final = 1 << 20  # bytes of content that are expected at a time
-_MOST_EMPTY: Final = 1 << 20  # compressed bytes without content in a row
+# Bytes of content that are expected at a time.
+_OUTPUT: Final = 1 << 20
+# Compressed bytes without content in a row.
+_MOST_EMPTY: Final = 1 << 20
 
 # The stub of zlib-ng calls it an instance.
 InflateError = cast("type[Exception]", zlib_ng.error)
@@ -91,6 +93,7 @@ def _random_block() -> tuple[Bits, bytes]:
     fields = [(0b100, 3), (0, 5), (0, 5), (12 - 4, 4)]
     fields += [(1 if symbol in (0, 4) else 0, 3) for symbol in (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4)]
     fields += [(int(symbol in codes or symbol == 256), 1) for symbol in range(257)] + [(0, 1)]
-    for code in (*(codes[value] for value in values), 15):  # a code's highest bit comes first (3.1.1)
+    # A code's highest bit comes first (3.1.1).
+    for code in (*(codes[value] for value in values), 15):
         fields += [(code >> shift & 1, 1) for shift in (3, 2, 1, 0)]
     return joined_bits(fields), bytes(values)

@@ -104,10 +104,13 @@ class Joiner:
         self._spans = [*spans]
         self._deflater = deflater()
         self._position = 0
-        self._reused: Span | None = None  # the span that the next content belongs to
-        self._waiting = bytearray()  # new content that is not a whole block
+        # The span that the next content belongs to.
+        self._reused: Span | None = None
+        # New content that is not a whole block.
+        self._waiting = bytearray()
         self._pieces: list[Piece] = []
-        self._length = self._size = self._crc = 0  # of the piece that is being made
+        # Of the piece that is being made.
+        self._length = self._size = self._crc = 0
 
     def add(self, content: BytesLike) -> None:
         """Add the next content; that of a span is not deflated."""

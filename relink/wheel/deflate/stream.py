@@ -21,9 +21,12 @@ from relink.wheel.zipformat import STORED, Member
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
 COMPRESSED_CHUNK: Final = 1 << 14
-COMPRESSED_READ: Final = 1 << 20  # bytes of the archive that are read at a time
-_GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # a header without optional fields (RFC 1952, 2.3)
-PROGRESS_STEP: Final = 64 << 20  # bytes; in between progress is reported, and reading ends if it raises
+# Bytes of the archive that are read at a time.
+COMPRESSED_READ: Final = 1 << 20
+# A header without optional fields (RFC 1952, 2.3).
+_GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+# Bytes; in between progress is reported, and reading ends if it raises.
+PROGRESS_STEP: Final = 64 << 20
 
 
 def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
@@ -75,7 +78,8 @@ def content(read: RangeReader, member: Member) -> Iterator[bytes]:
     chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member)
     crc = 0
     size = 0
-    previous = b""  # the last chunk is yielded only after the checks below
+    # The last chunk is yielded only after the checks below.
+    previous = b""
     for data in chunks:
         size += len(data)
         if size > member.size:

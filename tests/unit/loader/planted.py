@@ -11,6 +11,7 @@ import pytest
 from relink.loader.binding import (
     Bindings,
     bind,
+    by_symbol,
 )
 from relink.loader.closure import Closure
 from relink.loader.search import Environment
@@ -55,7 +56,7 @@ def supplier_of(
     """Return the file name of what a symbol of `path` binds to."""
     index = next(i for i, item in enumerate(closure.objects) if item.path == str(path))
     key = (index, name, version)
-    target = bindings.bound.get(key, bindings.interposed.get(key))
+    target = by_symbol((*bindings.interposed, *bindings.bound)).get(key)
     assert target is not None
     return Path(closure.objects[target].path).name
 

@@ -11,12 +11,11 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export as Definition
-from relink.elf.symbols import Import as ImportedSymbol
 from relink.elf.symbols import match
 from relink.loader.binding import (
     Difference,
-    SymbolMap,
     bind,
+    by_symbol,
     differences,
 )
 from relink.loader.closest import Closest
@@ -31,39 +30,11 @@ from tests.support.cc import cc
 from tests.support.elf_builder import Export, Import, Library
 from tests.unit.loader.planted import HERE, built, compiled, supplier_of, traced_and_bound
 
-IMPORTS = [
-    ImportedSymbol(name, version, None, "global", "func", 1)
-    for name, version in (("a", "V1"), ("b", None), ("c", "V2"))
-]
 
-
-def test_groups_and_single_symbols_are_one_mapping() -> None:
-    found = SymbolMap()
-    found.add_imports(0, IMPORTS, [0, 2], 5)
-    found.add((1, "d", None), 6)
-    assert dict(found) == {(0, "a", "V1"): 5, (0, "c", "V2"): 5, (1, "d", None): 6}
-    assert len(found) == 3
-    assert found[0, "a", "V1"] == 5
-    with pytest.raises(KeyError):
-        found[0, "b", None]  # its index was not among the places
-
-
-def test_what_is_added_after_it_was_asked_counts() -> None:
-    found = SymbolMap()
-    found.add((0, "a", None), 1)
-    assert dict(found) == {(0, "a", None): 1}
-    found.add_imports(0, IMPORTS, [1], 2)
-    assert found[0, "b", None] == 2
-    found.add((0, "b", None), 3)
-    assert found[0, "b", None] == 3
-
-
-def test_groups() -> None:
-    found = SymbolMap()
-    found.add((1, "d", None), 6)
-    found.add_imports(0, IMPORTS, [0, 1], 5)
-    said = [(requester, target, list(names)) for requester, target, names in found.groups()]
-    assert said == [(0, 5, [("a", "V1"), ("b", None)]), (1, 6, [("d", None)])]
+def test_symbols_of_groups() -> None:
+    groups = [(0, 5, (("a", "V1"), ("c", "V2"))), (1, 6, (("d", None),)), (0, 5, [("b", None)])]
+    expected = {(0, "a", "V1"): 5, (0, "c", "V2"): 5, (1, "d", None): 6, (0, "b", None): 5}
+    assert by_symbol(groups) == expected
 
 
 def _open(environment: Environment, top: Path) -> list[tuple[str, str]]:
@@ -145,7 +116,7 @@ def test_bsymbolic_keeps_what_is_its_own(environment: Environment, lib: Path) ->
         closure, bindings, _ = traced_and_bound(environment, top)
         over = [
             key
-            for key in bindings.interposed
+            for key in by_symbol(bindings.interposed)
             if key[1] == "value" and closure.objects[key[0]].path == str(below)
         ]
         assert len(over) == taken
@@ -168,7 +139,7 @@ def test_a_protected_definition_binds_in_its_own_object(environment: Environment
     for visibility, taken in ((0, 1), (3, 0)):
         (lib / "libb.so").write_bytes(image(Node(plain, (Tweak("x", visibility, own=0),))))
         _, bindings, _ = traced_and_bound(environment, lib / "liba.so")
-        assert len(bindings.interposed) == taken
+        assert len(by_symbol(bindings.interposed)) == taken
     # Hidden ones are for nobody else.
     (lib / "libb.so").write_bytes(image(Node(replace(plain, imports=()), (Tweak("x", 2),))))
     wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", imports=(Import("x"),))

@@ -57,7 +57,7 @@ def said(index: SymbolIndex, one: SymbolTable) -> Said:
     found = index.lookups(one)
     return (
         *(
-            tuple((candidates.tables, candidates.unique, items) for candidates, items in grouped)
+            tuple((candidates.tables, candidates.unique, *items) for candidates, *items in grouped)
             for grouped in (found.imports, found.references)
         ),
         found.searched_imports,
@@ -88,7 +88,7 @@ def test_only_names_that_are_looked_up_matter(later: SymbolTable, again: bool) -
     first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
     index = index_of([first, owner])
     found = index.lookups(first)
-    assert said(index, first) == ((({id(owner)}, False, (0,)),), (), (), ())
+    assert said(index, first) == ((({id(owner)}, False, (0,), (("a", None),)),), (), (), ())
     assert index.lookups(first) is found
     index.add(later)
     assert (index.lookups(first) is found) is not again
@@ -102,13 +102,14 @@ def test_look_ups_with_the_same_candidates_are_one_group() -> None:
         table("", "c"),
     )
     index = index_of([library, one, other])
-    (first, places), (second, rest) = index.lookups(library).imports
+    (first, places, names), (second, rest, _) = index.lookups(library).imports
     assert (first.tables, places, second.tables, rest) == (
         frozenset({id(one)}),
         (0, 1),
         frozenset({id(other)}),
         (2,),
     )
+    assert names == (("a", None), ("b", None))
     ((both, symbols),) = index.lookups(library).references
     assert (both.tables, symbols) == (frozenset({id(library), id(one)}), (("d", None),))
 

@@ -66,7 +66,8 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
     for member, outcome in served.items():
         for old, new in outcome.edit.replace:
             if old in context.left_out:
-                continue  # told as a whole by RLK541
+                # Told as a whole by RLK541.
+                continue
             decision = outcome.substitutions[old]
             text = f"NEEDED {old} → {new}: {context.layout.shown('; '.join(decision.evidence))}"
             yield finding("RLK112", member, text, profile=decision.profile)
@@ -122,7 +123,8 @@ def _variants(
     ]
     found_none = [*variant_findings(context, filter(context.profile.is_variant, outcomes), mapped, texts)]
     yield from found_none
-    if found_none and nearest:  # what has to be there for one of them
+    # What has to be there for one of them.
+    if found_none and nearest:
         yield from missing_findings(context, {nearest[0]: outcomes[nearest[0]]})
 
 
@@ -247,7 +249,8 @@ def _versions(
     for outcome in served.values():
         missing = {edge.soname for edge in outcome.closure.missing}
         for record in unserved_records(outcome.closure, tables):
-            if record.file not in missing:  # a missing library has a finding of its own
+            # A missing library has a finding of its own.
+            if record.file not in missing:
                 seen[context.layout.shown(record.requester), record.file] = None
     for requester, file in seen:
         yield finding(

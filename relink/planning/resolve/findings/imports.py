@@ -30,7 +30,8 @@ from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import grouped, join_truncated, pluralize
 
 _MAX_SHOWN = 4
-_HASHED = re.compile(r"-[0-9a-f]{8}\.so")  # auditwheel: the first 8 digits of the copy's SHA-256
+# Auditwheel: the first 8 digits of the copy's SHA-256.
+_HASHED = re.compile(r"-[0-9a-f]{8}\.so")
 
 
 def import_findings(
@@ -151,10 +152,11 @@ def _changed_bindings(
         (via_library_path, prover.bindings(member, via_library_path)),
         (flat, prover.bindings(member, flat)),
     )
+    # Else unbound without flattening: nothing took a binding over.
     groups = grouped(
         ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
         for binding in changed
-        if binding.before is not None  # else unbound without flattening: nothing took a binding over
+        if binding.before is not None
     )
     for (requester, before, after), names in groups.items():
         shown = context.layout.shown

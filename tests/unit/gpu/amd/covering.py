@@ -30,6 +30,9 @@ def state(coverage: FileCoverage | LibraryCoverage, agent: str) -> str:
     return str(coverage.level(parse_target_id(agent)))
 
 
-def tensile(*rows: tuple[str, int, int]) -> SideFiles:
-    targets = tuple(SideTarget(parse_target_id(n), tuned=t, fallback=f, index=True) for n, t, f in rows)
+def tensile(*rows: tuple[str, str]) -> SideFiles:
+    """rocBLAS's index, and kernels of the kinds that each row names, for the target of the row."""
+    targets = tuple(
+        SideTarget(parse_target_id(name), frozenset({*kinds.split(), "index"})) for name, kinds in rows
+    )
     return SideFiles("rocblas", "/p/lib/rocblas/library", "", targets, 10)

@@ -70,7 +70,7 @@ def test_no_device_code_restricts_nothing_and_claims_nothing() -> None:
     found = cover()
     assert (found.restricts, found.level(TargetId("gfx1030")).state) == (False, "unknown")
     assert "no device code" in found.level(TargetId("gfx1030")).note
-    assert intersect([found]).restricted is False
+    assert intersect([found]).targets == ()
 
 
 def test_a_bundle_for_the_host_only_is_not_missed_but_an_empty_entry_is() -> None:
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_unknown_and_not_missing_and_not_there() -> None:
 def test_rocblas_is_as_good_as_the_worse_of_code_and_kernels() -> None:
     found = beside(
         "librocblas.so.5",
-        tensile(("gfx1030", 5, 5), ("gfx1010", 0, 5), ("gfx1201", 5, 5)),
+        tensile(("gfx1030", "tuned fallback"), ("gfx1010", "fallback"), ("gfx1201", "tuned fallback")),
         raw(entries_of("gfx1030", "gfx1010", "gfx1100")),
     )
     assert [state(found, n) for n in ("gfx1030", "gfx1010", "gfx1100", "gfx1201")] == [
@@ -109,7 +109,7 @@ def test_rocblas_is_as_good_as_the_worse_of_code_and_kernels() -> None:
 
 
 def test_rocblas_without_code_of_its_own_still_needs_its_kernels() -> None:
-    found = beside("librocblas.so.5", tensile(("gfx1030", 5, 5)))
+    found = beside("librocblas.so.5", tensile(("gfx1030", "tuned fallback")))
     assert found.restricts
     assert [state(found, name) for name in ("gfx1030", "gfx1031")] == ["full", "none"]
 
@@ -123,7 +123,9 @@ def test_libraries_that_compile_take_nothing_away() -> None:
 
 
 def test_hipblaslt_is_optional_but_says_what_it_lacks() -> None:
-    side = SideFiles("hipblaslt", "/p", "", (SideTarget(TargetId("gfx1100"), tuned=5, index=True),), 5)
+    side = SideFiles(
+        "hipblaslt", "/p", "", (SideTarget(TargetId("gfx1100"), frozenset({"tuned", "index"})),), 5
+    )
     found = beside("libhipblaslt.so.1", side)
     assert not found.restricts
     assert state(found, "gfx1100") == "full"

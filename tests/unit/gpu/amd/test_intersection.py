@@ -27,7 +27,9 @@ def test_intersection_names_who_takes_an_architecture_away() -> None:
 
 def test_the_report_has_the_shape_of_the_design() -> None:
     files = [cover(*MIXED, path="a.so"), cover(path="b.so")]
-    libraries = [beside("librocblas.so.5", tensile(("gfx1030", 1, 1)), raw(entries_of("gfx1030")))]
+    libraries = [
+        beside("librocblas.so.5", tensile(("gfx1030", "tuned fallback")), raw(entries_of("gfx1030")))
+    ]
     block = isa_block(files, libraries, {"hip": "7.2"}, [{"node": 1}])
     assert json.loads(json.dumps(block)) == block
     assert set(block) >= {"files", "targets", "libraries", "runtime", "gpus"}

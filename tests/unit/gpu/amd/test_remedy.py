@@ -10,7 +10,7 @@ from tests.unit.gpu.amd.covering import beside, cover, tensile
 
 def test_remedies_for_the_owner_of_an_rx_6750_xt() -> None:
     wheel = cover(raw(entries_of("gfx1030", "gfx1100")), path="providers.so")
-    blas = beside("librocblas.so.5", tensile(("gfx1030", 5, 5)), raw(entries_of("gfx1030")))
+    blas = beside("librocblas.so.5", tensile(("gfx1030", "tuned fallback")), raw(entries_of("gfx1030")))
     found = remedies(
         TargetId("gfx1031"), [wheel, blas], releases=["onnxruntime-rocm 1.21"], runtime_generic=True
     )
@@ -27,7 +27,7 @@ def test_remedies_for_the_owner_of_an_rx_6750_xt() -> None:
 
 def test_the_override_must_hold_for_every_library() -> None:
     wheel = cover(raw(entries_of("gfx1030")))
-    blas = beside("librocblas.so.5", tensile(("gfx1100", 5, 5)), raw(entries_of("gfx1100")))
+    blas = beside("librocblas.so.5", tensile(("gfx1100", "tuned fallback")), raw(entries_of("gfx1100")))
     assert "override" not in [r.kind for r in remedies(TargetId("gfx1031"), [wheel, blas])]
     assert "override" in [r.kind for r in remedies(TargetId("gfx1031"), [wheel])]
     assert [r.kind for r in remedies(TargetId("gfx906"), [wheel])] == ["rebuild"]

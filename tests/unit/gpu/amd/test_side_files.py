@@ -73,12 +73,12 @@ def test_rocblas_without_an_index_aborts(tmp_path: Path) -> None:
     assert only(tmp_path, "rocblas").state(TargetId("gfx1030")) == "tuned"
 
 
-def test_counts_are_by_target_id(rocblas: SideFiles) -> None:
-    counts = {str(t.target): (t.tuned, t.fallback) for t in rocblas.targets}
-    assert counts["gfx1030"] == (1, 2)
-    assert counts["gfx90a"] == (1, 0)
-    assert counts["gfx90a:xnack+"] == counts["gfx90a:xnack-"] == (0, 2)
-    assert "gfx908" not in counts  # its index is for gfx908:xnack-
+def test_kinds_are_by_target_id(rocblas: SideFiles) -> None:
+    kinds = {str(t.target): t.kinds for t in rocblas.targets}
+    assert kinds["gfx1030"] == {"tuned", "fallback", "data", "index"}
+    assert kinds["gfx90a"] == {"tuned", "index"}
+    assert kinds["gfx90a:xnack+"] == kinds["gfx90a:xnack-"] == {"fallback", "index"}
+    assert "gfx908" not in kinds  # its index is for gfx908:xnack-
     assert "gfx1151" in rocblas.processors()
     assert rocblas.files == len(ROCBLAS)
 
@@ -134,7 +134,7 @@ def test_hipblaslt_opens_the_one_file_that_names_nothing(tmp_path: Path) -> None
     assert found.state(TargetId("gfx1100")) == "tuned"
     assert found.state(TargetId("gfx1101")) == "absent"
     assert found.state(TargetId("gfx942")) == "absent"
-    assert {str(t.target): t.data for t in found.targets}["gfx942"] == 1
+    assert {str(t.target): t.kinds for t in found.targets}["gfx942"] == {"data"}
 
 
 def test_a_side_file_of_any_form_may_be_read(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_miopen_names_end_in_the_number_of_compute_units(name: str, processor: s
 def test_miopen_is_tuning_data_and_compiles(tmp_path: Path) -> None:
     fill(tmp_path / "share/miopen/db", ["gfx90a68.HIP.fdb.txt", "gfx1030_36.db.txt"])
     found = only(tmp_path, "miopen")
-    assert [(str(t.target), t.data) for t in found.targets] == [("gfx90a", 1), ("gfx1030", 1)]
+    assert [(str(t.target), *t.kinds) for t in found.targets] == [("gfx90a", "data"), ("gfx1030", "data")]
     assert found.state(TargetId("gfx1201")) == "jit"
     for place in ("lib/libMIOpen.so.1", "lib/x86_64-linux-gnu/libMIOpen.so.1"):
         assert [s.kind for s in side_files_of(tmp_path / place)] == ["miopen"]
@@ -187,7 +187,10 @@ def test_rocfft_reads_its_cache_and_a_miss_compiles(tmp_path: Path) -> None:
         database.executemany("INSERT INTO cache_v1 (kernel_name, arch) VALUES (?, ?)", rows)
     database.close()
     found = only(tmp_path, "rocfft")
-    assert {str(t.target): t.tuned for t in found.targets} == {"gfx1030": 2, "gfx90a:xnack-": 1}
+    assert [(str(t.target), *t.kinds) for t in found.targets] == [
+        ("gfx90a:xnack-", "tuned"),
+        ("gfx1030", "tuned"),
+    ]
     assert (found.state(TargetId("gfx1030")), found.state(TargetId("gfx1100"))) == ("tuned", "jit")
     assert found.state(parse_target_id("gfx90a:xnack-")) == "tuned"
     assert any("no architecture" in p for p in found.problems)
