@@ -200,7 +200,7 @@ class ClusterEngine(ExitStack):
         self._looked = self._useful = time.monotonic()
         try:
             self._client: Any = self._dask.Client(address, timeout=_CONNECT, set_as_default=False)
-            self.callback(self._client.close)
+            self.callback(self._close)
             self.callback(self._tell)
             self._client.subscribe_topic(self._token, lambda event: self._answers.update([event[1]]))
             plugin = _plugin(self._token, targets, files, dict(expected))
@@ -214,6 +214,11 @@ class ClusterEngine(ExitStack):
         except (OSError, ValueError) as error:
             self.close()
             raise ClusterError(f"{address}: the scheduler cannot be reached ({error})") from error
+
+    def _close(self) -> None:
+        # What Dask raises where its client just looks for a scheduler that has gone.
+        with suppress(RuntimeError):
+            self._client.close()
 
     def submit(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Sequence[Any]:
         """Give tasks to the scheduler."""

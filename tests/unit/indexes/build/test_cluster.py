@@ -177,6 +177,23 @@ def test_a_scheduler_that_is_lost(cluster: DaskCluster, works: Works, tmp_path: 
         run(engine, doubles(30), restart)
 
 
+def test_a_client_that_just_looks_for_its_scheduler_is_closed(
+    cluster: DaskCluster, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Dask raises then does not take the place of the error that the run ends with."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed; it is in the group dev")
+    close = distributed.Client.close
+
+    def closed(client: Any) -> None:
+        close(client)
+        raise RuntimeError("ConnectionPool is closed")
+
+    monkeypatch.setattr(distributed.Client, "close", closed)
+    cluster.add_workers(1)
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    assert answers(run(engine, doubles(2))) == {0: 0, 1: 2}
+
+
 def test_a_worker_with_another_prefix_is_told_and_gets_no_task(
     cluster: DaskCluster, works: Works, tmp_path: Path
 ) -> None:
