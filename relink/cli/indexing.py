@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -117,9 +118,10 @@ def prune(
     """
     from relink.cli.terminal import show
     from relink.indexes.build.recipe import read_recipe
-    from relink.indexes.build.site import prune as prune_site
+    from relink.indexes.build.site import YOUNG, old_results, take_out
 
-    results, files, size = prune_site(read_recipe(recipe), output, keep)
+    chosen = partial(old_results, keep=keep)
+    results, files, size = take_out(read_recipe(recipe), output, chosen, YOUNG)
     show(f"{results} results and {files} files removed, {size >> 20} MiB")
 
 
@@ -135,7 +137,8 @@ def remove(
     """
     from relink.cli.terminal import show
     from relink.indexes.build.recipe import read_recipe, read_release
-    from relink.indexes.build.site import remove as remove_releases
+    from relink.indexes.build.site import named_results, take_out
 
-    results, files, size = remove_releases(read_recipe(recipe), output, read_release(release))
+    chosen = partial(named_results, requirement=read_release(release))
+    results, files, size = take_out(read_recipe(recipe), output, chosen)
     show(f"{results} results and {files} files removed, {size >> 20} MiB")

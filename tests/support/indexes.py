@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from relink.indexes.build.building import build
-from relink.indexes.build.engine import Job
 from relink.indexes.build.recipe import Recipe, read_recipe
 from relink.indexes.build.running import BuildOptions, Summary
 from tests.support.works import Works
@@ -27,7 +26,7 @@ PYTHON = ".".join(map(str, sys.version_info[:2]))
 
 
 class InlineEngine:
-    """Runs each job where it is submitted: the same task functions without processes.
+    """Does each task where it is submitted: the same task functions without processes.
 
     :ivar ran: the tasks that were run.
     """
@@ -37,12 +36,12 @@ class InlineEngine:
     def __init__(self, ran: list[Any]) -> None:
         self.ran = ran
 
-    def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
-        for job in jobs:
-            self.ran.append(job.task)
+    def submit(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Future[Any]]:
+        for task in tasks:
+            self.ran.append(task)
             future: Future[Any] = Future()
             try:
-                future.set_result(job.function(job.task))
+                future.set_result(function(task))
             except Exception as error:  # noqa: BLE001 (as an executor does)
                 future.set_exception(error)
             yield future
@@ -52,7 +51,7 @@ class InlineEngine:
         return error
 
     def look(self) -> None:
-        raise AssertionError("every job has ended")
+        raise AssertionError("every task has ended")
 
 
 def recipe_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,12 @@ def test_every_test_module_has_a_subject() -> None:
     assert sorted(TESTS - mirrors - set(ACROSS)) == []
     assert sorted(set(ACROSS) & mirrors) == []
     assert sorted(set(ACROSS) - TESTS) == []
+
+
+def test_no_test_is_passed_over(pytestconfig: pytest.Config) -> None:
+    """By default pytest does not look into directories that are called `build`."""
+    passed_over = pytestconfig.getini("norecursedirs")
+    directories = {
+        part for path in (ROOT / "tests").rglob("test_*.py") for part in path.parent.relative_to(ROOT).parts
+    }
+    assert [name for name in directories if any(fnmatch(name, pattern) for pattern in passed_over)] == []

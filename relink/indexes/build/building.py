@@ -1,9 +1,7 @@
 """`relink index build`: ask the sources, see what is done, fetch and relink the rest, publish.
 
 Everything that is decided stands in the store (:mod:`relink.indexes.build.store`) before the next step relies on it, so a run
-that was killed goes on where it was.
-
-Work that rests on the same things is never done again.
+that was killed goes on where it was. Work that rests on the same things is never done again.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from relink import __version__
-from relink.indexes.build.engine import ClusterEngine, Job, LocalEngine, drive
+from relink.indexes.build.engine import ClusterEngine, LocalEngine, drive
 from relink.indexes.build.fingerprint import Digests, TargetState, hold, state_of
 from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.running import BuildOptions, Say, Summary
@@ -61,7 +59,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
         settings = replace(settings, addresses=(*settings.indexes, *named))
         run = _Run(recipe, store, states, say, str(store.files.absolute()))
         machines = {state.machine for state in states.values()}
-        wheels = find_wheels(recipe, Web(settings), digests, settings, machines, run.note)
+        wheels = find_wheels(recipe, Web(settings), digests, machines, run.note)
         store.supersede(stale_results(store, recipe, states, digests, options.since))
         digests.save()
         plan = plan_tasks(store, run.known(wheels), recipe, states)
@@ -73,7 +71,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
                 for wheel, own in plan.todo.items()
             )
             with run.engine(options, plan.todo) as engine:
-                drive(engine, [Job(relink_wheel, task) for task in tasks], run.on_done)
+                drive(engine, relink_wheel, tasks, run.on_done)
         summary = run.summary
         if recipe.refused == "fail" and (refused := plan.refused + summary.refused):
             summary.red = refused
@@ -109,9 +107,8 @@ class _Run:
         known: dict[str, str] = dict(map(tuple, self.store.rows(query)))
         for some in found:
             wheels = [one if one.sha256 else replace(one, sha256=known.get(one.url)) for one in some]
-            self.store.keep_wheels(
-                (one.sha256, one.yanked, one.uploaded, None) for one in wheels if one.sha256
-            )
+            said = ((one.sha256, one.yanked, one.uploaded, None) for one in wheels if one.sha256)
+            self.store.keep_wheels(said)
             self.summary.wheels += len(wheels)
             yield from wheels
 
@@ -139,18 +136,12 @@ class _Run:
         need = min(_MOST_MEMORY, max(needs))
         if options.scheduler is None:
             return LocalEngine(need, options.workers, options.memory)
-        return ClusterEngine(
-            options.scheduler,
-            self.recipe.targets,
-            {name: state.fingerprint for name, state in self.states.items()},
-            self.files,
-            need,
-            functools.partial(self.note, "note"),
-        )
+        expected = {name: state.fingerprint for name, state in self.states.items()}
+        say = functools.partial(self.note, "note")
+        return ClusterEngine(options.scheduler, self.recipe.targets, expected, self.files, need, say)
 
-    def on_done(self, job: Job, result: Any) -> None:
-        """Note what came of a job: an outcome, or the exception that it ended with; the next run tries again what has failed."""
-        task: WheelTask = job.task
+    def on_done(self, task: WheelTask, result: Any) -> None:
+        """Note what came of a task: outcomes, or the exception that it ended with; the next run tries again what has failed."""
         wheel, sha256, outcomes = task.wheel, task.wheel.sha256, {}
         if isinstance(result, BaseException):
             failed = TaskOutcome("failed", {"error": str(result) or type(result).__name__})
@@ -163,35 +154,29 @@ class _Run:
                 self.summary.bytes_fetched += size
             self.say("fetched", {"wheel": wheel.filename, "sha256": sha256, "size": size})
         for own in task.targets:
-            outcome = outcomes.get(own.target.name) or failed
+            name = own.target.name
+            outcome = outcomes.get(name) or failed
             facts = {
                 "project": wheel.name.canonical,
                 "version": str(wheel.name.version),
                 "filename": wheel.filename,
-                "target": own.target.name,
+                "target": name,
                 "input": sha256,
                 "key": target_key(own.target),
                 "relink": __version__,
                 "status": outcome.status,
             }
-            said: dict[str, Any] = {"wheel": wheel.filename, "target": own.target.name}
             setattr(self.summary, outcome.status, getattr(self.summary, outcome.status) + 1)
-            if outcome.status == "failed":
-                self.store.keep(facts, own.number, outcome.record, None)
-                self.say("failure", said | outcome.record)
-                continue
-            about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": size}
-            record = {"file": None, **outcome.record, "wheel": about}
+            event, record, said = "failure", outcome.record, outcome.record
+            if outcome.status != "failed":
+                about = {"url": wheel.url, "requires_python": wheel.requires_python, "size": size}
+                record = {"file": None, **record, "wheel": about}
+                file = record["file"] or {}
+                self.summary.bytes_written += file.get("size", 0)
+                event, said = "result", {"status": outcome.status, "seconds": outcome.seconds}
+                said |= {"text": record["verdict"]["text"], "file": file.get("filename")}
             self.store.keep(facts, own.number, record, outcome.rests)
-            file = record["file"] or {}
-            self.summary.bytes_written += file.get("size", 0)
-            said |= {
-                "status": outcome.status,
-                "seconds": outcome.seconds,
-                "text": record["verdict"]["text"],
-                "file": file.get("filename"),
-            }
-            self.say("result", said)
+            self.say(event, {"wheel": wheel.filename, "target": name, **said})
 
 
 @dataclass(slots=True)
@@ -287,8 +272,7 @@ def plan_tasks(
                             todo |= {name for name, _, row in own if row and row["status"] == "written"}
                 for name, wheel, row in own:
                     if name in todo:
-                        own_task = TargetTask(target, state.fingerprint, number)
-                        plan.todo.setdefault(wheel, []).append(own_task)
+                        plan.todo.setdefault(wheel, []).append(TargetTask(target, state.fingerprint, number))
                         plan.again += [row["id"]] if row else []
                     elif row and row["status"] == "refused":
                         plan.refused += 1

@@ -98,10 +98,9 @@ def repair_site(site: Path) -> tuple[str, ...]:
             said.append(f"{removed} damaged records are removed")
         for number, sha256, name in store.files_of():
             path = Path(store.path_of(sha256, name))
-            try:
+            found = None
+            with contextlib.suppress(OSError, RelinkError):
                 found = _beside(path, sha256)
-            except (OSError, RelinkError):
-                found = None
             if found is None:
                 damaged.append(number)
                 said.append(f"{name}: is not what it was; the next build makes it again")
@@ -244,15 +243,14 @@ def read_beside(archive: WheelArchive) -> dict[str, bytes]:
 
 def _is_there(made: Path, final: Path) -> bool:
     """Whether a directory has all that is to be in it, with its content; of a statement any."""
-    try:
+    with contextlib.suppress(OSError):
         return all(
             (final / path.name).is_file()
             if path.name.endswith(STATEMENT_FILE)
             else file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
             for path in made.iterdir()
         )
-    except OSError:
-        return False
+    return False
 
 
 def _copy(source: Path, destination: Path) -> None:

@@ -12,6 +12,7 @@ fingerprint of each target. Each task needs the resource that is called by the r
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -26,9 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from relink import __version__
 from relink.indexes.build.recipe import IndexTarget
@@ -38,12 +38,11 @@ from relink.system.safe_open import read_text
 _LOOK = 1.0  # seconds without a result after which an engine is asked about what runs
 _RESULT = 60  # seconds for a result that is there to come from another machine
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _CONNECT = "30s"
 _ASK = 5.0  # seconds between two looks at the workers, while no task ends
 # Of a task that raises: a download that broke, a prefix that has changed since its worker was asked.
 _RETRIES = 2
-_BATCH = 1000  # tasks of one message to the scheduler
+_BATCH = 1000  # tasks of one message
 _MEMORY = "relink memory"
 _LEAST = 2 << 30  # bytes that each worker offers at least: what the largest task says that it needs
 
@@ -55,73 +54,44 @@ class LostWorkerError(RelinkError):
         super().__init__("its worker died each time; it may need more memory")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """One task, and the function that does it in any process."""
+def drive(
+    engine: LocalEngine | ClusterEngine,
+    function: Callable[[Any], Any],
+    tasks: Iterable[Any],
+    on_done: Callable[[Any, Any], None],
+) -> None:
+    """Do tasks until none is left; those whose workers died again, one by one, so that the one to blame is known.
 
-    function: Callable[[Any], Any]
-    task: Any
-
-
-class Engine(Protocol):
-    """Where tasks run; `window` jobs are given to it at the same time, and one whose worker dies so many times."""
-
-    window: int
-    tries: int
-
-    def submit(self, jobs: Sequence[Job]) -> Iterable[Any]:
-        """Start jobs; returns their futures, in the order of the jobs."""
-
-    def error_of(self, future: Any, error: BaseException) -> BaseException:
-        """Return what a future has ended with: :class:`LostWorkerError` where its worker died.
-
-        :raises RelinkError: the engine cannot be used any more.
-        """
-
-    def look(self) -> None:
-        """See whether anything can run; called while nothing ends.
-
-        :raises RelinkError: nothing can.
-        """
-
-
-def call(job: Job) -> Any:
-    """Run a job, in the process of a worker."""
-    return job.function(job.task)
-
-
-def drive(engine: Engine, jobs: Iterable[Job], on_done: Callable[[Job, Any], None]) -> None:
-    """Run jobs until none is left; those whose workers died again, one by one, so that the one to blame is known.
-
-    :param on_done: gets a job and its result, or the exception that it ended with.
+    :param engine: gets `window` tasks at the same time, and one whose workers die `tries` times; looks while none ends.
+    :param function: does a task in any process.
+    :param on_done: gets a task and its result, or the exception that it ended with.
     :raises RelinkError: the engine cannot be used any more.
     """
-    waiting, lost = deque(jobs), deque[Job]()
-    running, losses = set[Job](), Counter[Job]()
-    ended: SimpleQueue[tuple[Job, Any]] = SimpleQueue()
+    waiting, lost, losses = deque(tasks), deque[Any](), Counter[Any]()
+    ended: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
+    running = 0
     while waiting or lost or running:
-        started = [waiting.popleft() for _ in range(min(len(waiting), engine.window - len(running)))]
+        started = [waiting.popleft() for _ in range(min(len(waiting), engine.window - running))]
         if lost and not running and not started:
             started.append(lost.popleft())
-        for job, given in zip(started, engine.submit(started) if started else (), strict=True):
-            running.add(job)
-            given.add_done_callback(lambda future, job=job: ended.put((job, future)))
+        for task, given in zip(started, engine.submit(function, started) if started else (), strict=True):
+            running += 1
+            given.add_done_callback(lambda future, task=task: ended.put((task, future)))
         try:
-            job, future = ended.get(timeout=_LOOK)
+            task, future = ended.get(timeout=_LOOK)
         except Empty:
             engine.look()
             continue
-        running.remove(job)
+        running -= 1
         try:
             result = future.result(_RESULT)
         except BaseException as error:  # noqa: BLE001 (whatever the task has raised)
             result = engine.error_of(future, error)
-        is_lost = isinstance(result, LostWorkerError)
-        losses[job] += is_lost
-        if is_lost and losses[job] < engine.tries:
-            lost.append(job)
+        if isinstance(result, LostWorkerError) and losses[task] + 1 < engine.tries:
+            losses[task] += 1
+            lost.append(task)
         else:
-            on_done(job, result)
+            on_done(task, result)
 
 
 class LocalEngine(ExitStack):
@@ -151,23 +121,22 @@ class LocalEngine(ExitStack):
         for process in processes if error is not None else ():
             process.terminate()
 
-    def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
-        """Start jobs in processes of the pool; where one of its processes has died the pool has ended, and there is a new one."""
-        for job in jobs:
+    def submit(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Future[Any]]:
+        """Start tasks in processes of the pool; where one of its processes has died there is a new pool."""
+        for task in tasks:
             try:
-                yield self._pool.submit(call, job)
+                yield self._pool.submit(function, task)
             except BrokenProcessPool:
                 self._pool.shutdown(wait=True, cancel_futures=True)
                 self._pool = self._new_pool()
-                yield self._pool.submit(call, job)
+                yield self._pool.submit(function, task)
 
-    def error_of(self, future: Any, error: BaseException) -> BaseException:
-        """Where one process dies, all that ran in its pool is lost."""
-        del future
+    def error_of(self, _future: Future[Any], error: BaseException) -> BaseException:
+        """Return what a task has ended with: where one process dies, all that ran in its pool is lost."""
         return LostWorkerError() if isinstance(error, BrokenProcessPool) else error
 
     def look(self) -> None:
-        """Nothing: a pool notices by itself when a process dies."""
+        """Do nothing: a pool notices by itself when a process dies."""
 
 
 def _begin(parent: int) -> None:
@@ -181,7 +150,7 @@ def _begin(parent: int) -> None:
 
 def _free_memory() -> int:
     """Bytes that can be taken without paging, as the kernel estimates them."""
-    match = _AVAILABLE.search(read_text("/proc/meminfo", 1 << 16))
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", read_text("/proc/meminfo", 1 << 16), re.MULTILINE)
     return int(match[1]) << 10 if match else 1 << 30
 
 
@@ -222,23 +191,22 @@ class ClusterEngine(ExitStack):
         except ImportError as error:
             raise UsageError("--scheduler needs Dask: pip install 'rocm-relink[cluster]'") from error
         self._dask: Any = distributed  # not typed
-        self._address, self._say, self._patience = address, say, patience
+        self._address, self._patience, self._need = address, patience, need
+        self._say = functools.cache(say)  # a sentence once
         needed = json.dumps([__version__, files, sorted(expected.items())])
         self._token = f"relink {hashlib.sha256(needed.encode()).hexdigest()}"
-        self._answers: dict[str, Sequence[str]] = {}  # what keeps a worker from being used, by its address
-        self._told: set[str] = set()
-        self._need = need
+        # What keeps a worker from being used, by its address; Dask's client adds to it on a thread of its own.
+        self._answers: dict[str, Sequence[str]] = {}
         self._looked = self._useful = time.monotonic()
         try:
             self._client: Any = self._dask.Client(address, timeout=_CONNECT, set_as_default=False)
-            self.callback(self._client.close)
+            self.callback(self._close)
             self.callback(self._tell)
-            self._client.subscribe_topic(self._token, self._answered)
+            self._client.subscribe_topic(self._token, lambda event: self._answers.update([event[1]]))
+            plugin = _plugin(self._token, targets, files, dict(expected))
             for last in (False, False, True):
                 try:
-                    self._client.register_plugin(
-                        _plugin(self._token, targets, files, dict(expected)), name=self._token
-                    )
+                    self._client.register_plugin(plugin, name=self._token)
                     break
                 except OSError:  # a worker that dies meanwhile ends the call for all workers
                     if last:
@@ -247,24 +215,21 @@ class ClusterEngine(ExitStack):
             self.close()
             raise ClusterError(f"{address}: the scheduler cannot be reached ({error})") from error
 
-    def _answered(self, event: tuple[float, Mapping[str, Any]]) -> None:
-        """Take the answer of a worker; on the thread of Dask's client."""
-        self._answers[event[1]["worker"]] = event[1]["wrong"]
+    def _close(self) -> None:
+        # What Dask raises where its client just looks for a scheduler that has gone.
+        with suppress(RuntimeError):
+            self._client.close()
 
-    def submit(self, jobs: Sequence[Job]) -> Sequence[Any]:
-        """Give jobs to the scheduler."""
+    def submit(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Sequence[Any]:
+        """Give tasks to the scheduler."""
+        resources = {self._token: 1, _MEMORY: min(self._need, _LEAST)}
         futures: Sequence[Any] = self._client.map(
-            call,
-            jobs,
-            pure=False,
-            retries=_RETRIES,
-            resources={self._token: 1, _MEMORY: min(self._need, _LEAST)},
-            batch_size=_BATCH,
+            function, tasks, pure=False, retries=_RETRIES, resources=resources, batch_size=_BATCH
         )
         return futures
 
     def error_of(self, future: Any, error: BaseException) -> BaseException:
-        """What Dask has given up is lost, since workers died: it blames also what a worker had not begun.
+        """Return what a task has ended with. What Dask has given up is lost: it blames also what a worker had not begun.
 
         :raises ClusterError: the scheduler has gone.
         """
@@ -303,14 +268,15 @@ class ClusterEngine(ExitStack):
     def _tell(self) -> None:
         for address, wrong in list(self._answers.items()):
             for reason in wrong:
-                if (text := f"worker {address} gets no task: {reason}") not in self._told:
-                    self._told.add(text)
-                    self._say(text)
+                self._say(f"worker {address} gets no task: {reason}")
 
 
 def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: Mapping[str, str]) -> Any:
     """What Dask runs on each worker. It goes there by value, so that a worker without relink, or with another one, can say so."""
+    import asyncio
+
     from distributed import WorkerPlugin
+    from distributed.core import Status
 
     release, pickled = __version__, pickle.dumps(targets)
 
@@ -318,16 +284,9 @@ def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: 
         name = token
 
         def setup(self, worker: Any) -> None:
-            import asyncio
-
             self.task = asyncio.get_running_loop().create_task(self.offer(worker))
 
         async def offer(self, worker: Any) -> None:
-            import asyncio
-            import pickle
-
-            from distributed.core import Status
-
             wrong = []
             try:
                 import relink
@@ -337,10 +296,8 @@ def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: 
                     targets = pickle.loads(pickled)  # noqa: S301 (the coordinator's)
                     own = await asyncio.to_thread(fingerprints, targets, files)
                     for name, said in own.items():
+                        short = f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
                         if said != expected[name]:
-                            short = (
-                                f"its prefix has other content ({said[:12]}…)" if len(said) == 64 else said
-                            )
                             wrong.append(f"{name}: {short}")
                 else:
                     wrong.append(f"it has relink {relink.__version__}, and {release} is needed")
@@ -352,6 +309,6 @@ def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: 
                 if worker.status == Status.running:  # or tasks that wait for this would not be told of it
                     worker.status = Status.paused
                     worker.status = Status.running
-            worker.log_event(token, {"worker": worker.contact_address, "wrong": wrong})
+            worker.log_event(token, (worker.contact_address, wrong))
 
     return Offer()

@@ -31,14 +31,13 @@ from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import grouped
 from relink.vendors.registry import VENDORS, products, release_of
 
 _DATA_FILES = 500_000  # of a prefix, beside its libraries
-_READERS = 2  # files that are hashed at the same time
+_READERS = 2  # files hashed at once
 _SEARCHING = ("RLK1", "RLK3")  # libraries, and versions and symbols
-_OWN = ("$WHEEL/", "$PREFIX/", "$BASE_PREFIX/")
-
-_WAIT = 30  # seconds for another process that writes
+_WAIT = 30  # seconds for a lock
 _TABLE = (
     "create table if not exists digests (path text primary key, status text not null, sha256 text not null)"
 )
@@ -64,24 +63,16 @@ class TargetState:
     paths: tuple[str, ...]
 
     @cached_property
-    def stems(self) -> dict[str, tuple[str, ...]]:
+    def stems(self) -> dict[str, list[str]]:
         """The libraries' paths by their sonames up to ``.so``."""
-        found: dict[str, list[str]] = {}
-        for path in self.libraries:
-            found.setdefault(soname_stem(posixpath.basename(path)), []).append(path)
-        return {stem: tuple(sorted(paths)) for stem, paths in found.items()}
-
-    @property
-    def product(self) -> str:
-        """The release that an index is for, as versions have it: ``rocm7.2.4``."""
-        releases = (found[0] for found in parse_json(self.release or "[]") if found)
-        return f"{VENDORS[0].table}{next(releases, '')}"
+        return grouped((soname_stem(posixpath.basename(path)), path) for path in sorted(self.libraries))
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the matrix says of it, as JSON data."""
+        """What the matrix says of it, as JSON data; its release is that of an index, as versions have it: ``rocm7.2.4``."""
+        release = next((found[0] for found in parse_json(self.release or "[]") if found), "")
         own = {"fingerprint": self.fingerprint, "machine": self.machine}
-        return {"prefixes": list(self.paths), "release": self.product, **own}
+        return {"prefixes": list(self.paths), "release": f"{VENDORS[0].table}{release}", **own}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -127,8 +118,8 @@ class Digests:
 
     def save(self) -> None:
         """Remember what is new; a place that cannot be written costs time later and nothing else."""
-        rows = [(path, *found) for path, found in self._new.items()]
-        if rows:
+        if self._new:
+            rows = ((path, *found) for path, found in self._new.items())
             with contextlib.suppress(OSError, sqlite3.Error), self._database() as database, database:
                 database.executemany("insert or replace into digests values (?, ?, ?)", rows)
         self._new.clear()
@@ -156,20 +147,14 @@ def state_of(target: IndexTarget, digests: Digests) -> TargetState:
     loader = target_of(options)
     providers = open_providers(options, loader)
     paths = sorted({path for provider in providers for own in provider.libraries.values() for path in own})
-    real = {path: os.path.realpath(resolve_inside(loader.sysroot, path)) for path in paths}
+    own = (loader.interpreter, loader.libc_directory and posixpath.join(loader.libc_directory, "libc.so.6"))
+    real = {path: os.path.realpath(resolve_inside(loader.sysroot, path)) for path in (*paths, *own) if path}
+    files = sorted(set(real.values()))
     with ThreadPoolExecutor(_READERS, "relink-digest") as pool:
-        contents = dict(zip(own := sorted(set(real.values())), pool.map(digests.sha256, own), strict=True))
+        contents = dict(zip(files, pool.map(digests.sha256, files), strict=True))
     releases = [release_of(provider, loader.sysroot) for provider in providers]
-    libc = loader.libc_directory and posixpath.join(loader.libc_directory, "libc.so.6")
-    facts = [
-        *(
-            file and digests.sha256(os.path.realpath(resolve_inside(loader.sysroot, file)))
-            for file in (loader.interpreter, libc)
-        ),
-        loader.glibc,
-        list(loader.directories),
-        str(find_patchelf().version),
-    ]
+    loaded = [path and contents[real[path]] for path in own]
+    facts = [*loaded, loader.glibc, list(loader.directories), str(find_patchelf().version)]
     return TargetState(
         {path: contents[real[path]] for path in paths},
         _data(providers, loader.sysroot),
@@ -186,8 +171,7 @@ def _data(providers: Iterable[Provider], sysroot: str) -> str:
     found: dict[str, int] = {}
     for provider in providers:
         for directory in provider.directories:
-            host = resolve_inside(sysroot, directory)
-            for place, _, names in os.walk(host):
+            for place, _, names in os.walk(resolve_inside(sysroot, directory)):
                 for name in names:
                     if len(found) > _DATA_FILES:
                         raise UsageError(
@@ -214,9 +198,7 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
     isa = report.isa or {}
     reached = isa.get("libraries") or ()
     paths |= {str(library["path"]) for library in reached}
-    outside = {
-        posixpath.normpath(path) for path in paths if path.startswith("/") and not path.startswith(_OWN)
-    }
+    outside = {posixpath.normpath(path) for path in paths if path.startswith("/")}
     names = {load.soname for load in report.loads} | {posixpath.basename(path) for path in outside}
     for file in report.files:
         names |= {name for one in file.needed for name in (one.soname, one.soname_after) if name}
@@ -233,10 +215,9 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
 
 def hold(rests_on: Mapping[str, Any], state: TargetState, digests: Digests) -> bool:
     """Whether all that a result rests on is as it was."""
-    try:
+    with contextlib.suppress(UsageError):  # where one of the libraries is gone
         return all(_value(key, state, digests) == value for key, value in rests_on.items())
-    except UsageError:  # one of the libraries is gone
-        return False
+    return False
 
 
 def _value(key: str, state: TargetState, digests: Digests) -> str:

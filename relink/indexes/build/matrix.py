@@ -18,7 +18,7 @@ from typing import Any
 from relink import __version__
 from relink.gpu import table, wanted_gpus
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.simple_api import FILES, STATEMENT_FILE, parsed_name
+from relink.indexes.build.simple_api import FILES, STATEMENT_FILE, name_of
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -61,30 +61,22 @@ def matrix_data(
         return texts.setdefault(text, len(texts))
 
     gpus = {target.name: wanted_gpus(target.gpus) for target in targets}
-    columns = [
-        {
-            "target": name,
-            "gpus": [
-                {"id": str(gpu.target), "name": gpu.name or str(gpu.target), "products": list(gpu.products)}
-                for gpu in own
-            ],
-            **indexes[name],
-        }
-        for name, own in gpus.items()
-    ]
+    columns = []
+    for name, own in gpus.items():
+        cards = [
+            {"id": str(gpu.target), "name": gpu.name or str(gpu.target), "products": list(gpu.products)}
+            for gpu in own
+        ]
+        columns.append({"target": name, "gpus": cards, **indexes[name]})
     rows: dict[str, dict[str, Any]] = {}
     for cell, record in cells:
-        name, file = parsed_name(cell["filename"]), record.get("file")
-        row = rows.setdefault(
-            name.filename,
-            {
-                "project": name.canonical,
-                "version": str(name.version),
-                "tags": f"{name.python}-{name.abi}",
-                "wheel": name.filename,
-                "cells": {},
-            },
-        )
+        wheel, file = name_of(cell["filename"]), record.get("file")
+        about = {
+            "project": wheel.canonical,
+            "version": str(wheel.version),
+            "tags": f"{wheel.python}-{wheel.abi}",
+        }
+        row = rows.setdefault(wheel.filename, {**about, "wheel": wheel.filename, "cells": {}})
         place = file and f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
         ids: list[str | None] = [str(gpu.target) for gpu in gpus[cell["target"]]] or [None]
         row["cells"][cell["target"]] = {

@@ -157,8 +157,7 @@ def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         requirements["sources", number, "requirements"] = source.get("requirements", ())
         kinds = [kind for kind in _KINDS if kind in source]
         if len(kinds) != 1:
-            text = "one of index, directory and lock was expected, and only one"
-            yield Problem(("sources", number), text)
+            yield Problem(("sources", number), "one of index, directory and lock was expected, and only one")
         elif kinds == ["index"] and "requirements" not in source:
             text = "the key requirements is missing: an index has more than anybody wants to relink"
             yield Problem(("sources", number), text)

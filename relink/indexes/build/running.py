@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from relink.planning.option_fields import Option, mebibytes
-from relink.system.atomic import atomic_file
-from relink.system.errors import UsageError
+from relink.system.atomic import save
 
 SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
-
-
 Say: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 """Is told what happens, for a bar and a log: an event and its facts. Events are ``source``, ``note``, ``budget``, ``fetched``,
 ``result``, ``failure`` and ``published``."""
@@ -45,15 +42,11 @@ class Summary:
 
     def sentence(self) -> str:
         """``12 of 30 tasks in 41.2 s: 9 written, …``."""
-        did = f"{self.tasks - self.done_before} of {self.tasks} tasks in {self.seconds:.1f} s"
-        parts = (
-            f"{self.written} written",
-            f"{self.original} need no relinking",
-            f"{self.refused} refused",
-            f"{self.failed} failed",
-        )
         state = "the site is new" if self.published else "the site is as it was"
-        return f"{did}: {', '.join(parts)}; {state}."
+        return (
+            f"{self.tasks - self.done_before} of {self.tasks} tasks in {self.seconds:.1f} s: {self.written} written, "
+            f"{self.original} need no relinking, {self.refused} refused, {self.failed} failed; {state}."
+        )
 
     def ok(self, refused: str) -> bool:
         """Whether the exit code is 0: everything was tried, and nothing was refused that the recipe wants to fail for.
@@ -72,15 +65,11 @@ class Summary:
         :raises UsageError: it cannot be written.
         """
         figures = asdict(self) | {"ok": ok, "end_time_seconds": round(time.time(), 3)}
-        lines = [
+        lines = (
             f"# TYPE relink_index_{name} gauge\nrelink_index_{name} {float(value):.15g}\n"
             for name, value in figures.items()
-        ]
-        try:
-            with atomic_file(path) as file:
-                file.write("".join(lines).encode())
-        except OSError as error:
-            raise UsageError(f"{path}: the figures cannot be written ({error.strerror})") from error
+        )
+        save(path, "".join(lines), "the figures")
 
 
 _COMMAND = ("index build",)

@@ -37,14 +37,14 @@ _UP = "../../../"  # from the page of a project to the top of the site
 PAGE_LIMIT = 32 << 20
 """Bytes of one project's page. The largest known has some 10 MB."""
 _FILES = 200_000
-_LOCK_LIMIT = 32 << 20  # bytes; the lock of a large workspace has a few millions
+_LOCK_LIMIT = 32 << 20  # bytes; a large workspace's lock has a few millions
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _ANCHOR = re.compile(r"(?=<a\s)", re.IGNORECASE)
-_PIECE = 8192  # characters of one anchor that are looked at
+_PIECE = 8192  # characters per anchor
 _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{64})(?:&|$)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)  # PEP 700
 _TEXT = 2000  # characters of what a page says about a file
-parsed_name = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
+name_of = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +151,19 @@ def read_lock(path: Path) -> tuple[ListedWheel, ...]:
     for package in packages:
         name, wheels = (package.get("name"), package.get("wheels")) if isinstance(package, dict) else (0, 0)
         for wheel in wheels if isinstance(name, str) and isinstance(wheels, list) else ():
-            try:
+            # A file that is no wheel, or one without an address, is left out.
+            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, WheelError):
                 filename = posixpath.basename(unquote(urlsplit(wheel["url"]).path))
                 file = {**wheel, "hashes": {"sha256": wheel["hash"].removeprefix("sha256:")}}
                 found.append(_checked(file, filename, base, canonicalize_name(str(name))))
-            except (ValueError, LookupError, TypeError, AttributeError, WheelError):
-                continue  # a file that is no wheel, or one without an address
     return tuple(found)
 
 
 def _specifier(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.strip() or len(value) > _TEXT:
-        return None
-    try:
-        return str(SpecifierSet(value))
-    except InvalidSpecifier:
-        return None
+    if isinstance(value, str) and value.strip() and len(value) <= _TEXT:
+        with contextlib.suppress(InvalidSpecifier):
+            return str(SpecifierSet(value))
+    return None
 
 
 def _json_files(page: Page) -> Iterator[Mapping[str, Any]]:
@@ -174,8 +171,7 @@ def _json_files(page: Page) -> Iterator[Mapping[str, Any]]:
         data = parse_json(page.body.decode("utf-8", "replace"))
     except ValueError as error:
         raise FetchError(f"{page.url}: the page is not JSON ({error})") from error
-    meta = data.get("meta") if isinstance(data, dict) else None
-    files = data.get("files") if isinstance(data, dict) else None
+    meta, files = (data.get("meta"), data.get("files")) if isinstance(data, dict) else (None, None)
     if not isinstance(meta, dict) or not isinstance(files, list):
         raise FetchError(f"{page.url}: not a page of a simple index (PEP 691)")
     version = str(meta.get("api-version", "1.0"))
@@ -211,10 +207,9 @@ def _html_files(page: Page) -> Iterator[Mapping[str, Any]]:
 
 def _joined(base: str, url: str) -> str:
     """An address as a browser reads it; one that cannot be read as it is."""
-    try:
+    with contextlib.suppress(ValueError):
         return urljoin(base, url)
-    except ValueError:
-        return url
+    return url
 
 
 class _Anchors(HTMLParser):
@@ -284,7 +279,7 @@ def project_pages(project: str, files: Iterable[Mapping[str, Any]]) -> dict[str,
     """Return the page of a project as HTML and as JSON, by name of file; of two files of a name the first is taken."""
 
     def order(file: Mapping[str, Any]) -> tuple[Any, ...]:
-        return parsed_name(file["filename"]).version, file["filename"], file["hashes"]["sha256"]
+        return name_of(file["filename"]).version, file["filename"], file["hashes"]["sha256"]
 
     named: dict[str, Mapping[str, Any]] = {}
     for file in sorted(files, key=order):
@@ -293,23 +288,17 @@ def project_pages(project: str, files: Iterable[Mapping[str, Any]]) -> dict[str,
         # PEP 700 requires a size of every file from 1.1 on.
         "meta": {"api-version": "1.1" if all("size" in file for file in named.values()) else "1.0"},
         "name": project,
-        "versions": list(dict.fromkeys(str(parsed_name(name).version) for name in named)),
+        "versions": list(dict.fromkeys(str(name_of(name).version) for name in named)),
         "files": list(named.values()),
     }
-    return {
-        "index.html": _html(f"Links for {project}", map(_anchor, named.values())),
-        "index.json": json_bytes(data),
-    }
+    return _pages(f"Links for {project}", map(_anchor, named.values()), data)
 
 
 def list_pages(index: str, projects: Sequence[str]) -> dict[str, bytes]:
     """Return the page that lists the projects of an index, likewise."""
     links = (f'<a href="{project}/">{project}</a>' for project in projects)
     listed = [{"name": project} for project in projects]
-    return {
-        "index.html": _html(f"Index {index}", links),
-        "index.json": json_bytes({"meta": {"api-version": "1.1"}, "projects": listed}),
-    }
+    return _pages(f"Index {index}", links, {"meta": {"api-version": "1.1"}, "projects": listed})
 
 
 def json_bytes(data: Any) -> bytes:
@@ -330,10 +319,11 @@ def _anchor(file: Mapping[str, Any]) -> str:
     return f"<a {shown}>{html.escape(file['filename'])}</a>"
 
 
-def _html(title: str, links: Iterable[str]) -> bytes:
+def _pages(title: str, links: Iterable[str], data: Mapping[str, Any]) -> dict[str, bytes]:
     lines = "".join(f"{link}<br>\n" for link in links)
-    return (
+    page = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="pypi:repository-version" content="1.0">\n'
         f"<title>{html.escape(title)}</title>\n</head>\n<body>\n<h1>{html.escape(title)}</h1>\n{lines}</body>\n</html>\n"
-    ).encode()
+    )
+    return {"index.html": page.encode(), "index.json": json_bytes(data)}

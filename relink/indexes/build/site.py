@@ -21,11 +21,11 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from packaging.requirements import Requirement
@@ -40,7 +40,7 @@ from relink.indexes.build.simple_api import (
     json_bytes,
     list_pages,
     listed_file,
-    parsed_name,
+    name_of,
     project_pages,
 )
 from relink.indexes.build.store import Store, now
@@ -48,18 +48,16 @@ from relink.system.atomic import publish_directory, sync_directory, working_dire
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
-from relink.system.text import escaped
-from relink.wheel.naming import parse_wheel_name
+from relink.system.text import escaped, grouped
 
-_CHANGES = 500  # that the page and the feed show
-_FEED = 100
+_CHANGES = 500  # on the page
+_FEED = 100  # in the feed
 ONE_PAGE = 15_000
 """Results that one page shows; where there are more, each project has a page."""
-_YOUNG = 3600  # seconds: a file that is younger may belong to a run that was killed and will go on
+YOUNG = 3600
+"""Seconds. A file that is younger may belong to a run that was killed and will go on."""
 BASIS = "site.sha256"
 """The file of a site that says what it was made of."""
-Write: TypeAlias = Callable[[str, bytes], None]
-"""Takes a path below the site and the content of the file."""
 
 
 def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
@@ -69,14 +67,15 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     told = [[asdict(target), indexes[target.name]] for target in targets]
     facts = json.dumps([__version__, recipe.originals, told, store.digest(superseded)])
     basis = hashlib.sha256(facts.encode()).hexdigest()
-    if shows(site, basis):
-        return False
+    with suppress(OSError, UnicodeDecodeError):
+        if read_text(site / BASIS, 100) == basis:
+            return False
     store.note_changes()
     changes = store.changes(_CHANGES)
     many = store.count("written", "original", "refused", "failed") > ONE_PAGE
 
     def version(cell: tuple[Any, Any]) -> Version:
-        return parsed_name(cell[0]["filename"]).version
+        return name_of(cell[0]["filename"]).version
 
     with publishing(store, site, basis) as write:
         projects: dict[str, list[str]] = {target.name: [] for target in targets}
@@ -85,18 +84,18 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         def cells() -> Iterator[tuple[Any, dict[str, Any]]]:
             for project in store.projects():
                 own: list[tuple[Any, dict[str, Any]]] = []
-                files: dict[str, list[dict[str, Any]]] = {name: [] for name in projects}
+                files = defaultdict[str, list[dict[str, Any]]](list)
                 for row in store.listed(project, superseded):
-                    if row["target"] not in files:
+                    if row["target"] not in projects:
                         continue
                     record = store.parsed(row["body"])
                     if row["until"] is None:
                         own.append((row, record))
                     if file := listed_file(row, record, recipe.originals):
                         files[row["target"]].append(file)
-                for name in (name for name in files if files[name]):
+                for name, found in files.items():
                     projects[name].append(project)
-                    for page, content in project_pages(project, files[name]).items():
+                    for page, content in project_pages(project, found).items():
                         write(f"{name}/simple/{project}/{page}", content)
                 own.sort(key=lambda cell: (version(cell), cell[0]["filename"], cell[0]["target"]))
                 if many and own:
@@ -156,9 +155,8 @@ def check_place(site: Path) -> None:
 
     :raises UsageError: there is a file or a directory that is no site.
     """
-    if os.path.lexists(site) and not (
-        site.is_symlink() and os.readlink(site).startswith(f"{site.name}.relink/")
-    ):
+    ours = site.is_symlink() and os.readlink(site).startswith(f"{site.name}.relink/")
+    if os.path.lexists(site) and not ours:
         raise UsageError(
             f"{site}: is there already and is no site of relink; name another place, or remove it"
         )
@@ -169,17 +167,9 @@ def no_site(site: Path, recipe: Path | str = "RECIPE") -> UsageError:
     return UsageError(f"{site}: is no site; make one by `relink index build {recipe} -o {site}`")
 
 
-def shows(site: Path, basis: str) -> bool:
-    """Whether the site that is shown was made of this."""
-    try:
-        return read_text(site / BASIS, 100) == basis
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
 @contextmanager
-def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
-    """Give what writes one file of a site; at the end the site is shown. The one before stays: a web server may still read of it.
+def publishing(store: Store, site: Path, basis: str) -> Iterator[Callable[[str, bytes], None]]:
+    """Give what writes a file, by its path below the site. At the end the site is shown; a server may still read the one before.
 
     :param basis: a digest of what it is made of.
     :raises UsageError: it cannot be written.
@@ -212,38 +202,17 @@ def publishing(store: Store, site: Path, basis: str) -> Iterator[Write]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def prune(recipe: Recipe, site: Path, keep: int) -> tuple[int, int, int]:
-    """Take old releases out of a site.
-
-    :param keep: so many releases of each project and target stay, the newest.
-    :return: how many results and files went, and their bytes.
-    :raises UsageError: there is no site.
-    """
-    return _without(recipe, site, lambda store: _old_results(store, keep), _YOUNG)
-
-
-def remove(recipe: Recipe, site: Path, requirement: Requirement) -> tuple[int, int, int]:
-    """Take the releases that a requirement names out of a site, with all their files.
-
-    :return: how many results and files went, and their bytes.
-    :raises UsageError: there is no site.
-    """
-    return _without(recipe, site, lambda store: named_results(store, requirement), 0)
-
-
 def named_results(store: Store, requirement: Requirement) -> list[Any]:
     """Return the results of the wheels that a requirement names."""
     rows = store.results_of(canonicalize_name(requirement.name))
-    return [row for row in rows if covers(requirement, parse_wheel_name(row["filename"]))]
+    return [row for row in rows if covers(requirement, name_of(row["filename"]))]
 
 
-def _old_results(store: Store, keep: int) -> Iterator[Any]:
-    """All results but those of the releases that stay."""
+def old_results(store: Store, keep: int) -> Iterator[Any]:
+    """Yield all results but those of the releases that stay: so many of each project and target, the newest."""
     for project in store.projects():
-        releases = defaultdict[str, defaultdict[Version, list[Any]]](lambda: defaultdict(list))
-        for row in store.results_of(project):
-            releases[row["target"]][parse_wheel_name(row["filename"]).version].append(row)
-        for own in releases.values():
+        for rows in grouped((row["target"], row) for row in store.results_of(project)).values():
+            own = grouped((name_of(row["filename"]).version, row) for row in rows)
             held = {
                 version: {row["status"] for row in rows if row["until"] is None} - {"failed"}
                 for version, rows in own.items()
@@ -254,12 +223,15 @@ def _old_results(store: Store, keep: int) -> Iterator[Any]:
                 yield from own[version]
 
 
-def _without(
-    recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float
+def take_out(
+    recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float = 0
 ) -> tuple[int, int, int]:
     """Publish a site without some results, and remove the files that nothing names.
 
+    :param chosen: gives the results, of a store.
     :param young: files of fewer seconds stay.
+    :return: how many results and files went, and their bytes.
+    :raises UsageError: there is no site.
     """
     check_place(site)
     if not site.is_symlink():
@@ -268,19 +240,13 @@ def _without(
         rows = list(chosen(store))
         store.drop(row["id"] for row in rows)
         publish_site(store, site, recipe)
-        held = sum(row["until"] is None for row in rows)
-        return held, *_sweep(store, now() - recipe.superseded, time.time() - young)
-
-
-def _sweep(store: Store, superseded: float, oldest: float) -> tuple[int, int]:
-    """Remove the directories of files that no index has and that are older than a time; returns how many, and their bytes."""
-    named = {sha256 for _, sha256, _ in store.files_of(superseded)}
-    count = size = 0
-    with working_directory(store.files) as place:  # renamed first: a directory is there whole, or it is not
-        for directory in sorted(store.files.glob("??/*")):
-            if directory.name in named or directory.stat().st_mtime > oldest:
-                continue
-            size += sum(path.stat().st_size for path in directory.iterdir())
-            count += 1
-            directory.rename(place / directory.name)
-    return count, size
+        named = {sha256 for _, sha256, _ in store.files_of(now() - recipe.superseded)}
+        count = size = 0
+        # Renamed first: a directory is there whole, or it is not.
+        with working_directory(store.files) as place:
+            for directory in sorted(store.files.glob("??/*")):
+                if directory.name not in named and directory.stat().st_mtime <= time.time() - young:
+                    size += sum(path.stat().st_size for path in directory.iterdir())
+                    count += 1
+                    directory.rename(place / directory.name)
+        return sum(row["until"] is None for row in rows), count, size

@@ -18,24 +18,22 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from relink.indexes.build.fingerprint import Digests
 from relink.indexes.build.recipe import Recipe, WheelSource
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_lock, read_page
-from relink.indexes.build.web import FetchError, Page, PipSettings, Web, without_secrets
+from relink.indexes.build.web import FetchError, Web, without_secrets
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for
 from relink.system.errors import RelinkError, UsageError, WheelError
-from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
-from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.naming import parse_wheel_name
 
-_PAGES = 8  # pages that are read at the same time
-_TAGS = 10_000  # sets of tags whose answer is remembered
-_BATCH = 64  # projects that are held at the same time
+_PAGES = 8  # pages read at once
+_TAGS = 10_000  # answers remembered
+_BATCH = 64  # projects held at once
 
-_Case: TypeAlias = tuple[tuple[int, int], str]  # a Python, and a machine
+_Case: TypeAlias = tuple[tuple[int, int], str]  # a Python, a machine
 Tell: TypeAlias = Callable[[str, str], None]
 """Takes a sentence of a kind: ``note``, about what was passed over; ``source``, about a source, or a project of one, that could
 not be read: nothing is known of that."""
@@ -44,20 +42,13 @@ not be read: nothing is known of that."""
 def fits(wheel: ListedWheel, python: tuple[int, int], machine: str) -> bool:
     """Whether a CPython on a machine installs a wheel; of glibc nothing is asked."""
     name = wheel.name
-    return _fits(name.python, name.abi, name.platform, wheel.requires_python, python, machine)
+    return _fits(f"{name.python}-{name.abi}-{name.platform}", wheel.requires_python, python, machine)
 
 
 @lru_cache(_TAGS)
-def _fits(
-    interpreter: str,
-    abi: str,
-    platform: str,
-    requires_python: str | None,
-    python: tuple[int, int],
-    machine: str,
-) -> bool:
+def _fits(tags: str, requires_python: str | None, python: tuple[int, int], machine: str) -> bool:
     """The same for all wheels of these tags, of which there are many."""
-    name = WheelName("any", Version("0"), "0", "", interpreter, abi, platform)
+    name = parse_wheel_name(f"any-0-{tags}.whl")
     if requires_python is not None:
         specifier, text = SpecifierSet(requires_python), ".".join(map(str, python))
         if not any(specifier.contains(f"{text}.{patch}", prereleases=True) for patch in (0, 99)):
@@ -67,16 +58,16 @@ def _fits(
 
 
 def find_wheels(
-    recipe: Recipe, web: Web, digests: Digests, settings: PipSettings, machines: Iterable[str], tell: Tell
+    recipe: Recipe, web: Web, digests: Digests, machines: Iterable[str], tell: Tell
 ) -> Iterator[list[ListedWheel]]:
     """Ask every source of a recipe, and choose: the wheels of some projects at a time, in the order of names and versions.
 
-    :param settings: what ``index = "pip"`` stands for.
+    :param web: its settings say what ``index = "pip"`` stands for.
     :param machines: the targets' words for their machines in tags.
     :raises UsageError: a directory or a lock file cannot be read.
     """
     cases = [(python, machine) for machine in sorted(machines) for python in recipe.pythons]
-    sources = [_Source(source, cases, web, digests, settings, tell) for source in recipe.sources]
+    sources = [_Source(source, cases, web, digests, tell) for source in recipe.sources]
     projects = sorted({project for source in sources for project in source.wanted or source.here})
 
     def read(project: str) -> tuple[list[ListedWheel], list[tuple[str, str]]]:
@@ -105,13 +96,7 @@ class _Source:
     """A source: wheels that are here, by project, and indexes that are asked when a project's turn comes."""
 
     def __init__(
-        self,
-        source: WheelSource,
-        cases: Sequence[_Case],
-        web: Web,
-        digests: Digests,
-        settings: PipSettings,
-        tell: Tell,
+        self, source: WheelSource, cases: Sequence[_Case], web: Web, digests: Digests, tell: Tell
     ) -> None:
         self.cases, self.web, self.latest = cases, web, source.latest
         self.here = defaultdict[str, list[ListedWheel]](list)
@@ -123,7 +108,7 @@ class _Source:
         elif source.kind == "lock":
             found = read_lock(Path(source.place))
         elif source.place == "pip":
-            found, self.indexes = _in_links(settings.find_links, web, digests, tell), settings.indexes
+            found, self.indexes = _in_links(web, digests, tell), web.settings.indexes
         else:
             self.indexes = (source.place,)
         for wheel in found:
@@ -139,11 +124,9 @@ class _Source:
         if self.wanted and project not in self.wanted:
             return
         wheels = [*self.here.get(project, ()), *self._asked(project, said)]
-        fitting = [
-            (wheel, own) for wheel in wheels if (own := [one for one in self.cases if fits(wheel, *one)])
-        ]
+        fitting = [(wheel, [one for one in self.cases if fits(wheel, *one)]) for wheel in wheels]
         for requirement in self.wanted.get(project, (None,)):
-            listed = [wheel for wheel, own in fitting if _in_force(requirement, own)]
+            listed = [wheel for wheel, own in fitting if own and _in_force(requirement, own)]
             versions = {wheel.name.version for wheel in listed}
             if requirement is not None:
                 versions = set(requirement.specifier.filter(versions))
@@ -184,9 +167,9 @@ def _in_force(requirement: Requirement | None, cases: Iterable[_Case]) -> bool:
     return False
 
 
-def _in_links(places: Iterable[str], web: Web, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
+def _in_links(web: Web, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
     """The wheels of what pip's find-links names: directories, and pages of several projects."""
-    for place in places:
+    for place in web.settings.find_links:
         parts = urlsplit(place)
         try:
             path = Path(os.path.abspath(unquote(parts.path)))
@@ -194,12 +177,7 @@ def _in_links(places: Iterable[str], web: Web, digests: Digests, tell: Tell) -> 
             if here and not path.is_file():
                 yield from _in_directory(path, digests, tell)
                 continue
-            page = (
-                Page(path.as_uri(), "text/html", read_bytes(path, PAGE_LIMIT))
-                if here
-                else web.page(place, PAGE_LIMIT)
-            )
-            wheels, refused = read_page(page, None)
+            wheels, refused = read_page(web.page(path.as_uri() if here else place, PAGE_LIMIT), None)
             for text in refused:
                 tell("note", text)
             yield from wheels

@@ -73,11 +73,11 @@ class Store(contextlib.ExitStack):
         self.directory = site.parent / f"{site.name}.relink"
         self.files = self.directory / "files"
         self.sites = self.directory / "sites"
-        place = self.directory / "lock"
         try:
             for directory in (self.files, self.sites):
                 directory.mkdir(parents=True, exist_ok=True)
-            lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            lock = os.open(self.directory / "lock", flags, 0o666)
             self.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._database = sqlite3.connect(self.directory / "state.sqlite")
@@ -155,10 +155,8 @@ class Store(contextlib.ExitStack):
 
     def count(self, *statuses: str) -> int:
         """Return how many of the results that hold have one of these statuses."""
-        marks = ", ".join("?" * len(statuses))
-        query = f"select count(*) from results where until is null and status in ({marks})"  # noqa: S608 (marks)
-        ((number,),) = self.rows(query, statuses)
-        return int(number)
+        rows = self.rows("select status, count(*) from results where until is null group by status")
+        return sum(number for status, number in rows if status in statuses)
 
     def parsed(self, text: str) -> dict[str, Any]:
         """Return JSON of the store as data.
@@ -305,8 +303,7 @@ class Store(contextlib.ExitStack):
 
 
 def _failed(directory: Path, error: OSError | sqlite3.Error | ValueError) -> RelinkError:
-    if isinstance(error, OSError):
-        raise_if_machine_fault(error, str(directory))
+    raise_if_machine_fault(error, str(directory))
     reason = error.strerror if isinstance(error, OSError) else str(error)
     # A record that is damaged can be taken out; a database that is none, or is another release's, cannot.
     repair = f"; `relink index check {directory.with_suffix('')} --repair` takes out what is damaged"

@@ -4,11 +4,9 @@ Redirects lead to http and https only, and from https to https alone; a page has
 least rate, so one without an end is refused. What a page was stays in ``$XDG_CACHE_HOME/relink/pages``, and is asked for on the
 condition that it has changed. Source of the rules: RFC 9110 (ranges, redirects, conditional requests).
 
-
-What pip is configured for: indexes, certificates and a proxy, asked of pip itself.
-
-Source: pip's documentation, "Configuration". `pip config list` prints what its files and the environment say; of its sections
-``:env:`` wins over ``download``, and that over ``global``.
+What pip is configured for (indexes, certificates, a proxy) is asked of pip itself. Source: pip's documentation, "Configuration".
+`pip config list` prints what its files and the environment say; of its sections ``:env:`` wins over ``download``, and that over
+``global``.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from relink import __version__
 from relink.indexes.install.cache import cache_directory
@@ -37,7 +35,7 @@ from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 
-_TIMEOUT = 60  # seconds until there is a connection
+_TIMEOUT = 60  # seconds to connect
 PAGE_PACE = 120.0
 """Seconds in which all of a page has to come."""
 FILE_PACE = (60, 10_000)
@@ -83,9 +81,9 @@ class Web:
     """
 
     def __init__(self, settings: PipSettings | None = None) -> None:
-        self._settings = settings or PipSettings()
+        self.settings = settings or PipSettings()
         # Of an index, whose files may be elsewhere on its host.
-        self._secrets = {_host(parts): _secret(parts) for parts in map(urlsplit, self._settings.addresses)}
+        self._secrets = {_host(parts): _secret(parts) for parts in map(urlsplit, self.settings.addresses)}
 
     def page(self, url: str, limit: int) -> Page:
         """Read a page of an index.
@@ -112,9 +110,8 @@ class Web:
         :param limit: bytes that it has at most.
         :raises FetchError: it cannot be read, or ends too early.
         """
-        with os.fdopen(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666), "wb"
-        ) as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o666), "wb") as file:
             self._read(url, file, limit, [], start=file.seek(0, os.SEEK_END))
 
     def _read(
@@ -129,6 +126,7 @@ class Web:
         except ImportError as error:
             raise UsageError("an index is read by pycurl: pip install 'rocm-relink[index]'") from error
         parts, shown = urlsplit(url), without_secrets(url)
+        path = quote(parts.path, safe="/%:@!$&'()*+,;=~") or "/"
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise FetchError(f"{shown}: not an address that is read: http and https are")
         facts: dict[str, str] = {}
@@ -152,7 +150,7 @@ class Web:
 
         web = pycurl.PROTO_HTTPS | (pycurl.PROTO_HTTP if parts.scheme == "http" else 0)
         options: dict[int, Any] = {
-            pycurl.URL: _quoted(parts),
+            pycurl.URL: urlsplit(shown)._replace(path=path, fragment="").geturl(),
             pycurl.USERAGENT: f"rocm-relink/{__version__}",
             pycurl.HTTPHEADER: headers,
             pycurl.HEADERFUNCTION: on_header,
@@ -171,45 +169,35 @@ class Web:
         else:
             options |= {pycurl.LOW_SPEED_TIME: FILE_PACE[0], pycurl.LOW_SPEED_LIMIT: FILE_PACE[1]}
         options |= self._access(pycurl, parts)
-        handle = pycurl.Curl()
-        try:
-            for option, value in options.items():
-                handle.setopt(option, value)
-            handle.perform()
+        with contextlib.closing(pycurl.Curl()) as handle:
+            code = 0
+            try:
+                for option, value in options.items():
+                    handle.setopt(option, value)
+                handle.perform()
+            except pycurl.error as error:
+                if failed:
+                    raise failed[0] from None
+                code, text = error.args
+                if code != pycurl.E_HTTP_RETURNED_ERROR and not (start and code == pycurl.E_RANGE_ERROR):
+                    slow = "too slow" if code == pycurl.E_OPERATION_TIMEDOUT else "cannot be read"
+                    raise FetchError(f"{shown}: {slow} ({text})") from error
             status = handle.getinfo(pycurl.RESPONSE_CODE)
-            if status == 416 and start:  # no more than what is there already, which libcurl takes for success
-                return self._anew(url, sink, limit)
+            # The server sends no parts, or has no more than what is there already, which libcurl takes for success.
+            if start and (code == pycurl.E_RANGE_ERROR or status == 416):
+                sink.seek(0)
+                sink.truncate()
+                return self._read(url, sink, limit, [], 0)
             # 206 is a part of a file that was asked for, 304 a page that has not changed since it was kept.
             if status not in ((200, 304) if start is None and len(headers) > 1 else (200, 206)):
-                raise FetchError(f"{shown}: the server answers {status}")
-            facts["status"] = str(status)
-            facts["url"] = handle.getinfo(pycurl.EFFECTIVE_URL)
+                raise FetchError(f"{shown}: the server answers {status}", missing=status in (404, 410))
+            facts["url"], facts["status"] = handle.getinfo(pycurl.EFFECTIVE_URL), str(status)
             facts["kind"] = (handle.getinfo(pycurl.CONTENT_TYPE) or "").partition(";")[0].strip().lower()
-        except pycurl.error as error:
-            if failed:
-                raise failed[0] from None
-            code, text = error.args
-            if code == pycurl.E_RANGE_ERROR and start:
-                return self._anew(url, sink, limit)
-            if code == pycurl.E_HTTP_RETURNED_ERROR:
-                status = handle.getinfo(pycurl.RESPONSE_CODE)
-                raise FetchError(
-                    f"{shown}: the server answers {status}", missing=status in (404, 410)
-                ) from error
-            slow = "too slow" if code == pycurl.E_OPERATION_TIMEDOUT else "cannot be read"
-            raise FetchError(f"{shown}: {slow} ({text})") from error
-        finally:
-            handle.close()
         return facts
-
-    def _anew(self, url: str, sink: IO[bytes], limit: int) -> dict[str, str]:
-        sink.seek(0)
-        sink.truncate()
-        return self._read(url, sink, limit, [], 0)
 
     def _access(self, pycurl: Any, parts: Any) -> dict[int, Any]:
         """Credentials, certificates, a proxy; a libcurl of a wheel does not know where this system has its certificates."""
-        settings, paths = self._settings, ssl.get_default_verify_paths()
+        settings, paths = self.settings, ssl.get_default_verify_paths()
         found = {
             pycurl.USERPWD: _secret(parts) or self._secrets.get(_host(parts)),
             pycurl.NETRC_FILE: os.environ.get("NETRC"),
@@ -223,11 +211,10 @@ class Web:
 
 def without_secrets(url: str) -> str:
     """Return an address without a user and a password, for messages."""
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-    except ValueError:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return url
 
 
 def _host(parts: Any) -> tuple[Any, ...]:
@@ -238,12 +225,6 @@ def _secret(parts: Any) -> str | None:
     if parts.username is None:
         return None
     return f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-
-
-def _quoted(parts: Any) -> str:
-    path = quote(parts.path, safe="/%:@!$&'()*+,;=~") or "/"
-    quoted: str = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, parts.query, ""))
-    return quoted
 
 
 def _cached(place: Path, limit: int) -> tuple[dict[str, str], bytes]:
@@ -266,11 +247,14 @@ def _keep(place: Path, facts: Mapping[str, str], body: bytes) -> None:
 
 
 def _local_page(url: str, limit: int) -> Page:
-    """A page of an index that lies in a directory, as pip reads it."""
-    directory = Path(unquote(urlsplit(url).path))
-    name = next((name for name in _INDEX_FILES if (directory / name).exists()), "index.html")
+    """A page in a file, or one of an index that lies in a directory, as pip reads it."""
+    path = unquote(urlsplit(url).path)
     try:
-        return Page(f"{url.rstrip('/')}/", _INDEX_FILES[name], read_bytes(directory / name, limit))
+        # Not of a project of an index: its address has a slash at the end.
+        if os.path.isfile(path):
+            return Page(url, "text/html", read_bytes(path, limit))
+        name = next((name for name in _INDEX_FILES if os.path.exists(os.path.join(path, name))), "index.html")
+        return Page(f"{url.rstrip('/')}/", _INDEX_FILES[name], read_bytes(os.path.join(path, name), limit))
     except OSError as error:
         raise_if_machine_fault(error, url)
         missing = isinstance(error, FileNotFoundError)
@@ -305,13 +289,10 @@ def pip_settings() -> PipSettings:
     """
     pip = find_pip()
     values: dict[str, str] = {}
-    lines = [
-        match for line in _said([*pip, "config", "list"]).splitlines() if (match := _LINE.fullmatch(line))
-    ]
+    lines = [*filter(None, map(_LINE.fullmatch, _said([*pip, "config", "list"]).splitlines()))]
     for section in _SECTIONS:
-        values |= {
-            line["key"]: ast.literal_eval(line["value"]) for line in lines if line["section"] == section
-        }
+        own = (line for line in lines if line["section"] == section)
+        values |= {line["key"]: ast.literal_eval(line["value"]) for line in own}
     indexes: list[str] = []
     if values.get("no-index", "").strip().lower() not in ("1", "true", "yes", "on"):
         indexes.append(values.get("index-url") or _default_index(pip))

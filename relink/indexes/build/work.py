@@ -45,14 +45,11 @@ from relink.system.findings.model import Cause, causes
 from relink.system.progress import Clock
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import join_truncated
 from relink.wheel.naming import WheelName
 
-_SUBJECTS = 6  # of one cause that are kept
-_TEXT = 1200  # characters of one sentence that is kept
-
-
-class ForeignPrefixError(RelinkError):
-    """The prefix of a target on this worker is another one than the coordinator's."""
+_SUBJECTS = 6  # kept of one cause
+_TEXT = 1200  # characters of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +121,13 @@ def relink_wheel(task: WheelTask) -> tuple[str, int, dict[str, TaskOutcome]]:
     """Fetch a wheel, relink it for its targets, and put the results where the site's files lie.
 
     :return: the SHA-256 and the bytes of the wheel, and what came of it by the names of the targets.
-    :raises ForeignPrefixError: a prefix here is not the coordinator's.
-    :raises RelinkError: the wheel cannot be fetched.
+    :raises RelinkError: a prefix here is not the coordinator's, or the wheel cannot be fetched.
     """
     states = {}
     for own in task.targets:
-        try:
-            states[own] = state_of(own.target, _digests())
-        except RelinkError as error:
-            raise ForeignPrefixError(str(error)) from error
+        states[own] = state_of(own.target, _digests())
         if states[own].fingerprint != own.fingerprint:
-            raise ForeignPrefixError(f"the prefix of {own.target.name} has other content on this machine")
+            raise RelinkError(f"the prefix of {own.target.name} has other content on this machine")
     cached = fetch_wheel(task.wheel, _web(task.settings), task.cache_size)
     outcomes = {own.target.name: _outcome(task, own, cached, state) for own, state in states.items()}
     _digests().save()
@@ -144,7 +137,7 @@ def relink_wheel(task: WheelTask) -> tuple[str, int, dict[str, TaskOutcome]]:
 def _outcome(task: WheelTask, own: TargetTask, cached: CachedWheel, state: TargetState) -> TaskOutcome:
     start = time.monotonic()
     try:
-        status, record, report = _relinked(task, own, cached, state)
+        status, record, report = _relinked(task, own, cached)
         rests = dependencies_of(report, state, _digests()) if report else None
     except (RelinkError, OSError, MemoryError) as error:
         return TaskOutcome("failed", {"error": str(error)[:_TEXT] or type(error).__name__})
@@ -152,7 +145,7 @@ def _outcome(task: WheelTask, own: TargetTask, cached: CachedWheel, state: Targe
 
 
 def _relinked(
-    task: WheelTask, own: TargetTask, cached: CachedWheel, state: TargetState
+    task: WheelTask, own: TargetTask, cached: CachedWheel
 ) -> tuple[Literal["written", "original", "refused"], dict[str, Any], Report | None]:
     """:raises RelinkError: this machine could not do it."""
     files = Path(task.files)
@@ -160,9 +153,8 @@ def _relinked(
         options, clock = own.target.options(place), Clock()
         with contextlib.ExitStack() as stack:
             try:
-                contents = stack.enter_context(
-                    Contents(cached.path, None, reuse=True, spool=spool_of(options))
-                )
+                opened = Contents(cached.path, None, reuse=True, spool=spool_of(options))
+                contents = stack.enter_context(opened)
                 archive = contents.archive  # the site has its metadata beside it
                 archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)
                 wheel, planned = make_plan(contents, options, clock)
@@ -185,10 +177,7 @@ def _relinked(
                 record["file"] = place_wheel(cached.path, files, place, None)
             return "original", record, report
         assert report.output is not None  # noqa: S101 (it is ok, and its plan is not empty)
-        known = {os.path.realpath(path): digest for path, digest in state.libraries.items()}
-        statement = make_statement(
-            report, options, lambda path: known.get(path) or _digests().sha256(os.path.realpath(path))
-        )
+        statement = make_statement(report, options, lambda path: _digests().sha256(os.path.realpath(path)))
         record["file"] = place_wheel(Path(report.output.path), files, place, statement)
         return "written", record, report
 
@@ -208,25 +197,20 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
     output = report.output and replace(report.output, path=os.path.basename(report.output.path))
     found = verdict(replace(report, output=output))
     isa = report.isa or {}
+    # The command that does the same for one wheel, for a person to see all of what it says.
+    options = words_of(target, (entry.name for entry in fields(target) if entry.name != "name"))
     return {
         "verdict": {"level": found.level, "text": found.text[:_TEXT]},
         "causes": [_cause_text(cause) for cause in causes(report.findings) if cause.level != "info"],
         "gpus": {gpu["target"]: gpu["state"] for gpu in isa.get("gpus", ())},
-        "command": _command(name, target),
+        "command": shlex.join(["relink", f"{name.distribution}=={name.version}", *options]),
     }
 
 
 def _cause_text(cause: Cause) -> str:
-    more = max(0, len(cause.subjects) - _SUBJECTS)
-    names = f"{', '.join(cause.subjects[:_SUBJECTS])}{f' and {more} more' if more else ''}"
+    names = join_truncated(cause.subjects, _SUBJECTS)
     subjects = f" ({names})" if names else ""
     return f"{cause.code} {cause.level}: {cause.message[:_TEXT]}{subjects}. {cause.remedy[:_TEXT]}".strip()
-
-
-def _command(name: WheelName, target: IndexTarget) -> str:
-    """The command that does the same for one wheel, for a person to see all of what it says."""
-    words = words_of(target, (entry.name for entry in fields(target) if entry.name != "name"))
-    return shlex.join(["relink", f"{name.distribution}=={name.version}", *words])
 
 
 def record_of_error(error: RelinkError) -> dict[str, Any]:

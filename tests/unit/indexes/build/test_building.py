@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from relink.indexes.build.fingerprint import TargetState
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.running import BuildOptions
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.site import prune
+from relink.indexes.build.site import old_results, take_out
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
@@ -265,7 +266,7 @@ def test_wheels_of_an_index(
     gone = built(recipe, site, monkeypatch)
     assert (gone.summary.ok(recipe.refused), gone.summary.source_failures) == (False, 2)
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
-    prune(recipe, site, 1)
+    take_out(recipe, site, partial(old_results, keep=1))
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
 
 

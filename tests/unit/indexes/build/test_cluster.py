@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.engine import ClusterEngine, ClusterError, Job, LostWorkerError, drive
+from relink.indexes.build.engine import ClusterEngine, ClusterError, LostWorkerError, drive
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.work import fingerprints
 from tests.support.dask_cluster import DaskCluster, dask_cluster
 from tests.support.works import Works
+from tests.unit.indexes.build.test_engine import Job, call
 
 pytestmark = pytest.mark.slow(reason="a scheduler and workers are started")
 
@@ -86,7 +87,7 @@ def run(
         after(len(found), result)
 
     with engine:
-        drive(engine, jobs, on_done)
+        drive(engine, call, jobs, on_done)
     return found
 
 
@@ -174,6 +175,23 @@ def test_a_scheduler_that_is_lost(cluster: DaskCluster, works: Works, tmp_path: 
 
     with pytest.raises(ClusterError, match="run the same again to go on"):
         run(engine, doubles(30), restart)
+
+
+def test_a_client_that_just_looks_for_its_scheduler_is_closed(
+    cluster: DaskCluster, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Dask raises then does not take the place of the error that the run ends with."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed; it is in the group dev")
+    close = distributed.Client.close
+
+    def closed(client: Any) -> None:
+        close(client)
+        raise RuntimeError("ConnectionPool is closed")
+
+    monkeypatch.setattr(distributed.Client, "close", closed)
+    cluster.add_workers(1)
+    engine, _ = engine_of(cluster, works, tmp_path / "files")
+    assert answers(run(engine, doubles(2))) == {0: 0, 1: 2}
 
 
 def test_a_worker_with_another_prefix_is_told_and_gets_no_task(

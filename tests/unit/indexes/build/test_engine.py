@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from relink.indexes.build.engine import Job, LocalEngine, LostWorkerError, drive
+from relink.indexes.build.engine import LocalEngine, LostWorkerError, drive
 from relink.system.errors import RelinkError
+
+
+class Job(NamedTuple):
+    """A task of these tests: each may do something else."""
+
+    function: Callable[[Any], Any]
+    task: Any
+
+
+def call(job: Job) -> Any:
+    return job.function(job.task)
 
 
 def add(numbers: tuple[int, int]) -> int:
@@ -46,10 +57,10 @@ def results(engine: Any, jobs: list[Job]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
 
     def on_done(job: Job, result: Any) -> None:
-        assert job.task not in found, "a job is done once"
+        assert job.task not in found, "a task is done once"
         found[job.task] = result
 
-    drive(engine, jobs, on_done)
+    drive(engine, call, jobs, on_done)
     return found
 
 
@@ -72,7 +83,7 @@ def test_workers_end_with_a_killed_coordinator() -> None:
     if child == 0:  # pragma: no cover (another process)
         os.setpgid(0, 0)
         engine = LocalEngine(1, 1)
-        list(engine.submit([Job(take_long, 60.0)]))
+        list(engine.submit(take_long, [60.0]))
         while True:
             time.sleep(1)
     end = time.monotonic() + 60
@@ -109,7 +120,7 @@ class Manual:
         self.losses = losses
         self.together: list[list[Any]] = []
 
-    def submit(self, jobs: Sequence[Job]) -> Iterator[Future[Any]]:
+    def submit(self, _: Callable[[Any], Any], jobs: Sequence[Job]) -> Iterator[Future[Any]]:
         self.together.append([job.task for job in jobs])
         for job in jobs:
             future: Future[Any] = Future()

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,7 +19,17 @@ from packaging.requirements import Requirement
 
 from relink.indexes.build.checking import check_site
 from relink.indexes.build.recipe import IndexTarget, Recipe
-from relink.indexes.build.site import atom_feed, check_place, prune, publish_site, publishing, remove, shows
+from relink.indexes.build.site import (
+    BASIS,
+    YOUNG,
+    atom_feed,
+    check_place,
+    named_results,
+    old_results,
+    publish_site,
+    publishing,
+    take_out,
+)
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
 from tests.support.indexes import built, recipe_of
@@ -166,13 +177,11 @@ def test_old_or_new(tmp_path: Path) -> None:
     site = tmp_path / "site"
     with Store(site) as store:
         (store.files / "x").write_text("wheel")
-        assert not shows(site, "old")
         publish(store, site, "old")
         assert (site / "one/index.html").read_text() == "old"
         assert (site / "files/x").read_text() == "wheel"
         first = site.resolve()
-        assert shows(site, "old")
-        assert not shows(site, "new")
+        assert (site / BASIS).read_text() == "old"
 
         def interrupted() -> None:
             with publishing(store, site, "half") as write:
@@ -182,7 +191,7 @@ def test_old_or_new(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             interrupted()
         assert (site / "one/index.html").read_text() == "old"
-        assert shows(site, "old")
+        assert (site / BASIS).read_text() == "old"
         publish(store, site, "new")
         assert (site / "one/index.html").read_text() == "new"
         assert (first / "one/index.html").read_text() == "old"  # a web server may still read it
@@ -215,6 +224,14 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         (store.directory / "next" / "x").touch()
         with pytest.raises(UsageError, match="the site cannot be written"):
             publish(store, site, "x")
+
+
+def prune(recipe: Recipe, site: Path, keep: int) -> tuple[int, int, int]:
+    return take_out(recipe, site, partial(old_results, keep=keep), YOUNG)
+
+
+def remove(recipe: Recipe, site: Path, requirement: str) -> tuple[int, int, int]:
+    return take_out(recipe, site, partial(named_results, requirement=Requirement(requirement)))
 
 
 def versions(site: Path) -> list[str]:
@@ -253,7 +270,7 @@ def test_a_release_is_taken_out(works: Works, tmp_path: Path, monkeypatch: pytes
         make_wheel(tmp_path / "wheels", {"demo/a.so": works.library}, version=version, tag=TAG)
     recipe, site = recipe_of(tmp_path, works), tmp_path / "site"
     built(recipe, site, monkeypatch)
-    gone = remove(recipe, site, Requirement("Demo==1.0"))
+    gone = remove(recipe, site, "Demo==1.0")
     assert gone[:2] == (1, 1)
     assert versions(site) == ["1.1"]
     assert check_site(site).problems == ()
@@ -268,7 +285,7 @@ def test_a_release_is_taken_out(works: Works, tmp_path: Path, monkeypatch: pytes
     ]
     built(denying, site, monkeypatch)
     assert versions(site) == ["1.1"]
-    assert remove(recipe, site, Requirement("demo"))[1] == 2
+    assert remove(recipe, site, "demo")[1] == 2
     assert not (site / "one/simple/demo").exists()
 
 
@@ -294,6 +311,6 @@ def test_a_prune_that_is_killed_leaves_directories_whole(
     with monkeypatch.context() as patch:
         patch.setattr("os.unlink", killed)
         with contextlib.suppress(KeyboardInterrupt):
-            remove(recipe, site, Requirement("demo"))
+            remove(recipe, site, "demo")
     assert removed
     assert [path for path in files.glob("??/*") if len(list(path.iterdir())) != 4] == []

@@ -62,7 +62,7 @@ def found(
     told = {"note": listing.notes, "source": listing.failures}
     settings = PipSettings(indexes=indexes, find_links=links)
     for some in find_wheels(
-        recipe, Web(), Digests(), settings, (MACHINE,), lambda kind, text: told[kind].append(text)
+        recipe, Web(settings), Digests(), (MACHINE,), lambda kind, text: told[kind].append(text)
     ):
         listing.wheels += some
     return listing

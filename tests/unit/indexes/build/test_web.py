@@ -147,6 +147,10 @@ def test_an_index_in_a_directory(tmp_path: Path) -> None:
     assert Web().page(f"{tmp_path.as_uri()}/demo/", 10).body == b"{}"
     with pytest.raises(FetchError, match="larger than"):
         Web().page(f"{tmp_path.as_uri()}/demo/", 1)
+    (tmp_path / "file").write_text("<a>")
+    assert Web().page(f"{tmp_path.as_uri()}/file", 10).body == b"<a>"
+    with pytest.raises(FetchError, match="Not a directory"):
+        Web().page(f"{tmp_path.as_uri()}/file/", 10)
 
 
 def test_a_file_from_a_byte_on(server: WebServer, tmp_path: Path) -> None:
