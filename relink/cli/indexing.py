@@ -49,6 +49,7 @@ def build(
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.running import Summary
     from relink.report.lines import Line
+    from relink.system.atomic import save
 
     summary, ok = Summary(), False
     try:
@@ -58,7 +59,7 @@ def build(
         ok = summary.ok(read.refused)
     finally:  # on every way out: what watches the figures has to see a run that ended early, too
         if metrics is not None:
-            summary.write_metrics(metrics, ok=ok)
+            save(metrics, summary.metrics(ok=ok), "the figures")
     if shown.as_json:
         print_json(summary.data(ok=ok))
     else:

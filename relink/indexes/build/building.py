@@ -33,9 +33,12 @@ from relink.indexes.build.work import TargetTask, TaskOutcome, WheelTask, relink
 from relink.indexes.install.cache import cached_sha256s
 from relink.system.errors import UsageError
 
-_BASE_MEMORY = 500 << 20  # bytes of a process that relinks a wheel of small libraries
-_MOST_MEMORY = 2 << 30  # bytes: larger libraries are worked on in a file (docs/large-wheels.md)
-_PER_BYTE = 12  # bytes of memory for each of a wheel: a library of it, four times as large, its edited copy, what patchelf holds
+# Bytes of a process that relinks a wheel of small libraries.
+_BASE_MEMORY = 500 << 20
+# Bytes: larger libraries are worked on in a file (docs/large-wheels.md).
+_MOST_MEMORY = 2 << 30
+# Bytes of memory for each of a wheel: a library of it, four times as large, its edited copy, what patchelf holds.
+_PER_BYTE = 12
 
 
 def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summary:

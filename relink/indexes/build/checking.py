@@ -68,7 +68,8 @@ def check_site(site: Path) -> CheckedSite:
     """
     if not (site / "index.html").is_file() or not (site / "matrix.json").is_file():
         raise no_site(site)
-    site = site.resolve()  # the one that is shown now, also if a new one appears meanwhile
+    # The site that is shown now is checked, also if a new one appears meanwhile.
+    site = site.resolve()
     problems: list[str] = []
     wheels: dict[str, tuple[ListedWheel, Any]] = {}
     places = [str(path.relative_to(site)) for path in sorted(site.glob("*/simple/*")) if path.is_dir()]
@@ -113,7 +114,8 @@ def repair_site(site: Path) -> tuple[str, ...]:
                     file.write(content)
                 said.append(f"{beside.name}: is written again")
         store.drop(damaged)
-        (site / BASIS).unlink(missing_ok=True)  # so that the next build writes all pages
+        # Without the basis the next build writes all pages.
+        (site / BASIS).unlink(missing_ok=True)
     return tuple(said)
 
 

@@ -35,16 +35,20 @@ from relink.indexes.build.recipe import IndexTarget
 from relink.system.errors import RelinkError, UsageError
 from relink.system.safe_open import read_text
 
-_LOOK = 1.0  # seconds without a result after which an engine is asked about what runs
-_RESULT = 60  # seconds for a result that is there to come from another machine
+# Seconds without a result after which an engine is asked about what runs.
+_LOOK = 1.0
+# Seconds in which a result has to come from another machine, once it is there.
+_RESULT = 60
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _CONNECT = "30s"
-_ASK = 5.0  # seconds between two looks at the workers, while no task ends
+# Seconds between two looks at the workers, while no task ends.
+_ASK = 5.0
 # Of a task that raises: a download that broke, a prefix that has changed since its worker was asked.
 _RETRIES = 2
 _BATCH = 1000  # tasks of one message
 _MEMORY = "relink memory"
-_LEAST = 2 << 30  # bytes that each worker offers at least: what the largest task says that it needs
+# Bytes that each worker offers at least: what the largest task says that it needs.
+_LEAST = 2 << 30
 
 
 class LostWorkerError(RelinkError):
@@ -102,7 +106,8 @@ class LocalEngine(ExitStack):
     :param memory: bytes that all tasks together may take; None for nine tenths of what is free now.
     """
 
-    tries = 3  # the first time it may have been the death of another one
+    # All tasks of a pool are lost with one process: a task may be lost first by the death of another one.
+    tries = 3
 
     def __init__(self, need: int, workers: int | None = None, memory: int | None = None) -> None:
         super().__init__()
@@ -112,7 +117,8 @@ class LocalEngine(ExitStack):
         self.push(self._end)
 
     def _new_pool(self) -> ProcessPoolExecutor:
-        context = multiprocessing.get_context("spawn")  # not forked: threads of this process hold locks
+        # A forked process would have the locks that threads of this process hold.
+        context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.window, context, _begin, (os.getpid(),))
 
     def _end(self, _kind: object, error: BaseException | None, _trace: object) -> None:
@@ -173,7 +179,8 @@ class ClusterEngine(ExitStack):
     """
 
     window = sys.maxsize
-    tries = 2  # of each Dask itself makes several (allowed-failures)
+    # Each of these is several tries of Dask's own (distributed.scheduler.allowed-failures).
+    tries = 2
 
     def __init__(
         self,
@@ -306,7 +313,8 @@ def _plugin(token: str, targets: tuple[IndexTarget, ...], files: str, expected: 
             if not wrong:
                 limit = worker.state.total_resources.get("memory", worker.memory_manager.memory_limit)
                 await worker.set_resources(**{token: 1e9, _MEMORY: max(limit or 1e15, _LEAST)})
-                if worker.status == Status.running:  # or tasks that wait for this would not be told of it
+                # Tasks that wait for the resource are looked at again only when a worker starts running.
+                if worker.status == Status.running:
                     worker.status = Status.paused
                     worker.status = Status.running
             worker.log_event(token, (worker.contact_address, wrong))

@@ -34,9 +34,11 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped
 from relink.vendors.registry import VENDORS, products, release_of
 
-_DATA_FILES = 500_000  # of a prefix, beside its libraries
+# The most files of a prefix beside its libraries.
+_DATA_FILES = 500_000
 _READERS = 2  # files hashed at once
-_SEARCHING = ("RLK1", "RLK3")  # libraries, and versions and symbols
+# The codes of findings about libraries, and about versions and symbols.
+_SEARCHING = ("RLK1", "RLK3")
 _WAIT = 30  # seconds for a lock
 _TABLE = (
     "create table if not exists digests (path text primary key, status text not null, sha256 text not null)"
@@ -108,7 +110,8 @@ class Digests:
             before = _status(path)
             if self._known.get(path, ("", ""))[0] != before:
                 found = before, file_sha256(path, LARGEST)
-                if _status(path) != before:  # it changes meanwhile, and is read again the next time
+                # A file that changed while it was read is read again the next time.
+                if _status(path) != before:
                     return found[1]
                 self._known[path] = self._new[path] = found
         except OSError as error:
@@ -204,7 +207,8 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
         names |= {name for one in file.needed for name in (one.soname, one.soname_after) if name}
     stems = state.stems
     asked = {soname_stem(posixpath.basename(name)) for name in names}
-    if reached:  # the runtime, which decides what can be loaded, is found beside the libraries
+    # The HIP runtime, which decides what can be loaded, is found beside the libraries.
+    if reached:
         asked |= {stem for vendor in VENDORS for stem in vendor.runtime_libraries if stem in stems}
     outside |= {path for stem in asked for path in stems.get(stem, ())}
     searched = any(found.level == "error" and found.code.startswith(_SEARCHING) for found in report.findings)
@@ -215,7 +219,8 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
 
 def hold(rests_on: Mapping[str, Any], state: TargetState, digests: Digests) -> bool:
     """Whether all that a result rests on is as it was."""
-    with contextlib.suppress(UsageError):  # where one of the libraries is gone
+    # One of the libraries is gone.
+    with contextlib.suppress(UsageError):
         return all(_value(key, state, digests) == value for key, value in rests_on.items())
     return False
 

@@ -39,7 +39,8 @@ def state_of(status: str, record: Mapping[str, Any], gpu: str | None) -> str:
     """
     if status in ("refused", "failed"):
         return status
-    found = record.get("gpus", {}).get(gpu, "full")  # where no GPU code was looked at there is none
+    # A wheel without GPU code has no entry, and works on each GPU.
+    found = record.get("gpus", {}).get(gpu, "full")
     return _OF_GPU.get(found, "part")
 
 

@@ -78,9 +78,11 @@ class IndexTarget:
         """Return the options of relinking one wheel for this target."""
         return Options(
             **{entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"},
-            allow_isa_gap=True,  # the matrix says which GPUs are not covered
+            # A GPU that is not covered refuses no wheel here: the matrix says it.
+            allow_isa_gap=True,
             output_directory=output,
-            jobs=1,  # the tasks are what is done side by side
+            # Tasks run side by side already, so each has one thread.
+            jobs=1,
         )
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from relink.planning.option_fields import Option, mebibytes
-from relink.system.atomic import save
 
 SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
 Say: TypeAlias = Callable[[str, Mapping[str, Any]], None]
@@ -59,17 +57,13 @@ class Summary:
         """Return the figures as JSON data."""
         return {"schema": SUMMARY_SCHEMA, "ok": ok, **asdict(self)}
 
-    def write_metrics(self, path: Path, *, ok: bool) -> None:
-        """Write the figures as Prometheus reads them, each a gauge of the last run; the file appears whole.
-
-        :raises UsageError: it cannot be written.
-        """
+    def metrics(self, *, ok: bool) -> str:
+        """Return the figures as Prometheus reads them, each a gauge of the last run."""
         figures = asdict(self) | {"ok": ok, "end_time_seconds": round(time.time(), 3)}
-        lines = (
+        return "".join(
             f"# TYPE relink_index_{name} gauge\nrelink_index_{name} {float(value):.15g}\n"
             for name, value in figures.items()
         )
-        save(path, "".join(lines), "the figures")
 
 
 _COMMAND = ("index build",)

@@ -33,18 +33,22 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 FILES = "files"
 METADATA, STATEMENT_FILE, SBOM_FILE = ".metadata", ".intoto.json", ".cdx.json"
 """What the names of files end in that lie beside a wheel."""
-_UP = "../../../"  # from the page of a project to the top of the site
+# The way from the page of a project to the top of the site.
+_UP = "../../../"
 PAGE_LIMIT = 32 << 20
 """Bytes of one project's page. The largest known has some 10 MB."""
 _FILES = 200_000
-_LOCK_LIMIT = 32 << 20  # bytes; a large workspace's lock has a few millions
+# Bytes; the lock of a large workspace has a few millions.
+_LOCK_LIMIT = 32 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _ANCHOR = re.compile(r"(?=<a\s)", re.IGNORECASE)
 _PIECE = 8192  # characters per anchor
 _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{64})(?:&|$)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)  # PEP 700
-_TEXT = 2000  # characters of what a page says about a file
-name_of = lru_cache(10_000)(parse_wheel_name)  # of one wheel for each target
+# Characters of what a page says about a file.
+_TEXT = 2000
+# The same name is asked for once for each target.
+name_of = lru_cache(10_000)(parse_wheel_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,8 @@ def _checked(
     local = parts.scheme == "file" and urlsplit(base).scheme == "file" and not parts.netloc
     if not local and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise WheelError(f"its address is none of http or https: {url[:_TEXT]!r}")
-    if unquote(parts.path).rpartition("/")[2] != filename:  # PEP 503: the text is the last part of the path
+    # PEP 503: the text is the last part of the path.
+    if unquote(parts.path).rpartition("/")[2] != filename:
         raise WheelError("its address has another file name")
     sha256 = hashes.get("sha256") if isinstance(hashes, Mapping) else None
     if sha256 is not None and not (isinstance(sha256, str) and _DIGEST.fullmatch(sha256)):
@@ -189,7 +194,8 @@ def _html_files(page: Page) -> Iterator[Mapping[str, Any]]:
         if number > _FILES:
             raise FetchError(f"{page.url}: the page lists more than {_FILES} files")
         anchors.reset()
-        with contextlib.suppress(AssertionError):  # what html.parser raises for some markup that is none
+        # html.parser raises AssertionError for some markup that is none.
+        with contextlib.suppress(AssertionError):
             anchors.feed(piece[:_PIECE])
             anchors.close()
     base = _joined(page.url, anchors.base or "")

@@ -134,7 +134,8 @@ class Web:
 
         def on_header(line: bytes) -> None:
             name, _, value = line.decode("latin-1").partition(":")
-            if name.startswith("HTTP/"):  # that of a redirect or a proxy may come before
+            # The headers of a redirect or a proxy may come before: only the last ones count.
+            if name.startswith("HTTP/"):
                 facts.clear()
             elif name.lower() in _CONDITIONS:
                 facts[name.lower()] = value.strip()

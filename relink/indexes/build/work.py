@@ -155,11 +155,13 @@ def _relinked(
             try:
                 opened = Contents(cached.path, None, reuse=True, spool=spool_of(options))
                 contents = stack.enter_context(opened)
-                archive = contents.archive  # the site has its metadata beside it
+                # A wheel without readable metadata is refused: the site has it beside the wheel.
+                archive = contents.archive
                 archive.read(f"{archive.dist_info}/METADATA", METADATA_LIMIT)
                 wheel, planned = make_plan(contents, options, clock)
             except WheelError as error:
-                if isinstance(error.__cause__, OSError):  # the disk, and not what is on it
+                # The disk is at fault, not the wheel: failed, and tried again.
+                if isinstance(error.__cause__, OSError):
                     raise
                 return "refused", record_of_error(error), None
             report = Report((), planned.plan, None, planned.isa, timings=clock.timings)
@@ -219,7 +221,8 @@ def record_of_error(error: RelinkError) -> dict[str, Any]:
     return {"verdict": verdict, "causes": [f"error: {str(error)[:_TEXT]}."]}
 
 
-_TRIES = 4  # connections that may break; each goes on where the one before ended
+# Connections that may break; each goes on where the one before ended.
+_TRIES = 4
 
 
 def fetch_wheel(wheel: ListedWheel, web: Web, cache_size: int) -> CachedWheel:
