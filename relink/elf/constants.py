@@ -28,7 +28,7 @@ PT_GNU_PROPERTY: Final = 0x6474E553
 # Section types, sh_type.
 SHT_NOBITS: Final = 8
 
-# Sections of symbols that are none, st_shndx.
+# Values of st_shndx that are not the number of a section.
 SHN_ABS: Final = 0xFFF1
 
 # Tags of the dynamic array.
