@@ -44,7 +44,6 @@ _MAX_DYNAMIC: Final = 1 << 16
 # The table is split only if it has at most so many strings for each symbol, and names that are tails of other strings are
 # read only up to so many bytes for each byte of the table.
 _MAX_STRINGS: Final = 4
-# Turns the length of a string into its size in the table.
 _PLUS_NUL: Final = (1).__add__
 
 

@@ -206,7 +206,6 @@ def _freed(
             (free if edit is not None and edit.unversioned else kept).add(version.index)
     if not free:
         return {}
-    # Symbols of two versions with one number cannot be told apart.
     if free & kept:
         raise ElfError(f"version {min(free & kept)} is that of a record that stays, too")
     symbols, _ = symbol_columns(memory)

@@ -20,7 +20,6 @@ VER_FLG_WEAK: Final = 2
 # A version number has 15 bits, so that no table has more versions.
 _MAX_VERSIONS: Final = 1 << 15
 _MAX_BYTES: Final = 1 << 22
-# Bytes of a soname or a version.
 _MAX_NAME: Final = 1 << 10
 
 

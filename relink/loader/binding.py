@@ -145,7 +145,7 @@ def bind(
         searched = [*lookups[index].searched_imports]
         for candidates, places, symbols in lookups[index].imports:
             supplier = scope.first(candidates)
-            # Nothing in scope has it: the search says why. Or an object outside of the own libraries has it: to be explained, below.
+            # Not in scope: the search says why. In an object outside of the own libraries: that needs an explanation, below.
             if supplier is None or supplier not in own:
                 searched += places
                 continue

@@ -11,7 +11,6 @@ from relink.loader.object_graph import needed_by, objects_by_name
 from relink.loader.tables import Tables
 
 _MAX_CLOSEST = 3
-# Names on either side in the alphabet that are compared.
 _NEIGHBOURS = 24
 _MAX_COMPARED = 256  # characters of a name
 _ALIKE = 0.75  # difflib's ratio

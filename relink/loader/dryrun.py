@@ -32,7 +32,6 @@ _REFUSED = re.compile(
 _NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
 # Dry runs that are under way at one time at least, on any machine.
 _LEAST_RUNS = 2
-# e_machine, by what the kernel calls it.
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 

@@ -21,7 +21,6 @@ AddressRange: TypeAlias = tuple[int, int]
 
 # r_offset, type, symbol, r_addend (here without its sign: addresses wrap).
 _RELA = struct.Struct("<QIIQ")
-# Relocations that are checked together.
 _PART: Final = 1 << 16
 # Relocations that are checked one by one at most; so many take 2 s.
 _MAX_CHECKED: Final = 1 << 20
