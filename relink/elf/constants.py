@@ -9,7 +9,6 @@ ET_REL: Final = 1
 ET_EXEC: Final = 2
 ET_DYN: Final = 3
 
-# Machines, e_machine.
 EM_X86_64: Final = 62
 EM_AMDGPU: Final = 224
 
@@ -25,10 +24,9 @@ PT_GNU_STACK: Final = 0x6474E551
 PT_GNU_RELRO: Final = 0x6474E552
 PT_GNU_PROPERTY: Final = 0x6474E553
 
-# Section types, sh_type.
 SHT_NOBITS: Final = 8
 
-# Sections of symbols that are none, st_shndx.
+# Values of st_shndx that are not the number of a section.
 SHN_ABS: Final = 0xFFF1
 
 # Tags of the dynamic array.
@@ -65,11 +63,9 @@ DT_VERNEEDNUM: Final = 0x6FFFFFFF
 DT_AUXILIARY: Final = 0x7FFFFFFD
 DT_FILTER: Final = 0x7FFFFFFF
 
-# Flags of DT_FLAGS.
 DF_SYMBOLIC: Final = 2
 DF_TEXTREL: Final = 4
 
-# Flags of DT_FLAGS_1.
 DF_1_NOOPEN: Final = 64
 DF_1_NODEFLIB: Final = 0x800
 DF_1_PIE: Final = 0x8000000

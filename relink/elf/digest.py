@@ -18,9 +18,9 @@ from relink.elf.constants import (
 from relink.elf.dynamic import Buffer, loaded
 from relink.elf.image import read_image
 
-# Bytes: the ELF header and the program headers of any real file.
+# Bytes that hold the ELF header and the program headers of any real file.
 _HEADERS: Final = 64 + 56 * 64
-# Bytes of all notes that are hashed; program headers may say that all of a large file is notes, many times.
+# Bytes of notes that are hashed at most: hostile program headers may call all of a large file notes, many times over.
 _NOTES: Final = 1 << 20
 _TABLES: Final = (DT_HASH, DT_GNU_HASH, DT_SYMTAB, DT_STRTAB, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 

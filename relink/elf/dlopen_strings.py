@@ -17,9 +17,9 @@ DLOPEN = frozenset({"dlopen", "dlmopen"})
 _MAX_SEARCHED = 64 << 20
 # Bytes of a mapped file that are in memory at one time.
 SEARCHED_AT_ONCE = 1 << 20
-# Of a string, its NUL included.
+# Bytes of the longest name that is looked for, its NUL included.
 _LONGEST = 127
-# Without the NUL that stands before it: what is searched for is found fast where its first byte is rare.
+# The NUL before a name is not part of the pattern: the search is fast only where its first byte is rare.
 _LIB = re.compile(rb"lib")
 _NAME = re.compile(rb"(lib[\w+.-]{1,100}?\.so(?:\.[0-9]+)*)\0")
 
@@ -40,13 +40,14 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
         low, end = section.offset, min(section.offset + min(section.file_size, _MAX_SEARCHED), len(buffer))
         for start in range(low, end, SEARCHED_AT_ONCE):
             stop = min(start + SEARCHED_AT_ONCE, end)
+            # Two bytes more, for a name whose first three letters lie across the end of this part.
             for hit in _LIB.finditer(buffer, start, min(stop + 2, end)):
                 at = hit.start()
                 if at == low or not buffer[at - 1]:
                     name = _NAME.match(buffer, at, min(at + _LONGEST, end))
                     if name:
                         names[name[1].decode("ascii")] = None
-            # What has been looked at need not stay in memory.
+            # The pages that were searched need not stay in memory.
             if isinstance(buffer, mmap.mmap):
                 page = start // mmap.PAGESIZE * mmap.PAGESIZE
                 buffer.madvise(mmap.MADV_DONTNEED, page, stop - page)

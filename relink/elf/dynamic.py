@@ -34,16 +34,16 @@ from relink.system.errors import ElfError
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of one ELF file: a member inflated into memory, or a mapped file."""
 
-# Tags of the dynamic array (elf/elf.h).
+# Tags of tables that end at the latest where the next one begins (`Memory.available`).
 _TABLES: Final = frozenset(
     {DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED}
 )
 
-# Entries; real ones have under a hundred.
+# Entries of the dynamic array; real files have less than a hundred.
 _MAX_DYNAMIC: Final = 1 << 16
-# Strings in the table for each symbol, and bytes of names for each byte of the table: more are not split or read at once.
+# The table is split only if it has at most so many strings for each symbol, and names that are tails of other strings are
+# read only up to so many bytes for each byte of the table.
 _MAX_STRINGS: Final = 4
-# From the length of a string to its size in the table.
 _PLUS_NUL: Final = (1).__add__
 
 
@@ -55,9 +55,9 @@ class Memory:
         self.endian = "<"
         self.wide = True
         self.machine = 0
-        # Address, bytes in the file, offset.
+        # Of each PT_LOAD the address, the bytes that the file has, and their offset.
         self.loads: list[tuple[int, int, int]] = []
-        # Tag, value: the dynamic array as it stands, without its end.
+        # The dynamic array as it stands, as pairs of tag and value, without its DT_NULL.
         self.entries: list[tuple[int, int]] = []
         self.dynamic: dict[int, int] = {}  # of each tag the last
         self.problems: list[str] = []
@@ -89,6 +89,7 @@ class Memory:
             if kind == 1:  # PT_LOAD
                 self.loads.append((address, min(length, max(0, len(view) - offset)), offset))
             elif kind == 2:  # PT_DYNAMIC
+                # Of several PT_DYNAMIC the last one counts (elf/dl-load.c).
                 dynamic = address
         if dynamic is not None:
             self.read_dynamic(dynamic)

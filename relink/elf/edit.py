@@ -73,9 +73,10 @@ def argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
         # Without --force-rpath patchelf turns a DT_RPATH into DT_RUNPATH, and with it the other way round.
         force = ["--force-rpath"] if edit.search_kind == "rpath" else []
         arguments += [*force, "--set-rpath", edit.search_path]
+    # patchelf changes one of two search path entries and leaves the other, so a call before removes both.
     both = image.rpath is not None and image.runpath is not None
     first = [["--remove-rpath"]] if both and edit.search_path else []
-    # Without clobbering, bytes that no header names any more stay what they were.
+    # Old sections keep their bytes: patchelf 0.19 moves .relr.dyn, and DT_RELR still leads to the old table.
     return [["--no-clobber-old-sections", *call] for call in (*first, arguments) if call]
 
 

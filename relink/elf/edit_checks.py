@@ -35,10 +35,8 @@ from relink.system.errors import ElfError
 _PF_W = 2
 _STT_SECTION = 3
 _SHF_ALLOC = 2
-# Bytes compared at a time.
 COMPARED_AT_ONCE = 8 << 20
 
-# The sections that an edit rewrites.
 _REWRITTEN = frozenset({".dynamic", ".dynstr", ".interp", ".gnu.version_r"})
 # Tables that only the loader reads, through .dynamic, so they may move; anything else is reached from code.
 _TABLES = (".dynsym", ".hash", ".gnu.hash", ".gnu.version", ".gnu.version_d", ".gnu.liblist", ".gnu.conflict")
@@ -106,7 +104,7 @@ def _check_other_entries(
         if tag not in _ADDRESSES:
             if value != other:
                 yield f"entry {tag:#x} of the dynamic section changed from {value:#x} to {other:#x}"
-        # The address of an empty table has no meaning.
+        # `table` is None where the entry was the address of an empty table, which has no meaning.
         elif table is not None and (now is None or now.name != table.name):
             table_at = file_offset(after.segments, other)
             if table_at is None or not equal_bytes(
@@ -211,11 +209,11 @@ def _check_sections(
         if now.size != section.size:
             yield f"section {section.name} changed its size from {section.size} to {now.size} bytes"
         elif section.name == ".dynsym":
-            # it carries section indices, which are renumbered
+            # Each symbol has the number of its section, and an edit renumbers the sections.
             if not same_symbols(original, edited, section, now):
                 yield "the dynamic symbol table changed"
         elif section.name == ".gnu.version" and any(version.unversioned for version in edit.versions):
-            # check_version_edits compares it with the plan.
+            # check_version_edits compares this section with the plan.
             pass
         elif not equal_bytes(original, section.offset, edited, now.offset, section.file_size, gaps):
             yield f"section {section.name} changed its contents"
@@ -232,12 +230,12 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
 def _symbols(buffer: Buffer, table: Section) -> tuple[object, ...]:
     """Return the fields of a section of symbols; of a symbol's section, whether it is none, an absolute value, or a section."""
     with loaded(buffer) as memory:
-        # Of an Elf64_Sym, of an Elf32_Sym.
+        # Whole entries only: an Elf64_Sym has 24 bytes, an Elf32_Sym 16.
         size = table.file_size - table.file_size % (24 if memory.wide else 16)
         data = bytes(buffer[table.offset : table.offset + size])
         columns = columns_of(memory, data, b"")
         for number, info in enumerate(columns.infos):
-            # Its section may be at another address.
+            # The value of a section's own symbol is the section's address, which may have changed.
             if info & 15 == _STT_SECTION:
                 columns.values[number] = 0
         sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
@@ -253,6 +251,7 @@ def equal_bytes(
     if left_at != right_at and any(_overlaps(gap, at, size) for gap in gaps for at in (left_at, right_at)):
         return False
     start, end, shift = left_at, left_at + size, right_at - left_at
+    # The empty range at the end stands for one more gap, so that what follows the last real gap is compared, too.
     for gap in (*(gap for gap in gaps if _overlaps(gap, left_at, size)), range(end, end)):
         for done in range(start, gap.start, COMPARED_AT_ONCE):
             stop = min(done + COMPARED_AT_ONCE, gap.start)
@@ -274,7 +273,7 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
     try:
         before = read_records(original)
     except ElfError as error:
-        # Damaged before: the file loads, or not, as before if what can be read of its records is the same.
+        # The records were damaged before: the file loads, or not, as before if what can be read of them is the same.
         old, new = ([need.versions for need in read_version_needs(buffer)] for buffer in (original, edited))
         if edit.versions or old != new:
             yield f"the version records cannot be read: {error.message}"

@@ -28,7 +28,7 @@ _PAGE = 0x1000
 # vm.mmap_min_addr, as distributions set it.
 _LOWEST = 0x10000
 _TYPE = 16  # offset of e_type
-# Type, flags, offset, vaddr, paddr, filesz, memsz, align.
+# Elf64_Phdr: type, flags, offset, vaddr, paddr, filesz, memsz, align.
 _PROGRAM = struct.Struct("<IIQQQQQQ")
 
 
@@ -68,7 +68,7 @@ def place_headers(path: Path, before: Image) -> None:
         (at,), (row, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
         size = file.seek(0, 2)
         if row != _PROGRAM.size or at + row * count > size:
-            # The checks of an edit report it.
+            # The checks of an edit report this damage.
             return
         file.seek(at)
         rows = [list(fields) for fields in _PROGRAM.iter_unpack(file.read(row * count))]
@@ -84,8 +84,11 @@ def place_headers(path: Path, before: Image) -> None:
         align = max(_PAGE, *(segment.align for segment in loads))
         shift = loads[0].address - loads[0].offset
         end = max(segment.address + segment.memory_size for segment in loads)
+        # Old kernels take the first segment's distance of address and offset for the table's, too. So the place is behind all
+        # segments in memory as well as in the file.
         table_at = _up(max(size, end - shift) if run else size, align)
         address = table_at + shift if run else _up(end, align)
+        # One row more: the PT_LOAD that maps the table at its new place.
         length = row * (count + 1)
         fields = [_PF_R, table_at, address, address, length, length]
         for segment in rows:
@@ -129,7 +132,7 @@ def _findings(at: int, size: int, kind: int, segments: Sequence[Segment]) -> dic
     loads = [segment for segment in segments if segment.type == PT_LOAD]
     if not loads:
         return issues
-    # AT_PHDR, but for the address that all segments are moved by.
+    # What the kernel passes as AT_PHDR, without the address that all segments are moved by.
     told = at + loads[0].address - loads[0].offset
     covered = any(
         segment.offset <= at

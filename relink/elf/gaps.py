@@ -33,17 +33,17 @@ Gap: TypeAlias = range
 # Bytes: the largest page of any machine that glibc knows.
 _UNIT: Final = 1 << 16
 _PAGE: Final = mmap.PAGESIZE
-# MAP_NORESERVE: of memory that is never all in use the kernel need not have all (mmap(2)).
+# MAP_NORESERVE: the kernel sets no memory aside for a mapping that is never all in use (mmap(2)).
 _NO_RESERVE: Final = 0x4000
-# Bytes: for less, a short copy costs more checks than it saves.
+# Bytes of all gaps together: below that a short copy costs more checks than it saves.
 MIN_TOTAL: Final = 1 << 20
 _MAX_GAPS: Final = 64  # the largest are chosen
-# patchelf refuses larger ones.
+# Alignment of a segment in bytes; patchelf refuses a larger one.
 MAX_ALIGN: Final = 1 << 24
 _PROGBITS, _STRTAB, _NOBITS, _ALLOC = 1, 3, 8, 2
-# Type, flags, offset, vaddr, paddr, filesz, memsz, align.
+# Elf64_Phdr: type, flags, offset, vaddr, paddr, filesz, memsz, align.
 _PROGRAM: Final = struct.Struct("<IIQQQQQQ")
-# Name, type, flags, addr, offset, size, link, info, addralign, entsize.
+# Elf64_Shdr: name, type, flags, addr, offset, size, link, info, addralign, entsize.
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 
 
@@ -80,7 +80,7 @@ def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
 def _unit(image: Image) -> int | None:
     """Return what the sizes of gaps are multiples of; None if the file can have none."""
     header = image.header
-    # The headers of an executable may have to move to the end of the file.
+    # An executable has no gaps: its headers may have to move to the end of the file.
     library = image.interpreter is None
     if (header.elf_class, header.little_endian, header.kind, library) != (64, True, ET_DYN, True):
         return None

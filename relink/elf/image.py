@@ -93,9 +93,9 @@ HEADER_SIZE = 64
 """Bytes of Elf64_Ehdr, the larger of the two ELF headers."""
 # More than these is damage, or meant to take long: real files have at most some 300, 10 and 30.
 _MAX_NEEDED, _MAX_SEGMENTS, _MAX_DLOPENED = 1024, 4096, 256
-# NEEDED and dlopen notes times directories of the search path; Nix has the most of these, some hundreds.
+# Look-ups: libraries (NEEDED, filters, dlopen notes) times directories of the search path; Nix has the most, some hundreds.
 _MAX_LOOKUPS = 50_000
-# Bytes in all PT_NOTE segments together: many may overlap.
+# Bytes that are read of all PT_NOTE segments together: many may overlap.
 _MAX_NOTES = 1 << 20
 # Bytes of a soname: PATH_MAX, so ld.so could not open a longer one.
 _MAX_NAME = 4096
@@ -251,7 +251,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
         if not inside and segment.type in (PT_LOAD, PT_DYNAMIC, PT_INTERP):
             kind = {PT_LOAD: "PT_LOAD", PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP"}[segment.type]
             raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
-        # Linux takes the first (fs/binfmt_elf.c).
+        # Of several PT_INTERP Linux takes the first (fs/binfmt_elf.c).
         if segment.type == PT_INTERP and interpreter is None:
             raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
@@ -281,7 +281,7 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
     )
     layout = struct.Struct(order + ("IIQQQQQQ" if wide else "8I"))
     if not count:
-        # e_phoff and e_phentsize mean nothing then.
+        # Without program headers e_phoff and e_phentsize mean nothing.
         return
     if size != layout.size:
         raise ValueError(f"program headers of {size} bytes instead of {layout.size}")
@@ -294,7 +294,7 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
         yield Segment(kind, flags, offset, address, file_size, memory_size, align)
 
 
-# gABI "Dynamic Section"; DT_AUXILIARY and DT_FILTER name libraries too (glibc elf/dl-deps.c loads them).
+# By the field of an Image: the tag of the string (gABI, "Dynamic Section"), and how many bytes it may have.
 _STRINGS = {
     "soname": (DT_SONAME, _MAX_NAME),
     "rpath": (DT_RPATH, _MAX_PATH),
@@ -333,6 +333,7 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened:
         return known[offset]
 
     needed = [value for tag, value in entries if tag == DT_NEEDED]
+    # DT_AUXILIARY and DT_FILTER name libraries, too (glibc elf/dl-deps.c loads them).
     filters = [value for tag, value in entries if tag in (DT_AUXILIARY, DT_FILTER)]
     if len(needed) + len(filters) > _MAX_NEEDED:
         raise ElfError(f"{path}: damaged dynamic section: {len(needed) + len(filters)} libraries needed")

@@ -49,11 +49,12 @@ _KNOWN_FAULTS = {
     "0.17": "it corrupts files whose program headers were moved before",
     "0.18": "it corrupts libraries whose segments are aligned to more than a page",
 }
-# Seconds, and one more for each so many bytes: all of the 513 MB provider of onnxruntime-rocm takes 4 s, most files 0.1 s.
+# Seconds for an edit, and one more for each BYTES_A_SECOND of the file: onnxruntime-rocm's provider of 513 MB takes 4 s when
+# all of it is edited, most files take 0.1 s.
 EDIT_TIMEOUT = 60.0
 BYTES_A_SECOND = 4 << 20
 VERSION_TIMEOUT = 30.0
-# Bytes of memory that it may take, and for each of the file's so many more.
+# Bytes of memory that patchelf may take, and how many more for each byte of the file.
 _MEMORY, _COPIES = 1 << 30, 8
 _NO_ROOM = frozenset(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
@@ -139,7 +140,7 @@ def whole_edit(
     """
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     with _reading_again(before):
-        # Mmap refuses a file of no bytes; read_image reports what is wrong with it.
+        # mmap refuses a file of no bytes; read_image reports what is wrong with it.
         if path.stat().st_size:
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
                 _order_needed(writable, before.path, result_of(before, edit).needed)
@@ -223,7 +224,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
     """Run patchelf, which may write `path` and nothing else; pause once it has been started."""
     size = path.stat().st_size
     timeout = EDIT_TIMEOUT + size / BYTES_A_SECOND
-    # It has several copies of the file in memory, and what it writes is larger by the sections that it moves.
+    # patchelf has several copies of the file in memory, and what it writes is larger by the sections that it moves.
     limits = Limits(seconds=int(timeout) + 1, data=_MEMORY + _COPIES * size, file=_MEMORY + 2 * size)
     real_path = os.path.realpath(path)
     try:
@@ -237,6 +238,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         try:
             yield
             _, said = process.communicate(timeout=timeout)
+        # Also after Ctrl-C, and where the caller closes the generator: patchelf must not go on alone.
         except BaseException as error:
             stop(process)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -275,7 +277,7 @@ def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, 
     """
     image = read_image(buffer, name)
     if image.needed == wanted or sorted(image.needed) != sorted(wanted):
-        # Right already, or wrong in a way that check_edit reports.
+        # The order is right already, or wrong in a way that check_edit reports.
         return
     dynamic = next(segment for segment in reversed(image.segments) if segment.type == 2)
     start = file_offset(image.segments, dynamic.address) or 0

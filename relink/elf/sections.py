@@ -15,7 +15,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.image import DAMAGE, HEADER_SIZE, Header, damaged, read_header
 
 _SHN_XINDEX = 0xFFFF
-# More is damage, or meant to take long: real files have some 100.
+# Section headers; more is damage, or meant to take long: real files have some 100.
 _MAX_SECTIONS = 1 << 16
 _MAX_NAME = 4096  # bytes of one name
 # Bytes of the table of names.

@@ -22,11 +22,11 @@ _ENDBR64: Final = b"\xf3\x0f\x1e\xfa"
 _END: Final = b"\xbf\2\0\0\0\xb8\1\0\0\0\x0f\5\xbf\x7f\0\0\0\xb8\xe7\0\0\0\x0f\5\x0f\x0b"
 _TRAP: Final = b"\x0f\x0b"  # ud2
 _TEXT_TO_RAX: Final = b"\x48\x8d\x05"  # lea text(%rip),%rax
-# Test %rsi,%rsi; je over the store; lea.
+# test %rsi,%rsi; je over the store; lea. A caller may pass NULL for the place of the text.
 _UNLESS_NULL: Final = b"\x48\x85\xf6\x74\x0a" + _TEXT_TO_RAX
 _FUNC_GLOBAL: Final = 0x12  # STB_GLOBAL, STT_FUNC
 _BLOOM_SHIFT: Final = 6
-# Numbers have 15 bits, the 16th hides a symbol (VERSYM_HIDDEN); 0 and 1 are taken.
+# Version numbers have 15 bits, since the 16th hides a symbol (VERSYM_HIDDEN); 0 and 1 are taken.
 _MAX_NODES: Final = 0x7FFF - 1
 
 
@@ -66,6 +66,7 @@ def build_stub(
     if len(nodes) > _MAX_NODES:
         raise ValueError(f"{len(nodes)} version nodes")
     buckets = max(1, len(functions) // 2)
+    # The symbols of one bucket of DT_GNU_HASH lie side by side: ld.so walks from the first to an end mark (elf/dl-lookup.c).
     ordered = sorted(
         functions,
         key=lambda function: (_gnu_hash(function.name) % buckets, function.name, function.version or ""),
@@ -97,7 +98,7 @@ def build_stub(
     places, end = _laid_out(tables, headers)
     text_at = _aligned(end, _PAGE)
     text, offsets, lengths = _code(ordered)
-    # A segment that is loaded has something in it.
+    # A forwarder has no code, and a PT_LOAD must not be empty.
     text = text or _TRAP
     dynamic_at = _aligned(text_at + len(text), _PAGE)
     symbols = bytes(24) + b"".join(
@@ -210,6 +211,7 @@ def _gnu_table(names: Sequence[str], buckets: int) -> bytes:
         bloom[value // 64 % words] |= 1 << value % 64 | 1 << (value >> _BLOOM_SHIFT) % 64
         heads[value % buckets] = heads[value % buckets] or number + 1
         last = number + 1 == len(values) or values[number + 1] % buckets != value % buckets
+        # The lowest bit of a hash in the chain is that end mark.
         chain.append(value & ~1 | last)
     form = f"<IIII{words}Q{buckets}I{len(chain)}I"
     return struct.pack(form, buckets, 1, words, _BLOOM_SHIFT, *bloom, *heads, *chain)

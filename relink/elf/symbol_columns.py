@@ -94,6 +94,7 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         flags = bytearray(min(first, count)).ljust(count, bytes((HASHED,)))
     else:
         order, flags = _chains(memory, *sysv[1:], count)
+        # ld.so finds none of these symbols; they stay in the table, since imports may be among them.
         order += [i for i, hashed in enumerate(flags) if not hashed]
     for i in relocated:
         if i < count:
@@ -130,7 +131,7 @@ def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:
             f"DT_GNU_HASH claims {number} buckets and {bloom} filter words: more than there is room for"
         )
         return None
-    # _dl_setup_hash asserts it.
+    # _dl_setup_hash asserts that this is a power of two.
     if bloom & (bloom - 1) or not bloom:
         memory.problem(f"DT_GNU_HASH has {bloom} filter words, which is not a power of two")
     buckets = memory.words(address + 4 * start, number)
@@ -191,7 +192,7 @@ def _chains(
 def _relocated(memory: Memory) -> set[int]:
     """Return the indices of the symbols that relocations name (r_info)."""
     dynamic = memory.dynamic
-    # Words in an entry: with and without an addend.
+    # Words in an entry of DT_JMPREL: three with an addend, two without.
     plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2
     kind, width, shift = ("Q", 8, 32) if memory.wide else ("I", 4, 8)
     symbols: set[int] = set()

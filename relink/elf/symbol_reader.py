@@ -40,16 +40,16 @@ _TYPES: Final[dict[int, SymbolType]] = {
     10: "ifunc",
 }
 _VISIBILITIES: Final[tuple[Visibility, ...]] = ("default", "internal", "hidden", "protected")
-# ALLOWED_STT: not section, file or other.
+# ALLOWED_STT of elf/dl-lookup.c: notype, object, func, common, tls, ifunc.
 _CANDIDATE_TYPES: Final = frozenset({0, 1, 2, 5, 6, 10})
 _CANDIDATE_BINDINGS: Final = frozenset({1, 2, 10})
-# Internal, hidden: dl_symbol_visibility_binds_local_p.
+# STV_INTERNAL and STV_HIDDEN (dl_symbol_visibility_binds_local_p).
 _BINDS_LOCAL: Final = (1, 2)
-# STT_TLS, whose values start at zero.
+# STT_TLS: the value is an offset into a thread's block, so that zero is a value (check_match).
 _TLS = 6
-# By e_machine (elf/elf.h).
+# By e_machine the type of a copy relocation (elf/elf.h).
 _R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}
-# Version number: its name, the file blamed.
+# By version number its name, and the file that the record blames; None for a version of the file's own.
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]
 
 
@@ -107,6 +107,7 @@ def _read(memory: Memory) -> SymbolTable:
     unknown = {number for number in {*versyms} if number & ~VERSYM_HIDDEN > most}
     if beyond := sum(map(versyms.count, unknown)):
         memory.problem(f"{beyond} symbols have a version number above the highest record, {highest}")
+    # Without version records ld.so does not look at DT_VERSYM (elf/dl-version.c): every symbol then counts as global, 1.
     versyms = versyms if highest else array("H")
     versyms.extend([1] * (len(symbols) - len(versyms)))
     copied = _copied(memory)
@@ -256,7 +257,7 @@ def _by_name(
     by_name: dict[str, tuple[Export, ...]] = dict(
         zip(compress(names, chosen), compress(definitions, chosen), strict=True)
     )
-    # A name has definitions in more than one version.
+    # Fewer names than symbols were chosen: some names have definitions in several versions.
     if len(by_name) < sum(chosen):
         lists: dict[str, list[Export]] = {}
         for name, definition in zip(compress(names, chosen), compress(definitions, chosen), strict=True):

@@ -115,6 +115,7 @@ def match(definitions: tuple[Export, ...], version: str | None, *, exact: bool =
         if export.undefined:
             continue
         if version is None:
+            # check_match takes 0 (local), 1 (base) and 2 (the first version node) for a reference without a version.
             if export.index < 3:
                 return export
             if not export.hidden:

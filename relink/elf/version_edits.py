@@ -23,7 +23,7 @@ from relink.system.errors import ElfError
 
 GLOBAL: Final = 1
 """VER_NDX_GLOBAL: a symbol without a version."""
-# Of a version number without its hidden bit.
+# The bits of a DT_VERSYM entry that are the version's number; the one above them hides the symbol.
 _INDEX: Final = 0x7FFF
 _MAX_NAME: Final = 1 << 10
 
@@ -158,6 +158,7 @@ def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequ
                 digest, name_at = now.hash, now.name_at
                 if edit.version_after != was.name:
                     digest, name_at = elf_hash(edit.version_after), name_at + _suffix(edit)
+                # Vernaux of 32 and of 64 bits: vna_hash, vna_flags, vna_other, vna_name, vna_next. vn_file is at 4 of Verneed.
                 flags = now.flags | (VER_FLG_WEAK if edit.weak else 0)
                 struct.pack_into(memory.endian + "IH", memory.view, now.at, digest, flags)
                 struct.pack_into(memory.endian + "I", memory.view, now.at + 8, name_at)

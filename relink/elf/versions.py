@@ -17,10 +17,9 @@ from relink.elf.dynamic import Memory, Strings
 
 VERSYM_HIDDEN: Final = 0x8000
 VER_FLG_WEAK: Final = 2
-# A version number has 15 bits.
+# A version number has 15 bits, so that no table has more versions.
 _MAX_VERSIONS: Final = 1 << 15
 _MAX_BYTES: Final = 1 << 22
-# Bytes of a soname or a version.
 _MAX_NAME: Final = 1 << 10
 
 
@@ -118,6 +117,7 @@ def _walk(
     at = records = total = 0
     following = 1
     try:
+        # Each record has an entry at least, so the bound of the entries bounds the records, too.
         while following:
             fields = struct.unpack_from(memory.endian + record, data, at)
             *_, count, _, first, following = fields

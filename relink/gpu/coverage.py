@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
 
 
-# Hashed too often for a dataclass, as are code targets.
+# A NamedTuple, since it is hashed too often for a dataclass, as are code targets.
 class TargetId(NamedTuple):
     """A processor and the features that are named, alphabetical; an unnamed feature is *any* (code) or *unknown* (agent)."""
 

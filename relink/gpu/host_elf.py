@@ -19,9 +19,9 @@ from relink.elf.sections import Section
 from relink.elf.source import ByteSource
 
 _MAX_SECTIONS = 200_000
-# Each pointer is looked for in all of them; real files have some ten.
+# Segments that are read: each pointer is looked for in all of them. Real files have some ten.
 _MAX_SEGMENTS = 256
-# Bytes; an Elf64_Rela has 24.
+# Bytes of a relocation table that are read at a time; an Elf64_Rela has 24.
 _RELOCATION_CHUNK = 24 * 65536
 _R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 
@@ -77,7 +77,7 @@ def _sections(
             f"the section headers at 0x{shoff:x} lie past the end of the file (0x{source.size:x})"
         )
         return ()
-    # Gabi: more than 0xff00 sections, the number is in the first header.
+    # gABI: from 0xff00 sections on the number is in the first section header, as e_shstrndx may be.
     if shnum == 0:
         shnum = struct.unpack_from("<Q", first, 32)[0]
     if shstrndx == 0xFFFF:
@@ -96,6 +96,7 @@ def _sections(
         names = bytes(source.read_at(rows[shstrndx][4], min(rows[shstrndx][5], 1 << 24)))
     found = []
     for name, sh_type, flags, address, offset, size, _, _, align, _ in rows:
+        # A name without an end is empty: find then gives -1.
         text = names[name : max(name, names.find(b"\0", name, name + 4096))].decode("latin-1")
         file_size = 0 if sh_type == SHT_NOBITS else max(0, min(size, source.size - offset))
         if file_size < size and sh_type != SHT_NOBITS and flags & 2:
@@ -174,7 +175,7 @@ def pointers(
         for start in range(place, end, _RELOCATION_CHUNK):
             raw = source.read_at(start, min(_RELOCATION_CHUNK, end - start))
             for (word,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
-                # An address: relocated itself, and the base of the bitmaps that follow.
+                # An even word is an address: relocated itself, and the base of the bitmaps that follow.
                 if word & 1 == 0:
                     if low <= word < high:
                         in_place.add(word)

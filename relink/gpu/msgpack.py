@@ -9,9 +9,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-# Levels: the reader is recursive.
+# Levels of nesting: the reader is recursive.
 _DEPTH = 32
-# Of one table; a table of contents has some for each kernel.
+# Objects of one table; a table of contents has some for each kernel.
 _OBJECTS = 1_000_000
 _NUMBERS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
@@ -51,6 +51,7 @@ def unpack(data: bytes, effort: Effort | None = None) -> tuple[Any, int]:
     own = Effort(most)
     try:
         return _value(data, 0, 0, own)
+    # TypeError: a list or a map that is the key of a map.
     except (struct.error, IndexError, UnicodeDecodeError, TypeError) as error:
         raise MsgpackError(f"damaged MessagePack: {error}") from error
     finally:
@@ -78,7 +79,7 @@ def _value(data: bytes, at: int, depth: int, left: Effort) -> tuple[Any, int]:
     if tag in _NUMBERS:
         form = _NUMBERS[tag]
         return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
-    # Fixext: type byte, then 1, 2, 4, 8 or 16 bytes.
+    # fixext: a byte for the type, then 1, 2, 4, 8 or 16 bytes.
     if 0xD4 <= tag <= 0xD8:
         return _raw(data, at + 1, 1 << (tag - 0xD4))
     if 0xD9 <= tag <= 0xDB:

@@ -14,7 +14,7 @@ from relink.system.text import join_truncated
 
 _MAX_FILES = 1_000_000  # and directories
 _MAX_DEPTH = 100
-# ROCm has 6,000 files, which take one; reading them is counted, too.
+# Seconds; ROCm's 6,000 files take one. The time in which the caller reads them is counted, too.
 _MAX_SECONDS = 300
 _KERNEL_FILE_SYSTEMS = ("/proc/", "/sys/", "/dev/")
 # Nix manual, "Store Path"; Guix has the same.
@@ -86,6 +86,7 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
             with os.scandir(directory) as entries:
                 # A file before the links to it, so that it goes by its own name.
                 ordered = sorted(
+                    # A hostile directory may have more entries than are ever looked at.
                     islice(entries, _MAX_FILES + 1 - count),
                     key=lambda entry: (entry.is_symlink(), entry.name),
                 )
@@ -107,7 +108,7 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                     continue
                 if is_directory:
                     if f"{entry.path}/" in _KERNEL_FILE_SYSTEMS and not entry.is_symlink():
-                        # Of `isa /`: not a file in it lies on a disk.
+                        # `isa /` comes here, and no file of these file systems lies on a disk.
                         continue
                     if depth < _MAX_DEPTH:
                         below.append((entry.path, depth + 1))
@@ -117,7 +118,7 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                 info = entry.stat()
             except OSError as error:
                 raise_if_machine_fault(error, entry.path)
-                # A link that leads nowhere.
+                # As a rule a link that leads nowhere.
                 continue
             key = (info.st_dev, info.st_ino)
             if info.st_size < 64 or key in seen:

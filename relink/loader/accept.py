@@ -61,7 +61,7 @@ def reject(candidate: OpenedFile, wanted: Header, *, program: bool = False) -> R
 
 def reject_header(head: bytes, wanted: Header) -> Rejected | None:
     """Check the raw ELF header in the order of open_verify, where a foreign class comes before all other damage."""
-    # Sizeof (Elf64_Ehdr); every 64 bit loader reads as much.
+    # sizeof (Elf64_Ehdr); every 64-bit loader reads as much.
     if len(head) < 64:
         return Rejected("file too short", fatal=True)
     if head[:4] != b"\x7fELF":
@@ -78,6 +78,7 @@ def reject_header(head: bytes, wanted: Header) -> Rejected | None:
     refused = _reject_facts(
         Header(wanted.elf_class, wanted.little_endian, head[7], head[8], kind, machine), wanted
     )
+    # open_verify looks at OS ABI and ABI version, then the padding, then e_version, and only then at machine and type.
     if refused and refused.reason.startswith("ELF file "):
         return refused
     if any(head[9:16]):
@@ -97,7 +98,7 @@ def _reject_facts(header: Header, wanted: Header) -> Rejected | None:
         return Rejected(f"wrong ELF class: {header.elf_class} bit", fatal=False)
     if header.little_endian != wanted.little_endian:
         return Rejected("other byte order", fatal=True)
-    # sysdeps/gnu/ldsodefs.h, VALID_ELF_OSABI: System V and GNU.
+    # VALID_ELF_OSABI (sysdeps/gnu/ldsodefs.h): System V and GNU.
     if header.osabi not in (0, 3):
         return Rejected(f"ELF file OS ABI invalid ({header.osabi})", fatal=True)
     if header.abi_version and not (header.osabi == 3 and header.abi_version < _ABI_MAX):

@@ -40,7 +40,7 @@ def by_symbol(groups: Iterable[BoundSymbols]) -> dict[Symbol, int]:
 
 Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed interpreter", "assumed"]
 
-# Every CPython exports it.
+# Every CPython exports this function: an object that does is a Python.
 _CPYTHON = "Py_GetVersion"
 
 
@@ -134,7 +134,7 @@ def bind(
     bound: list[BoundSymbols] = []
     interposed: list[BoundSymbols] = []
     scopes = [*process.scopes()]
-    # All, so that `irregular` is complete.
+    # Of all objects, whatever `only` names: after that SymbolIndex.irregular is complete.
     lookups = {index: process.lookups(index) for index, _, _ in scopes}
     for index, scope, own_scope in scopes:
         if only is not None and index not in only:
@@ -145,7 +145,7 @@ def bind(
         searched = [*lookups[index].searched_imports]
         for candidates, places, symbols in lookups[index].imports:
             supplier = scope.first(candidates)
-            # Not in scope: the search says why. Outside of its own libraries: it needs an explanation, below.
+            # Not in scope: the search says why. In an object outside of the own libraries: that needs an explanation, below.
             if supplier is None or supplier not in own:
                 searched += places
                 continue
@@ -161,7 +161,7 @@ def bind(
                 bound.append((index, target, ((name, version),)))
                 if target not in own and wanted.binding != "weak":
                     explained += _from_outside(process, own_scope, index, wanted, target)
-            # A weak import that nothing satisfies is no error.
+            # A weak import that nothing satisfies is no error, unless ld.so aborts over it.
             elif wanted.binding != "weak" or reason != "undefined":
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
@@ -173,7 +173,7 @@ def bind(
                     bound.append((index, target, ((wanted.name, wanted.version),)))
                 elif wanted.binding != "weak" or reason != "undefined":
                     open_imports.append(Unbound(0, path, wanted.name, wanted.version, wanted.file, reason))
-        # What is known of the table's references is right for the first object with the table.
+        # Several objects may share a table: what was found of its references is right for the first of them.
         is_first = scope.index(table) == index
         references = [*(lookups[index].searched_references if is_first else table.references)]
         for candidates, symbols in lookups[index].references if is_first else ():
@@ -189,7 +189,7 @@ def bind(
             if target == index:
                 continue
             own_ones = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
-            # Not even its own is found: it has no value, or is not in the hash table.
+            # Not even the object's own definition is found: it has no value, or is not in the hash table.
             if target is None:
                 if all(export.binding != "weak" for export in own_ones):
                     open_imports.append(Unbound(index, path, name, version, None, reason))

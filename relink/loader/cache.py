@@ -18,7 +18,7 @@ _EXTENSION_MAGIC = 0xEAA42174
 _TAG_GLIBC_HWCAPS = 1
 # DL_CACHE_HWCAP_EXTENSION: the low half is an index into the glibc-hwcaps names.
 _HWCAP_EXTENSION = 1 << 62
-# Bytes with the NUL: Linux, PATH_MAX.
+# Bytes of a string with its NUL: PATH_MAX of Linux.
 _MAX_STRING = 4096
 _ISA_LEVEL_MASK = ((1 << 10) - 1) << 32
 
@@ -85,11 +85,12 @@ def _parse(data: bytes) -> LoaderCache:
     if 48 + count * table.size > len(data):
         raise ValueError(f"{count} entries do not fit")
     entries: dict[str, list[CacheEntry]] = {}
-    # Characters: ldconfig lets strings share their ends, and no more.
+    # Characters of all strings together: ldconfig lets strings share their ends, and no more.
     left = 2 * len(data)
     for flags, key, value, _osversion, hwcap in table.iter_unpack(data[48 : 48 + count * table.size]):
         subdirectory = None
         legacy = hwcap
+        # dl_cache_hwcap_extension: in the high half only the level of the processor may stand beside this bit.
         if hwcap & _HWCAP_EXTENSION and not (hwcap >> 32) & ~((_HWCAP_EXTENSION | _ISA_LEVEL_MASK) >> 32):
             subdirectory = names[hwcap & 0xFFFFFFFF]
             legacy = 0
@@ -150,6 +151,7 @@ def lookup(
     best: tuple[int, str] | None = None
     plain = _plain(name)
     for entry in (*cache.entries.get(plain, ()), *cache.by_number.get(plain, ())):
+        # _dl_cache_check_flags takes 1 (FLAG_ELF) on every machine; glibc 2.37 has given up the legacy capabilities.
         if entry.flags not in (wanted, 1) or entry.legacy_hwcap:
             continue
         if entry.hwcaps is not None and entry.hwcaps not in hwcaps:

@@ -10,9 +10,7 @@ from relink.loader.closure import Closure
 from relink.loader.object_graph import needed_by, objects_by_name
 from relink.loader.tables import Tables
 
-# Suggestions for one symbol.
 _MAX_CLOSEST = 3
-# Names on either side in the alphabet that are compared.
 _NEIGHBOURS = 24
 _MAX_COMPARED = 256  # characters of a name
 _ALIKE = 0.75  # difflib's ratio
@@ -70,7 +68,7 @@ class Closest:
             position = bisect.bisect(alphabet, lost.name)
             for other in alphabet[max(0, position - _NEIGHBOURS) : position + _NEIGHBOURS]:
                 matcher.set_seq1(other[:_MAX_COMPARED])
-                # The upper bounds first: they cost a tenth, and most names are not alike.
+                # The upper bounds of the ratio first: they cost a tenth of it, and most names are not alike.
                 if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE:
                     ratio = matcher.ratio()
                     if ratio >= _ALIKE:

@@ -30,9 +30,8 @@ _REFUSED = re.compile(
     rf"|{_DIED}(?P<path>.+?): (?P<reason>.+)$"
 )
 _NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
-# Dry runs that are under way at one time, on any machine.
+# Dry runs that are under way at one time at least, on any machine.
 _LEAST_RUNS = 2
-# e_machine, by what the kernel calls it.
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
@@ -113,6 +112,7 @@ def dry_runs(
 
     def answers() -> Iterator[LoaderMap]:
         while running:
+            # The loader leaves `running` only when it has answered: what ends the block before that stops it.
             answer = _answer(target, box, running[0])
             running.popleft()
             ask()
@@ -151,7 +151,7 @@ def start_loader(
         asked["LD_PRELOAD"] = preload
     try:
         if target.sysroot == "/":
-            # The sandbox's child starts in any case, and its error would say less.
+            # A missing loader is reported here: the sandbox's child starts in any case, and its error would say less.
             os.stat(target.interpreter)
         return sandbox.start(
             [target.interpreter, program],

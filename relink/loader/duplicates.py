@@ -133,7 +133,7 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
             first = closure.objects[other]
             first_soname = first.image.soname or first.name.rpartition("/")[2]
             if soname in first.image.needed or first_soname in loaded.image.needed:
-                # The one leads to the other, and has nothing itself.
+                # One of them needs the other: a forwarder, which has nothing itself.
                 continue
             pairs.append(
                 TwoVersions(

@@ -34,9 +34,9 @@ Scenario: TypeAlias = tuple[str, Sequence[str]]
 START_COST: Final = 30_000
 """Symbols: looking up so many takes the loader as long as its start."""
 
-# Bytes of LD_PRELOAD; the kernel takes half of that more (MAX_ARG_STRLEN).
+# Bytes of LD_PRELOAD: half of what the kernel takes as one string (MAX_ARG_STRLEN, 32 pages).
 _MOST_PRELOADS: Final = 64 << 10
-# The loader limits the address space of a process.
+# Roots of one run: all are mapped at once, and the address space of the process is limited.
 _MOST_ROOTS: Final = 64
 _OF = re.compile(r"\((?:required by )?(?P<path>[^()]*)\)$")
 
@@ -140,6 +140,7 @@ def _interfering(process: Process, roots: Collection[int]) -> set[int]:
     """Return the roots that define what another object looks up."""
     tables = {id(process.table(root)): root for root in roots}
     if len(tables) < len(roots):
+        # Which of two roots with one table defines a symbol cannot be told.
         return {*roots}
     others: set[int] = set()
     for index, scope, _ in process.scopes():

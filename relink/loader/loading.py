@@ -170,7 +170,7 @@ class _LinkMap:
         """Load what `start` needs, breadth first; returns the objects in that order."""
         scope = list(dict.fromkeys(start))
         known = set(scope)
-        # Grows while it is walked.
+        # `scope` grows while it is walked.
         for index in scope:
             if self.fatal:
                 break
@@ -186,6 +186,7 @@ class _LinkMap:
             edge = self._edge(index, soname)
             if edge is None:
                 continue
+            # An object in the scope of several roots is walked for each of them, and its edges are noted once.
             if index not in self.done:
                 self.edges.append(edge)
             if edge.target is not None:
@@ -236,7 +237,7 @@ class _LinkMap:
         self.has_main = self.has_main and self.objects[0].image.is_executable
         pending = list(dict.fromkeys(scope))
         known = set(pending)
-        # Grows while it is walked.
+        # `pending` grows while it is walked.
         for caller in pending:
             for name in dlopens(self.objects[caller]):
                 edge = self.dlopen(caller, name)

@@ -56,7 +56,7 @@ def breadth_first(
     """Return the search list of `start` (elf/dl-deps.c), each object with the one that led to it first."""
     reached: dict[_Node, _Node | None] = dict.fromkeys(start)
     order = list(reached)
-    # Grows while it is searched.
+    # `order` grows while it is walked.
     for index in order:
         for other in needed.get(index, ()):
             if other not in reached:
@@ -70,6 +70,7 @@ def needed_first(starts: Iterable[_Node], needs: Callable[[_Node], Iterable[_Nod
     order: list[_Node] = []
     visited: set[_Node] = set()
     for start in starts:
+        # A list of iterators in place of recursion: a chain of libraries may be longer than Python's stack.
         path = [(start, iter(needs(start)))] if start not in visited else []
         visited.add(start)
         while path:

@@ -24,7 +24,7 @@ program = os.path.dirname(os.path.abspath(sys.executable))
 home = next((at for at in (program, os.path.dirname(program)) if os.path.isfile(os.path.join(at, "pyvenv.cfg"))), None)
 """
 """The start of a program that a Python runs under -S: sets `home` to the virtual environment of this Python, or None."""
-# Seconds; it answers in 20 ms.
+# Seconds that a Python may take to answer; it takes 20 ms.
 _TIMEOUT = 30
 # In words that Python 3.6 knows, too. /proc/self/exe: the kernel takes $ORIGIN of a program from there. Importing `site` under -S
 # runs nothing of it; a virtual environment is found as site.venv() finds it, by the pyvenv.cfg beside or above the program. The
@@ -137,7 +137,7 @@ def _identity(python: str) -> tuple[int, ...] | None:
 def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] | None) -> PythonFacts:
     shown = f"{named_by} {python}"
     try:
-        # -I: nothing of the current directory is imported
+        # -I: nothing of the current directory is imported. -S: no line of a .pth file runs.
         run = ask_program([python, "-I", "-S", "-c", _QUESTION, *user], timeout=_TIMEOUT)
     except NoAnswerError as error:
         raise TargetError(f"{shown}: {error}; name a Python interpreter by --python") from error

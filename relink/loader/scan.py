@@ -59,7 +59,7 @@ from relink.loader.scan_segments import (
 )
 from relink.system.errors import ElfError
 
-# Of one file: the first ones say enough.
+# Refusals of one file that are reported: the first ones say enough.
 MOST_REFUSALS = 8
 _MAX_DYNAMIC = 1 << 16  # entries
 
@@ -72,7 +72,7 @@ _CODE = {
     0x7FFFFFFF: ("DT_FILTER", "names a library that the loader maps before any that relink knows of"),
 }
 """Tags that are refused, whatever their value is."""
-# Tag: name, tag of its size in bytes, size of an entry, tag of that size.
+# By tag: name, tag of its size in bytes, size of an entry, tag of that size.
 _TABLES = {
     7: ("DT_RELA", 8, 24, 9),
     17: ("DT_REL", 18, 16, 19),
@@ -86,7 +86,7 @@ _TABLES = {
 _SIZED = {8: "DT_RELASZ", 18: "DT_RELSZ", 2: "DT_PLTRELSZ", 35: "DT_RELRSZ", 10: "DT_STRSZ", 27: "DT_INIT_ARRAYSZ",
           28: "DT_FINI_ARRAYSZ", 33: "DT_PREINIT_ARRAYSZ"}  # fmt: skip
 _RELOCATIONS = (7, 23, 36)
-# Tag: name, bytes that the loader reads at least.
+# By tag: name, bytes that the loader reads at least.
 _READ = {
     6: ("DT_SYMTAB", 24),
     4: ("DT_HASH", 8),
@@ -95,13 +95,13 @@ _READ = {
     0x6FFFFFFC: ("DT_VERDEF", 20),
     0x6FFFFFFE: ("DT_VERNEED", 16),
 }
-# Tag: name, bytes that the loader writes there when it binds lazily.
+# By tag: name, bytes that the loader writes there when it binds lazily.
 _WRITTEN = {
     3: ("DT_PLTGOT", 24),
     0x6FFFFEF7: ("DT_TLSDESC_GOT", 8),
 }
 _RUN = {12: "DT_INIT", 13: "DT_FINI", 0x6FFFFEF6: "DT_TLSDESC_PLT"}
-# Tag: name, tag of the table, size of an entry.
+# By tag: name, tag of the table, size of an entry.
 _COUNTS = {
     0x6FFFFFF9: ("DT_RELACOUNT", 7, 24),
     0x6FFFFFFA: ("DT_RELCOUNT", 17, 16),
@@ -135,7 +135,7 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
     wrong = [*wrong_segments(segments, header.kind, len(view))]
     yield from wrong
     if wrong:
-        # No address means anything then.
+        # With such segments no address means anything.
         return
     loads = [segment for segment in segments if segment.type == PT_LOAD]
     memory = MappedFile(
@@ -220,7 +220,7 @@ def _wrong_table(
     if tag not in entries or (tag != DT_STRTAB and not address and size == 0):
         return
     if size is None:
-        # Which is passed over where it is 0.
+        # The loader passes over a DT_RELA of address 0 that has no size.
         if address or tag != DT_RELA:
             yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
     elif size % entry:
@@ -274,6 +274,7 @@ def _wrong_relocations(
     )
     if headers is not None:
         kept.append((headers, headers + header.size))
+    # With DT_TEXTREL the loader makes all segments writable while it relocates, by the program headers (elf/dl-reloc.c).
     textrel = DT_TEXTREL in entries or entries.get(DT_FLAGS, 0) & DF_TEXTREL
     yield from refused_writes(
         memory,

@@ -21,9 +21,8 @@ AddressRange: TypeAlias = tuple[int, int]
 
 # r_offset, type, symbol, r_addend (here without its sign: addresses wrap).
 _RELA = struct.Struct("<QIIQ")
-# Relocations that are checked together.
 _PART: Final = 1 << 16
-# Relocations that are checked one by one: 2 s.
+# Relocations that are checked one by one at most; so many take 2 s.
 _MAX_CHECKED: Final = 1 << 20
 # Symbols that are copied; a large program copies hundreds.
 _MAX_COPIES: Final = 1 << 12
@@ -162,6 +161,7 @@ def refused_writes(
             )
             return
         sizes[symbol] = struct.unpack_from("<Q", data, 16)[0]
+        # The loader reads st_size when it copies: another relocation must not write a larger one before.
         protected.append((at, at + 24))
     writable = _without(own, protected)
     starts = [start for start, _ in writable]
@@ -186,6 +186,7 @@ def _without(own: Iterable[AddressRange], kept: Iterable[AddressRange]) -> list[
                 continue
             if first > start:
                 left.append((start, first))
+            # The loop goes on with what is left of this range behind the kept one.
             start = max(start, last)  # noqa: PLW2901
         if start < end:
             left.append((start, end))
@@ -214,7 +215,7 @@ def _specials(
     types = (machine.copy, machine.irelative, machine.tlsdesc)
     specials: list[_Special] = []
     for first, data in _parts(memory, table):
-        # The lowest byte of each type.
+        # The lowest byte of each relocation's type: searching these bytes finds the few special ones fast.
         low = data[8 :: _RELA.size]
         for kind in types:
             byte = kind & 0xFF
@@ -270,7 +271,7 @@ def _wrong_rela(
 ) -> Iterator[Refusal]:
     """Check all relocations of a table as if each wrote a word; `_wrong_special` checks those that do not."""
     checked = 0
-    # Size of its own, and R_*_NONE.
+    # Types that do not write a word: a copy, whose size is the symbol's, and R_*_NONE, which writes nothing.
     own = {machine.copy, 0}
     for first, data in _parts(memory, table):
         targets = _words(data)[::3]

@@ -22,9 +22,9 @@ from relink.loader.scan_relocations import MACHINES, AddressRange, MappedFile, R
 from relink.system.errors import ElfError
 
 _MAX_HEADERS, _MAX_LOADS = 4096, 256
-# The end of a process's addresses.
+# The end of a process's addresses on x86-64, which are 47 bits long.
 _HIGHEST = 1 << 47
-# No kernel maps a loader below: the lowest base is a third of 39 bits of addresses.
+# The end of a program at fixed addresses. No kernel maps the loader below: its lowest base is a third of 39 bits of addresses.
 _HIGHEST_FIXED = 1 << 36
 _LARGEST_TLS, _LARGEST_TLS_ALIGN = 1 << 31, 1 << 20
 _ONCE = {PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP", PT_PHDR: "PT_PHDR", PT_TLS: "PT_TLS"}
@@ -126,6 +126,7 @@ def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: Mapp
     page = mmap.PAGESIZE
     for segment in segments:
         start, end = segment.span
+        # Numbers, since a bare name in a pattern matches everything: PT_DYNAMIC, PT_INTERP, PT_PHDR, PT_TLS, PT_GNU_RELRO.
         match segment.type:
             case 2 | 3 if segment.file_size:
                 name = _ONCE[segment.type]

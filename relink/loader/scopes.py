@@ -47,6 +47,7 @@ class Scope:
 
     def __post_init__(self) -> None:
         if not self.places:
+            # Reversed, so that of several objects with one table the first has the place.
             self.places = {id(table): position for position, (_, table) in reversed([*enumerate(self.order)])}
 
     def own_first(self, index: int, table: SymbolTable) -> Scope:
@@ -81,6 +82,7 @@ class Scope:
             export = match(table.exports[name], version, exact=exact)
             if export is not None:
                 if index in blamed and not (table.verneeds or table.verdefs):
+                    # check_match before 2.41 asserts that a library without versions is not the one that the record names.
                     return None, "aborts"
                 # do_lookup_unique: the first one found serves the process.
                 if export.binding == "unique":
@@ -175,7 +177,7 @@ class Process:
                 own = self.own[index]
                 if id(own) not in own_scopes:
                     own_scopes[id(own)] = self.scope(own, {})
-                # DT_SYMBOLIC; not of the program (elf/dl-load.c).
+                # DT_SYMBOLIC counts for libraries only, not for the program (elf/dl-load.c).
                 if self.table(index).symbolic and index:
                     yield index, scope.own_first(index, self.table(index)), own_scopes[id(own)]
                 else:

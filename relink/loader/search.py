@@ -284,11 +284,13 @@ def _stages(
                 yield _entries(link, target)
                 did_main |= link.is_main
             link = link.loader
+        # _dl_map_new_object: the program's DT_RPATH counts for these objects, too, and is searched once.
         if main is not None and not did_main and main.image.search_kind == "rpath":
             yield _entries(main, target)
     library_path = ":".join(environment.library_path)
     if library_path:
         origin = main.origin if main else None
+        # LD_LIBRARY_PATH may have semicolons, too, unlike a DT_RUNPATH (_dl_init_paths).
         given = split_entries(re.split("[:;]", library_path), origin=origin, target=target)
         yield [(directory, FoundBy("library-path", None, entry)) for entry, directory in given]
     if requester.image.runpath is not None:

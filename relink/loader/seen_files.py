@@ -20,7 +20,7 @@ from relink.system.errors import ElfError
 from relink.system.safe_open import NOT_REGULAR, map_file
 from relink.system.system_errors import raise_if_machine_fault
 
-# Linux, fs/namei.c: MAXSYMLINKS.
+# MAXSYMLINKS of Linux (fs/namei.c).
 _MAX_LINKS = 40
 
 
@@ -76,6 +76,7 @@ def resolve_inside(root: str, path: str) -> str:
         except ValueError as error:  # a NUL or a lone surrogate, which JSON can write
             raise OSError(errno.EINVAL, str(error), path) from error
         except OSError as error:
+            # EINVAL: this is no link. ENOENT: nothing is there. In both cases the name stays in the path.
             raise_if_machine_fault(error, here)
             done.append(part)
             continue
@@ -221,7 +222,7 @@ class Files:
                 done, there = posixpath.dirname(done), True
             elif part not in ("", "."):
                 done = posixpath.join(done, part)
-                # Below what is no directory there is no link, and nothing to remember.
+                # Below what is no directory there are no links, and nothing need be remembered.
                 if there:
                     done = self._follow(done)
                     there = self._is_disk_directory(done)

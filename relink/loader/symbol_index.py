@@ -102,7 +102,7 @@ class SymbolIndex:
         self._listed: set[int] = set()
         self._owners: dict[str, tuple[SymbolTable, ...]] = {}
         self._shared: dict[tuple[int, int], frozenset[str]] = {}
-        # With the names of the imports.
+        # By `id` of a table: how many tables there were, its look-ups then, and the names of its imports.
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
         self._candidates: dict[tuple[frozenset[int], bool], Candidates] = {}
         self.irregular: set[str] = set()
@@ -114,7 +114,7 @@ class SymbolIndex:
             self._tables.append(table)
             shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
             self._owners.update(dict.fromkeys(table.exports, (table,)))
-            # Names share their owners.
+            # Many names have the same owners, and share one tuple of these.
             longer = {id(others): (*others, table) for others in shared.values()}
             self._owners.update({name: longer[id(others)] for name, others in shared.items()})
         return table
@@ -158,7 +158,7 @@ class SymbolIndex:
             if not wanted.relocated:
                 continue
             candidates, unversioned = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
-            # Of a library without versions that a version record names, an older loader aborts (check_match): search.
+            # An older loader aborts where the library that a version record names has no versions (check_match): search for that.
             if unversioned and wanted.version is not None:
                 searched_imports.append(number)
             else:
@@ -212,6 +212,7 @@ class SymbolIndex:
             if (export := match(owner.exports[name], version, exact=exact)) is not None
         ]
         unique = any(export.binding == "unique" for _, export in matched)
+        # Where a definition does not match, or a DT_SYMBOLIC comes first, two look-ups of the name may find two definitions.
         if unique and (len(matched) < len(owners) or any(owner.symbolic for owner in owners)):
             self.irregular.add(name)
         tables = frozenset(id(owner) for owner, _ in matched)

@@ -71,7 +71,7 @@ class Tables:
                 for table in self._members.values():
                     self.index.add(table)
             return self.index.add(self._members[str(identity[1])])
-        # The loader's path may lead through a link.
+        # By the path of the image: the path that the loader took may lead through a link.
         return self.index.add(self.read(identity, loaded.image.path))
 
     def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:

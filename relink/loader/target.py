@@ -40,17 +40,17 @@ GLIBC_SONAMES = frozenset(
 
 # Seconds for a loader that is asked about itself; it answers in milliseconds.
 _TIMEOUT = 30
-# Bytes; nix-ld has less than one million.
+# Bytes that are searched of a program in the loader's place; nix-ld has less than one million.
 _STAND_IN_LIMIT = 16 << 20
-# Bytes: of a system with 4,000 libraries it has a third of one MiB.
+# Bytes of ld.so.cache; that of a system with 4,000 libraries has a third of one MiB.
 _CACHE_LIMIT = 8 << 20
 _PROBE = "/relink-probe-directory"
 _AFTER = "/relink-probe-after"
 _LIB = "/relink-probe-lib/"
 _PLATFORM = "/relink-probe-platform/"
-# Relative to /, in which the loader is run.
+# A file that is there in any case, relative to /, in which the loader is run.
 _FILE = "proc/version"
-# A symbolic link to / in every process.
+# Every process has this symbolic link to /.
 _LINK = "/proc/self/root"
 _DEFAULT_INTERPRETER = {62: "/lib64/ld-linux-x86-64.so.2", 183: "/lib/ld-linux-aarch64.so.1"}
 
@@ -113,7 +113,7 @@ class Target:
         return _real_directory(self.sysroot, self.interpreter)
 
 
-# Asked for at every edge to the C library.
+# Cached, since it is asked for at every edge to the C library.
 @functools.lru_cache(maxsize=16)
 def _real_directory(root: str, path: str) -> str:
     """Return the directory in which the file of a target's `path` really lies."""
@@ -212,7 +212,7 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
     try:
         return subprocess.run(
             [host, *arguments],
-            # Nothing else: LD_* of this process would change the answer.
+            # Nothing else is passed on: LD_* of this process would change the answer.
             env=environment,
             cwd="/",
             capture_output=True,

@@ -24,7 +24,7 @@ STORE_MEMBER = "relink-store-paths"
 MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
 """All of them, in the order in which an output has them."""
 
-# relink's own, for serial numbers that depend on content alone.
+# The namespace of relink's UUIDs: serial numbers depend on content alone.
 _NAMESPACE = uuid.UUID("5b2d6f0e-6a3d-5e0a-9a4c-0c8a5d7f1e42")
 
 
@@ -57,7 +57,7 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     result = f"pkg:pypi/{wheel.name}@{version.replace('+', '%2B')}"
     serial = uuid.uuid5(_NAMESPACE, f"{wheel.sha256} {plan.output} {__version__}")
     libraries = sorted((path, soname) for file in plan.changed for soname, path in file.closure)
-    # The wheel's own files are shown as $WHEEL/… and $PREFIX/…; a file may have been loaded by two names.
+    # The wheel's own files are shown as $WHEEL/… and $PREFIX/…. A file may have been loaded by two names: the first one stays.
     outside = {
         path: soname
         for path, soname in reversed(libraries)

@@ -42,12 +42,12 @@ from relink.system.sandbox.start import Sandbox
 from relink.system.system_errors import trouble_in
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
-# elf/dl-load.c and elf/dl-map-segments.h.
+# What the loader says where it cannot map a file (elf/dl-load.c, elf/dl-map-segments.h).
 _NOT_MAPPED = (
     "failed to map segment",
     "cannot map zero-fill pages",
 )
-# Bytes; the largest library of ROCm takes 4 GiB of the address space.
+# Bytes of the address space; the largest library of ROCm takes 4 GiB.
 _MAX_ADDRESS_SPACE = 1 << 36
 
 
@@ -137,7 +137,7 @@ def extract(
                     file.write(memoryview(chunk)[at - start : max(at, gap.start) - start])
                     at = min(end, gap.stop)
                     file.seek(at)
-            # No gap reaches the end of a file.
+            # No gap reaches the end of a file, so the last write gives the file its size.
             file.write(memoryview(chunk)[at - start :])
     path.chmod(0o755 if context.images[member].interpreter else 0o644)
 
@@ -157,6 +157,7 @@ def temporary_place(sysroot: str) -> str:
 
     Not one with a line feed in its path: the loader's answer has a line for each library.
     """
+    # S108 is about names that others can foresee; working_directory makes a new directory for its maker alone.
     usual = ("/tmp", "/var/tmp")  # noqa: S108
     if sysroot == "/":
         known = [path for path in (tempfile.gettempdir(), *usual) if "\n" not in os.path.realpath(path)]
@@ -259,6 +260,7 @@ def answers(
         first = ask([*((run.program, run.preloads) for run in runs), *single])
 
         def said() -> Iterator[LoaderMap]:
+            # Not strict: the answers about single members follow in `first`, and are taken below.
             for run, answer in zip(runs, first, strict=False):
                 if not answer.died and mapped_by(run.closure) == (answer.objects, answer.missing):
                     joined.update({paths[root]: (run, answer) for root in run.roots})

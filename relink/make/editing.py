@@ -37,9 +37,8 @@ from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
 from relink.wheel.record import default_jobs, verify_member
 
-# Bytes: that patchelf read all of a smaller file is not worth a finding.
+# Bytes; that patchelf has read all of a smaller file is not worth a finding.
 REPORTED_FROM = 64 << 20
-# Bytes compared at a time.
 _COMPARED = 8 << 20
 
 _Screening: TypeAlias = Callable[[Buffer, str, Image], Iterable[Finding]]
@@ -156,7 +155,7 @@ def _edited(
             return replace(edited, findings=tuple(findings))
     content = contents.archive.read_into(name, spool=contents.spool)
     try:
-        # Also of a file that was scanned above: patchelf reads its gaps now.
+        # Again for a file that was scanned above: patchelf reads its gaps now.
         findings = [*screening(content, name, image)]
         if has_errors(findings):
             return findings
@@ -186,7 +185,7 @@ def _reusable(contents: Contents, edited: Edited) -> tuple[Span, ...]:
 
 
 def _unchanged(span: Span, loaded: LoadedMember, after: memoryview, edited: Edited) -> bool:
-    # A block may refer to the window before it.
+    # A block may refer to the window before it, so the window must be unchanged, too.
     known = range(max(0, span.start - WINDOW), span.stop)
     return all(
         _same(after, loaded.view, part)

@@ -25,9 +25,9 @@ from relink.system.findings.model import Finding, finding
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-# Bytes: the largest structure is an ELF header, the largest piece of a string 64.
+# Bytes of one read: the largest structure is an ELF header, the largest piece of a string 64.
 _LONGEST_READ: Final = 1 << 12
-# Of the dynamic array; relink.elf.dynamic has the same limit.
+# Entries of the dynamic array; relink.elf.dynamic has the same limit.
 _MAX_ENTRIES: Final = 1 << 16
 _MAX_SEGMENTS: Final = 4096
 _Result = TypeVar("_Result")
@@ -112,7 +112,7 @@ def parsed(buffer: Buffer, gaps: Sequence[range], read: Callable[[ELFFile, Any],
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
 
     with memoryview(buffer) as raw, raw.cast("B") as view:
-        # Pyelftools asks for IO[bytes], and uses seek, tell and read.
+        # pyelftools asks for IO[bytes], and uses seek, tell and read.
         stream: Any = _Stream(view, gaps)
         try:
             elf = ELFFile(stream)

@@ -83,6 +83,7 @@ class Staging:
                 step = _STEPS.get(error.errno or 0, "name another by --output")
                 raise UsageError(f"{parent}: cannot be written to ({error.strerror}); {step}") from error
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "relink-write"))
+            # Called before the thread is waited for and the directory is removed: an ExitStack goes backwards.
             stack.callback(self._closing.set)
             self._stack = stack.pop_all()
         return self

@@ -30,7 +30,7 @@ def refusals(path: Path, members: Iterable[str]) -> list[str]:
     from wheel.wheelfile import WheelError, WheelFile  # noqa: PLC0415
 
     issues: list[str] = []
-    # What it raises for damaged lines of RECORD is what Python does: too many fields, hashes that are not base64.
+    # What `wheel` raises for damaged lines of RECORD is what Python does: too many fields, hashes that are not base64.
     errors = (
         WheelError,
         zipfile.BadZipFile,
@@ -66,7 +66,7 @@ def reread_wheel(path: Path) -> Iterator[Finding]:
 
     :raises WheelError: relink's own reader does not take it.
     """
-    # It was read under the user's limits.
+    # The input was read under the user's limits.
     with WheelArchive(path, limits=NO_LIMITS) as archive:
         expected = f"{archive.name.distribution}-{archive.name.version_text}.dist-info"
         # `wheel` looks for a directory of just this name; pip and relink, which keep the vendor's spelling, for any that means

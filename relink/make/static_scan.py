@@ -175,6 +175,7 @@ def _identity(context: ResolveContext, loaded: LoadedObject) -> tuple[object, ..
 
 def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
     """Yield the files that relink cannot read but the loader may accept: what they need is unknown."""
+    # The loader has given up at the last edge, over one of the files that it tried there.
     for tried in closure.edges[-1].tried if closure.edges else ():
         opened = context.files.open(tried.path)
         if opened.image is not None or opened.identity is None:

@@ -121,7 +121,7 @@ def verify(
             scenarios = {member: scenarios[member] for member in safe}
             said = stack.enter_context(answers(context, scenarios, simulated, tables, sandbox))
             scratch = ScratchDirectory(context, sandbox)
-            # While the first loaders run.
+            # The simulation goes on while the first loaders run.
             expected = {member: _expected(context, simulated[member]) for member in safe}
             bindings = {
                 member: bind(outcome, tables)
@@ -247,7 +247,7 @@ def _symbols(context: ResolveContext, known: Tables | None) -> dict[str, SymbolT
         with map_file(context.files.host(context.layout.path_of(name))) as buffer:
             table = read_symbols(buffer)
         planned = known.member(image.path) if known else None
-        # What was looked up for an equal one need not be looked up again.
+        # What was looked up for an equal table need not be looked up again.
         tables[image.path] = planned if planned is not None and planned == table else table
     return tables
 

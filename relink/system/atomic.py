@@ -127,6 +127,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     """
     fd = os.open(staged, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        # Python has no syncfs(2). Where the call fails, sync(2) does it for all file systems.
         if ctypes.CDLL(None).syncfs(fd):
             os.sync()
     finally:
@@ -145,7 +146,7 @@ def unnamed_file(directory: Path) -> int:
     try:
         return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        # File systems without it (NFS), and kernels that take it for opening the directory (open(2)).
+        # Some file systems have no O_TMPFILE (NFS), and old kernels take the flag for opening the directory (open(2)).
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
             raise
     fd, path = _create(directory)
@@ -187,6 +188,7 @@ def _removed_if_abandoned(path: Path) -> bool:
 
     The process id in the name decides nothing: it means nothing in another container, and is given out again.
     """
+    # Something hostile may have such a name: a link is not followed (O_NOFOLLOW), a FIFO not waited for (O_NONBLOCK).
     how = os.O_RDONLY | os.O_DIRECTORY if path.suffix == ".dir" else os.O_RDWR
     try:
         fd = os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -258,7 +260,7 @@ def copy_content(source: int, target: int) -> None:
             end = os.lseek(target, part.start, os.SEEK_SET)
             while end < part.stop:
                 count = os.sendfile(target, source, end, min(_MOST, part.stop - end))
-                # It was truncated meanwhile.
+                # sendfile(2) copies nothing where the source was truncated meanwhile.
                 end = end + count if count else part.stop
 
 
@@ -268,4 +270,5 @@ def _data(source: int, start: int, size: int) -> range:
         begin = os.lseek(source, start, os.SEEK_DATA)
         return range(begin, min(size, os.lseek(source, begin, os.SEEK_HOLE)))
     except OSError as error:
+        # ENXIO: nothing but a hole follows. With another error holes are unknown there, and the rest counts as data.
         return range(start, start if error.errno == errno.ENXIO else size)

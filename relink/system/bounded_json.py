@@ -16,11 +16,11 @@ from relink.system.errors import UsageError
 
 JSON_LIMIT = 32 << 20
 """Bytes of a report or plan. The largest wheels that vendors publish have reports of some MiB."""
-# In so many bytes: an empty list or object is two bytes of text, and sixty of memory.
+# Lists and objects in JSON_LIMIT bytes: an empty one is two bytes of text, and sixty of memory.
 _CONTAINERS = 1_000_000
-# What relink and others write has less than twenty; Python's stack, which ends such a walk, has about a thousand.
+# Levels: what relink and others write has less than twenty; Python's stack, which ends such a walk, has about a thousand.
 _DEPTH = 100
-# With a sign, of what 64 bits hold.
+# Characters of an integer of 64 bits, with its sign.
 _DIGITS = 20
 
 
@@ -35,6 +35,7 @@ def parse_json(text: str, limit: int = JSON_LIMIT) -> Any:
     most = _CONTAINERS * max(limit // JSON_LIMIT, 1)
     if len(text) > limit:
         raise ValueError(f"larger than {limit >> 20} MiB")
+    # Counted before parsing makes them. A bracket in a string counts, too, which makes the bound stricter only.
     if text.count("[") + text.count("{") > most:
         raise ValueError(f"more than {most} lists and objects")
     try:
@@ -51,6 +52,7 @@ def parse_json(text: str, limit: int = JSON_LIMIT) -> Any:
 
 
 def _integer(digits: str) -> int:
+    # The length first: the time of int() grows with the square of the number of digits.
     if len(digits) > _DIGITS or not -1 << 63 <= (number := int(digits)) < 1 << 63:
         _refused(f"{digits[:_DIGITS]}…")
     return number
@@ -65,9 +67,8 @@ def _refused(text: str) -> NoReturn:
     raise ValueError(f"{text} is a number that nothing holds")
 
 
-# Of one list: the findings or the edges of thousands of libraries.
+# Items of one list: the findings or the edges of thousands of libraries.
 _MOST = 200_000
-# Keys of an object in a message.
 _SHOWN = 8
 _KEY = 80  # characters of one key
 
@@ -117,7 +118,7 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
         if value is None:
             return None
         kinds = [part for part in arguments if part is not type(None)]
-        # Plain values alone come in several kinds.
+        # Of the unions only those of plain values have several kinds.
         if len(kinds) > 1 and not isinstance(value, dict | list):
             return typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
         return typed(kinds[0], value, where, strict=strict)
@@ -130,7 +131,7 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
     raise UsageError(f"{where}: {kind.__name__} was expected")
 
 
-# By kind: a plan has one of them for each of its many objects.
+# Cached, since a plan has many objects of each kind.
 @functools.cache
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, frozenset[str]]:
     """Return the origin and the arguments of a type; of a dataclass the types of its fields, and those without a default."""

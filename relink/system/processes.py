@@ -44,6 +44,7 @@ def side_by_side(work: Iterable[tuple[int, Steps[T]]], jobs: int, room: int) -> 
                 cost, steps = following
                 begun.append((cost, _started(steps)))
                 following = next(waiting, None)
+            # The work stays in `begun` until it has ended, so that a failure closes it below.
             yield finished(begun[0][1])
             begun.popleft()
     finally:

@@ -27,8 +27,9 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 NOT_REGULAR = "not a regular file"
 
+# O_NONBLOCK: open(2) does not wait for the writer of a FIFO. O_NOCTTY: a terminal does not become that of the process.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# Bytes of one read(2): a buffer for all of a limit need not be there for a small file.
+# Bytes of one read(2), so that a small file needs no buffer of the whole limit.
 _READ_SIZE = 1 << 20
 
 
@@ -45,7 +46,7 @@ def open_regular(path: StrPath, *, root: str = "/") -> int:
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     try:
-        # It may have been exchanged in between.
+        # The file may have been exchanged in between.
         _check_regular(os.fstat(descriptor).st_mode, path)
         if root != "/":
             _check_below(descriptor, root, path)
@@ -153,6 +154,6 @@ def map_file(path: StrPath) -> Iterator[bytes | mmap.mmap]:
     try:
         yield mapped
     finally:
-        # A view of it still exists: it is unmapped with the last view.
+        # A view of the map may still exist: the file is unmapped with the last view.
         with contextlib.suppress(BufferError):
             mapped.close()

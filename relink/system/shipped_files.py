@@ -42,7 +42,7 @@ def source_commit() -> str | None:
     if built.is_file():
         return built.read_text(encoding="ascii").strip()
     root = PACKAGE.parent
-    # The repository around an environment is another project's.
+    # A repository further up is another project's, in which an environment with relink lies.
     if not (root / ".git").exists():
         return None
     try:

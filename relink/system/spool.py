@@ -91,7 +91,7 @@ def anonymous_memory(size: int) -> memoryview:
     """
     # Private: shared anonymous memory would be accounted as tmpfs and get no huge pages.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # Half of the time goes into page faults otherwise.
+    # Without huge pages half of the time goes into page faults.
     with contextlib.suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
@@ -175,7 +175,7 @@ def _write(fd: int, data: memoryview, offset: int) -> None:
 
 def _mapped(fd: int, size: int) -> memoryview:
     memory = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
-    # To read one byte would take 2 MiB, where the page cache has such pages.
+    # With huge pages in the page cache, to read one byte would take 2 MiB of memory.
     with contextlib.suppress(OSError):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memoryview(memory)

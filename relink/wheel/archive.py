@@ -198,6 +198,7 @@ class WheelArchive:
         """
         size = self.member(name).size
         if not size:
+            # Nothing is filled, but CRC and size are compared.
             self.read(name)
             return memoryview(bytearray())
         try:

@@ -23,7 +23,7 @@ from relink.wheel.paths import collisions, name_defect
 from relink.wheel.zipformat import Member
 
 _NAME_SHOWN = 200  # characters
-# That are reported: a hostile wheel has room for millions.
+# Defects that are reported: a hostile wheel has room for millions.
 _MOST_DEFECTS = 100
 
 
@@ -67,6 +67,7 @@ class EndRecord(NamedTuple):
 
 def _find_end(scan: DirectoryScan) -> tuple[int, tuple[int, ...]]:
     """Return offset and fields of the end record (4.3.16): the last one whose comment ends with the file."""
+    # 4.3.16: the length of a comment has 16 bits.
     tail_size = min(scan.file_size, z.END.size + 0xFFFF)
     tail = scan.read(scan.file_size - tail_size, tail_size)
     at = tail.rfind(z.END_SIGNATURE)
@@ -80,6 +81,7 @@ def _find_end(scan: DirectoryScan) -> tuple[int, tuple[int, ...]]:
                         "", "the archive comment holds another end record: readers differ on which is true"
                     )
                 return scan.file_size - tail_size + at, tuple(fields)
+        # The search ends three bytes into this signature: any earlier one is found, and this one not again.
         at = tail.rfind(z.END_SIGNATURE, 0, at + 3)
     if last >= 0:
         raise unreadable("trailing data after the end record, or the file is cut inside it")
@@ -99,6 +101,7 @@ def read_end_records(scan: DirectoryScan) -> EndRecord:
         signature, rest, _, _, disk64, first64, here64, *values = z.END64.unpack(
             scan.read(end64_at, z.END64.size)
         )
+        # 4.3.14.1: the size in the record leaves out its first 12 bytes.
         if signature != z.END64_SIGNATURE or end64_at + 12 + rest != locator_at:
             raise unreadable(
                 "the ZIP64 locator does not point at a ZIP64 end record that ends where it begins"
@@ -179,12 +182,12 @@ def at_local_header(scan: DirectoryScan, member: Member, raw_name: bytes) -> Mem
         ("compressed size", compressed, member.compressed_size),
         ("size", size, member.size),
     ):
-        # 4.4.4, bit 3: the three are zero here and follow the data.
+        # 4.4.4, bit 3: CRC and sizes are zero here and follow the data.
         unknown = streamed and local == 0 and what not in ("flags", "method")
         if local != central and not unknown:
             scan.add(name, f"local header and central directory disagree: {what} {local:#x} and {central:#x}")
     scan.extents.append((at, data_at + member.compressed_size, name))
-    # Slots and frozen: dataclasses.replace costs as much as the rest of this function for small members.
+    # Not dataclasses.replace: with slots and frozen it costs as much as the rest of this function for small members.
     return Member(
         name, member.method, member.flags, member.crc, member.compressed_size, member.size, at, data_at,
         member.mode, member.date_time, member.external_attributes, member.create_system, member.is_directory,
@@ -297,6 +300,7 @@ def _central_entry(scan: DirectoryScan, entry: tuple[int, ...], raw_name: bytes,
         if values is None:
             scan.add(name, "sizes are left to a ZIP64 field that is not there")
             return
+        # 4.5.3: the field has the marked values only, in this order.
         true = iter(values)
         size, compressed, offset = (
             next(true) if mark else value

@@ -56,4 +56,5 @@ def has_contradicting_zip64(extra: list[tuple[int, bytes]], count: int, *facts: 
 
 def has_second_name(extra: list[tuple[int, bytes]], name: str) -> bool:
     """Whether a Unicode path field (4.6.9) gives the member another name."""
+    # 4.6.9: a version of one byte and a CRC of four stand before the name.
     return any(kind == EXTRA_UNICODE_PATH and data[5:] != name.encode() for kind, data in extra)

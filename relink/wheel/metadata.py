@@ -21,9 +21,9 @@ from relink.wheel.naming import WheelName
 _HEADER = re.compile(
     rb"(?P<name>[\x21-\x39\x3b-\x7e]+):(?P<space>[ \t]*)(?P<value>[^\r\n]*)(?P<end>\r\n|\r|\n|\Z)"
 )
-# Bytes; a long description has one MiB.
+# Bytes of METADATA or WHEEL; a long description has one MiB.
 _MAX_SIZE = 16 << 20
-# A distribution with many extras has some hundreds.
+# Fields of a header; a distribution with many extras has some hundreds.
 _MAX_FIELDS = 10_000
 _CONTINUATION = re.compile(rb"[ \t][^\r\n]*(?:\r\n|\r|\n|\Z)")
 
@@ -140,6 +140,7 @@ def rewrite_metadata(
     :param requires: a Requires-Dist as it is spelled → the one in its place, or None to take it out.
     :raises WheelError: not UTF-8, or Version is not there exactly once.
     """
+    # From the last field to the first, so that the places of the fields before stay right.
     for field in reversed(_header(data, "METADATA") if requires else []):
         if requires and field.name == "requires-dist" and field.value in requires:
             after = requires[field.value]

@@ -17,9 +17,9 @@ from packaging.version import Version
 
 from relink.system.errors import UsageError, WheelError
 
-# Names are also in plans, pages and lock files, where no file system bounds them; three sets of tags stand for their product.
+# Characters of a name: names are also in plans, pages and lock files, where no file system bounds them.
 _MOST_CHARACTERS = 1024
-# Known wheels stand for thirty at most.
+# Tags of a name: three sets stand for their product. Known wheels stand for thirty at most.
 _MOST_TAGS = 100
 
 
@@ -75,7 +75,7 @@ def parse_wheel_name(filename: str) -> WheelName:
             f"{filename[:80] + '…'!r} is not the name of a wheel: {len(filename)} characters, {count} tags; "
             f"at most {_MOST_CHARACTERS} and {_MOST_TAGS} are read"
         )
-    # `packaging` makes all of the tags.
+    # With three plain tags, since `packaging` makes every tag that the sets stand for.
     plain = "-".join([*parts[:-3], "py3-none-any" + filename[-4:]])
     try:
         _, version, _, _ = parse_wheel_filename(plain)

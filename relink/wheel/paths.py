@@ -11,7 +11,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Bytes: Linux, PATH_MAX without the NUL; what is longer cannot be opened.
 _MAX_PATH = 4095
 _MAX_COMPONENT = 255  # bytes: Linux, NAME_MAX
-# Directories; vendors' wheels have less than 20.
+# Components of a path; vendors' wheels have less than 20.
 _MAX_DEPTH = 100
 _DRIVE = re.compile(r"[A-Za-z]:")
 
@@ -63,6 +63,7 @@ def collisions(names: Iterable[str]) -> list[str]:
     keys = sorted(seen)
     for key, name in seen.items():
         if not name.endswith("/"):
+            # In sorted order the first key from here on is below this one, or none is.
             at = bisect_left(keys, f"{key}/")
             if at < len(keys) and keys[at].startswith(f"{key}/"):
                 issues.append(f"{name!r}: is a file, and the directory of {seen[keys[at]]!r}")

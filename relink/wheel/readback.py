@@ -87,6 +87,7 @@ class ReadBack:
 
     def _inflate(self, member: Member, piece: Piece, *, last: bool) -> None:
         stop = member.data_offset + piece.length
+        # A stream must end with a last block: behind a piece from the middle an empty one is read.
         part = replace(
             member,
             compressed_size=piece.length + (0 if last else len(LAST_BLOCK_BYTES)),

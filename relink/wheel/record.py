@@ -56,7 +56,7 @@ _WARNINGS: Final = frozenset(
 )
 
 _LINES: Final = 1_000_000
-# More than two for each member. A line without a member is an issue; a million of them would help nobody.
+# Lines beyond two for each member. A line without a member is an issue; a million of them would help nobody.
 _MORE_LINES: Final = 1000
 
 
@@ -151,7 +151,7 @@ def parse_record(data: bytes, most: int = _LINES) -> tuple[tuple[RecordEntry, ..
         raise WheelError(f"RECORD is not UTF-8: {error}") from error
     entries: list[RecordEntry] = []
     issues: list[RecordIssue] = []
-    # Not all of it at once as text.
+    # As a stream: as text all of it would take several times the memory.
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8", newline="")
     rows = csv.reader(text, strict=True)
     try:
@@ -243,6 +243,7 @@ def verify_member(archive: WheelArchive, entry: RecordEntry) -> RecordEntry:
     """
     sha256 = hashlib.sha256()
     named = entry.algorithm or "sha256"
+    # usedforsecurity: a system in FIPS mode refuses MD5 and SHA-1 otherwise (hashlib).
     other = sha256 if named == "sha256" else hashlib.new(named, usedforsecurity=False)
     size = 0
     for chunk in archive.chunks(entry.path):

@@ -27,7 +27,7 @@ SCHEMES: Final = ("purelib", "platlib", "headers", "scripts", "data")
 # which is where the scheme `data` begins. purelib and platlib are one directory in an environment.
 _SITE: Final = re.compile(r"lib(?:64)?/python3(?:\.\d+t?)?/(?:site|dist)-packages/(?P<rest>.+)")
 _HEADERS: Final = re.compile(r"include/(?:site/)?python3\.\d+t?/[^/]+/(?P<rest>.+)")
-# Defects that are listed.
+# Defects that are reported.
 _MOST: Final = 20
 
 

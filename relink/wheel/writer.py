@@ -201,7 +201,7 @@ def write_wheel(
         stack.enter_context(_os_errors_of(target))
         file = stack.enter_context(atomic_file(target))
         writer = ZipWriter(file, options.level)
-        # Its tasks read the file, so they end before it is closed. None waits for another one.
+        # The tasks of the pool read the file, so they end before it is closed. None waits for another one.
         pool = ThreadPoolExecutor(options.jobs or default_jobs(), "relink-members")
         stack.callback(pool.shutdown, cancel_futures=True)
         readback = ReadBack(file.fileno(), pool, on_progress)
@@ -214,7 +214,7 @@ def write_wheel(
             packed = writer.add(header, content)
             file.flush()
             readback.begin(writer.members[-1], packed)
-        # Computed now, and not while writing: `ZipWriter.add` has patched local headers.
+        # The digest is computed now, and not while writing: `ZipWriter.add` has patched local headers.
         digest, members_end = hashlib.sha256(), writer.size
         file.flush()
         hashing = pool.submit(_hash, digest, file.fileno(), range(members_end))

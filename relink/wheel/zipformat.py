@@ -10,7 +10,7 @@ STORED: Final = 0
 DEFLATED: Final = 8
 
 FLAG_ENCRYPTED: Final = 0x0001
-# Crc and sizes follow the data (4.3.9).
+# CRC and sizes follow the data (4.3.9).
 FLAG_DESCRIPTOR: Final = 0x0008
 FLAG_STRONG: Final = 0x0040
 FLAG_UTF8: Final = 0x0800
@@ -21,7 +21,7 @@ FLAG_LEVEL: Final = 0x0006
 # 4.4.3.2, times ten: pip's zipfile refuses what asks for a newer one.
 NEWEST_VERSION: Final = 63
 
-# "the true value is in the ZIP64 record".
+# These say that the true value is in the ZIP64 record (4.4.1.4).
 MARK16: Final = 0xFFFF
 MARK32: Final = 0xFFFFFFFF
 

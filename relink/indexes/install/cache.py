@@ -26,7 +26,7 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 
 # Bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB.
 SIZE = 20 << 30
-# Bytes of a wheel that is hashed.
+# Bytes of a wheel that is hashed at most.
 LARGEST = 64 << 30
 _HELD = ".held"
 _LONGEST_PATH = 4096  # bytes, Linux: PATH_MAX
@@ -53,7 +53,7 @@ class CachedWheel:
 def cache_directory() -> Path:
     """Return the directory of fetched wheels, which need not exist."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification has relative ones ignored.
+    # The XDG Base Directory Specification has relative paths ignored.
     if not os.path.isabs(base):
         base = os.path.expanduser("~/.cache")
     return Path(base) / "relink" / "wheels"
@@ -174,11 +174,12 @@ def _shrink(newest: Path, limit: int) -> None:
     """
     aged = []
     for wheel in _all():
-        # Another process has removed it.
+        # Another process may have removed the wheel.
         with contextlib.suppress(OSError):
             facts = wheel.path.stat()
             aged.append((wheel.path == newest, facts.st_mtime, facts.st_size, wheel.path.parent))
     total = sum(size for _, _, size, _ in aged)
+    # False comes before True, so that `newest` is the last, whatever its time is.
     for is_newest, _, size, directory in sorted(aged):
         if total <= limit or is_newest:
             return

@@ -155,6 +155,7 @@ def _distributions(site: Path) -> Iterator[_InstalledFiles]:
         if b".so" in record:
             rows, _ = parse_record(record)
             names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
+            # RECORD lists scripts as ../../../bin/NAME, and a hostile one any file: only what is below site-packages is read.
             yield _InstalledFiles(site, entry, [name for name in names if not name.startswith(("..", "/"))])
 
 

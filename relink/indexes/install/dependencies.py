@@ -97,7 +97,7 @@ def _wanted(wheel: Path, extras: Collection[str]) -> list[str]:
             # The installer says what is wrong with it.
             continue
         if any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
-            # The relinked wheel may not require it.
+            # A package of the vendor's libraries: the relinked wheel may not require it.
             continue
         if requirement.marker is not None and "extra" in str(requirement.marker):
             if not any(requirement.marker.evaluate({"extra": extra}) for extra in extras or ("",)):
@@ -116,7 +116,7 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> 
         return []
     document = place / "report.json"
     command = installer_of(environment)
-    # That of an older environment may have no report (pip 22.2).
+    # relink's own pip, where it has one: that of an older environment may have no --report (pip 22.2).
     if has_pip(sys.executable):
         command = [
             sys.executable,
@@ -127,6 +127,7 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> 
             "install",
             "--no-input",
         ]
+    # installer_of gives [uv, pip, ...] or [python, -I, -m, pip, ...].
     is_uv = command[1] == "pip"
     more = ["--dry-run", *([] if is_uv else ["--quiet", f"--report={document}"])]
     told = run_installer(

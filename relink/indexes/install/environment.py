@@ -25,7 +25,7 @@ from relink.system.safe_open import read_bytes, read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
-# What describes a distribution; the last two are of editable ones.
+# The endings of what describes a distribution; the last two are of editable ones.
 _KINDS = ("dist-info", "egg-link", "egg-info")
 # Bytes of METADATA, as for that of a wheel.
 _LIMIT = 64 << 20

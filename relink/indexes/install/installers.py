@@ -27,7 +27,7 @@ from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox.environment import child_environment
 from relink.system.system_errors import raise_if_machine_fault
 
-# Lines of what a program says before it fails.
+# Lines that are shown of a program that has failed: its last ones.
 _SHOWN = 8
 
 

@@ -183,7 +183,7 @@ def relinked_into(
     if report.output is None:
         return report, wheel
     result = Path(report.output.path)
-    # Nobody can look for it where it was.
+    # The temporary directory is gone before anybody reads its path.
     if not is_kept:
         report = replace(report, output=replace(report.output, path=result.name))
     return report, result
@@ -336,6 +336,7 @@ def load_members(
             problem = next((line[len(path) + 1 :] for line in lines if line.startswith(f"{path}\t")), ended)
             idle = problem == ended and not has_gpu and path in lines
             trials.append(Trial(name, None if idle else problem or None, problem if idle else None))
+            # The process has ended at this member: the others are tried in another process.
             if problem == ended and ended is not None:
                 break
     return tuple(trials)

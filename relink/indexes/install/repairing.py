@@ -49,7 +49,7 @@ def repair(
     sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
     version = installed.plan.wheel.version if installed.plan else installed.version
     original = _original(installed, version, sha256, environment, wheel)
-    # Files that somebody changed would be lost.
+    # A repair replaces all files of a distribution: those that somebody changed would be lost.
     if installed.plan is None:
         _refuse_another(original, installed)
     with working_place() as place:
