@@ -165,15 +165,18 @@ def loaded(buffer: Buffer) -> Iterator[Memory]:
 
 
 class Strings:
-    """DT_STRTAB. One decoding for the whole table where it is ASCII; undecodable names survive as surrogates."""
+    """DT_STRTAB. One decoding for the whole table where it is ASCII; undecodable names survive as surrogates.
 
-    def __init__(self, memory: Memory) -> None:
+    :param most: bytes of the table that are read, each of which takes three of memory.
+    """
+
+    def __init__(self, memory: Memory, most: int = sys.maxsize) -> None:
         address, size = memory.dynamic.get(DT_STRTAB), memory.dynamic.get(DT_STRSZ)
         # A file without DT_STRTAB has no strings; what lies at address 0 is its header.
         available = 0 if address is None else memory.available(address)
         if size is None or size > available:
             memory.problem("DT_STRSZ is missing, or reaches outside of the file or into the next table")
-        data = memory.read(address or 0, available if size is None else min(size, available))
+        data = memory.read(address or 0, min(available if size is None else size, available, most))
         self._memory = memory
         if not data.endswith(b"\0"):
             memory.problem("the string table is empty or does not end in a zero byte")

@@ -49,6 +49,8 @@ _BINDS_LOCAL: Final = (1, 2)
 _TLS = 6
 # By e_machine the type of a copy relocation (elf/elf.h).
 _R_COPY: Final = {3: 5, 40: 20, 62: 5, 183: 1024, 243: 4}
+# Bytes: of real libraries with version definitions the names take a tenth of it.
+MOST_STRINGS: Final = 16 << 20
 # By version number its name, and the file that the record blames; None for a version of the file's own.
 _Records: TypeAlias = Mapping[int, tuple[str, str | None]]
 
@@ -77,12 +79,12 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
 
 
 def read_version_defs(buffer: Buffer) -> tuple[VersionDef, ...]:
-    """Read the `verdefs` of :func:`read_symbols` alone.
+    """Read the `verdefs` of :func:`read_symbols` alone; names past the first 16 MiB of the string table are empty.
 
     :raises ElfError: as there.
     """
     with loaded(buffer) as memory:
-        return version_defs(memory, Strings(memory))
+        return version_defs(memory, Strings(memory, MOST_STRINGS))
 
 
 def _read(memory: Memory) -> SymbolTable:

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure
 from relink.loader.object_graph import breadth_first, needed_by, needed_first, objects_by_name
-from relink.loader.symbol_index import Candidates, Lookups, SymbolIndex
+from relink.loader.symbol_index import FEW_OWNERS, Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
 Reason: TypeAlias = Literal["undefined", "aborts"]
@@ -25,7 +25,7 @@ _ASSERTS_NO_MORE = (2, 41)
 
 @dataclass(slots=True)
 class Scope:
-    """The objects that a symbol is looked up in.
+    """The objects that a symbol is looked up in, and what was found so far of names that many objects define.
 
     The first object in `order` with a matching definition wins: it interposes all later ones.
 
@@ -36,6 +36,7 @@ class Scope:
     :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
     :ivar places: by `id` of a table the first place in `order` that has it.
     :ivar own: the object that is searched before all others: that of a DT_SYMBOLIC (elf/dl-load.c).
+    :ivar known: the results of :meth:`find`, and `firsts` those of :meth:`first`.
     """
 
     order: list[tuple[int, SymbolTable]]
@@ -44,6 +45,10 @@ class Scope:
     unique: dict[str, int]
     places: dict[int, int] = field(default_factory=dict)
     own: tuple[int, SymbolTable] | None = None
+    known: dict[tuple[str, str | None, str | None, bool], tuple[int | None, Reason]] = field(
+        default_factory=dict
+    )
+    firsts: dict[Candidates, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.places:
@@ -65,8 +70,10 @@ class Scope:
         """Return the first object with one of these tables: what a look-up finds that they satisfy."""
         if self.own is not None and id(self.own[1]) in candidates.tables:
             return self.own[0]
-        places = [self.places[table] for table in self.places.keys() & candidates.tables]
-        return self.order[min(places)][0] if places else None
+        if candidates not in self.firsts:
+            places = [self.places[table] for table in self.places.keys() & candidates.tables]
+            self.firsts[candidates] = self.order[min(places)][0] if places else None
+        return self.firsts[candidates]
 
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False
@@ -77,6 +84,16 @@ class Scope:
         :param exact: only a definition in this version matches (`VersionRequirement.hidden`).
         :return: the index of the object that defines it, or None and the reason.
         """
+        if len(self.symbols.owners(name)) <= FEW_OWNERS:
+            return self._search(name, version, file, exact=exact)
+        key = (name, version, file, exact)
+        if key not in self.known:
+            self.known[key] = self._search(name, version, file, exact=exact)
+        return self.known[key]
+
+    def _search(
+        self, name: str, version: str | None, file: str | None, *, exact: bool
+    ) -> tuple[int | None, Reason]:
         blamed = self.by_name.get(file, ()) if version is not None and file is not None else ()
         for index, table in self._owners(name):
             export = match(table.exports[name], version, exact=exact)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from relink.elf.symbols import Export, SymbolTable, match
 
@@ -52,6 +52,8 @@ def _strong(export: Export) -> bool:
     return export.binding == "global" and export.visibility == "default" and not export.undefined
 
 
+FEW_OWNERS: Final = 8
+"""What a look-up of a name with so many owners finds is found again each time; with more, all look-ups of it share the result."""
 SymbolReference: TypeAlias = tuple[str, str | None]
 """Name and version of an import, or of an own definition that relocations name."""
 
@@ -105,6 +107,7 @@ class SymbolIndex:
         # By `id` of a table: how many tables there were, its look-ups then, and the names of its imports.
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
         self._candidates: dict[tuple[frozenset[int], bool], Candidates] = {}
+        self._matched: dict[tuple[str, str | None, bool], tuple[Sequence[SymbolTable], Candidates, bool]] = {}
         self.irregular: set[str] = set()
 
     def add(self, table: SymbolTable) -> SymbolTable:
@@ -205,7 +208,10 @@ class SymbolIndex:
 
     def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool]:
         """Return what a look-up matches among all tables, and whether a candidate has no version tables at all."""
-        owners = self.owners(name)
+        owners, key = self.owners(name), (name, version, exact)
+        known = self._matched.get(key)
+        if known is not None and known[0] is owners:
+            return known[1:]
         matched = [
             (owner, export)
             for owner in owners
@@ -218,6 +224,8 @@ class SymbolIndex:
         tables = frozenset(id(owner) for owner, _ in matched)
         candidates = self._candidates.setdefault((tables, unique), Candidates(tables, unique))
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
+        if len(owners) > FEW_OWNERS:
+            self._matched[key] = owners, candidates, unversioned
         return candidates, unversioned
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from relink.elf.symbol_reader import read_version_defs
 from relink.elf.symbols import Export, SymbolTable, match
 from relink.system.errors import ElfError
 from tests.support.amount import amount
@@ -232,6 +233,14 @@ def test_a_version_hash_of_zero_is_no_version() -> None:
         ("need", None, None),
         ("perhaps", None, None),
     }
+
+
+def test_version_definitions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the table; of the strings no more is read than real libraries need, whatever a file of any size says."""
+    data = Handmade().build()
+    assert [one.name for one in read_version_defs(data)] == [one.name for one in read_symbols(data).verdefs]
+    monkeypatch.setattr("relink.elf.symbol_reader.MOST_STRINGS", 4)
+    assert {one.name for one in read_version_defs(data)} == {""}
 
 
 def test_versym_without_records_is_not_looked_at() -> None:

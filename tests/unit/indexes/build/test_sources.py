@@ -139,6 +139,18 @@ def test_a_directory(tmp_path: Path) -> None:
         found(of(kind="directory", place=str(tmp_path / "none")))
 
 
+def test_a_source_gives_nothing_that_only_another_one_wants(tmp_path: Path) -> None:
+    for place, name in (("one", "demo"), ("one", "more"), ("two", "more")):
+        make_wheel(tmp_path / place, {"x.py": place.encode()}, name=name, tag="py3-none-any")
+    one, two = (str(tmp_path / place) for place in ("one", "two"))
+    listing = found(of("demo", kind="directory", place=one), of("more", kind="directory", place=two))
+    assert [wheel.url.split("/")[-2:] for wheel in listing.wheels] == [
+        ["one", "demo-1.0-py3-none-any.whl"],
+        ["two", "more-1.0-py3-none-any.whl"],
+    ]
+    assert listing.notes == []
+
+
 def test_an_odd_name_is_passed_over(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, {"demo/x.py": b""}, tag="py3-none-any")
     (tmp_path / "foo.whl").touch()

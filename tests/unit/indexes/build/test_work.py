@@ -219,7 +219,7 @@ def test_a_wrong_hash_is_not_taken(server: WebServer) -> None:
     wheel = listed(server, CONTENT[::-1])
     with pytest.raises(FetchError, match="and the source says"):
         fetch_wheel(wheel, Web(), SIZE)
-    assert list(cache_directory().glob("*/*.whl")) == []
+    assert list(cache_directory().glob("**/*.whl")) == []
     server.answers[f"/{NAME}"] = Answer(CONTENT)
     assert fetch_wheel(wheel, Web(), SIZE).path.read_bytes() == CONTENT
     assert "Range" not in server.asked[-1][1]
@@ -230,6 +230,7 @@ def test_more_than_was_promised(server: WebServer) -> None:
     server.answers[f"/{NAME}"] = Answer(CONTENT, endless=True)
     with pytest.raises(FetchError, match="larger than the 1048576 bytes"):
         fetch_wheel(wheel, Web(), SIZE)
+    assert list(cache_directory().glob("**/*.whl")) == []
     assert len(server.asked) == 1
 
 
