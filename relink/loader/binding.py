@@ -70,7 +70,7 @@ class Explained:
         loaded; ``preload``: a library that was loaded before into the global scope; ``extra``: one of `extra_exports`;
         ``assumed interpreter``: any Python that imports it; ``assumed``: the user says so.
     :ivar by: what supplies it: a path, the key of `extra_exports`, or the glob.
-    :ivar target: index of the supplying object where it is in the closure; None where ld.so, loading this closure own_scope,
+    :ivar target: index of the supplying object where it is in the closure; None where ld.so, loading this closure alone,
         would report it as undefined.
     """
 

@@ -100,8 +100,7 @@ class _LinkMap:
         """Return why an object cannot be dlopened, though it could be loaded with the program.
 
         An executable stack counts for what libraries dlopen only. Of the roots :mod:`relink.planning.checks.executable_stack`
-        tells it,
-        for every kind of target alike.
+        tells it, for every kind of target alike.
         """
         executable_stack = asks_executable_stack(image)
         if self.dlopening and image.flags_1 & DF_1_NOOPEN:

@@ -56,7 +56,7 @@ class Options:
         None: as docs/large-wheels.md says.
     :ivar verify_record: compare the files with the vendor's RECORD.
     :ivar limits: sizes and counts that the wheel may not exceed.
-    :ivar sandbox: what the loader and patchelf run in, one of :data:`relink.system.sandbox.MODES`.
+    :ivar sandbox: what the loader and patchelf run in, one of :data:`relink.system.sandbox.start.MODES`.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar nix_closures: store paths whose closures are providers, after the prefixes.
     :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.

@@ -379,8 +379,9 @@ def _python_version(name: WheelName, target: Target | None = None) -> str:
 def _local_version(
     providers: Sequence[ProviderFacts], options: Options, vendor: Vendor
 ) -> tuple[str | None, list[Finding]]:
-    if options.keep_version or options.local_version:
-        return None if options.keep_version else options.local_version, []
+    chosen = None if options.keep_version else options.local_version
+    if options.keep_version or chosen:
+        return chosen, []
     release = next((provider.rocm_version for provider in providers if provider.rocm_version), None)
     if release:
         return f"{vendor.table}{release}", []

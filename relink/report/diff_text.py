@@ -144,7 +144,8 @@ def _name_lines(word: str, names: tuple[str, ...], limit: int, style: str) -> li
 
 
 def _change(change: MemberChange, *, verbose: bool) -> list[Line]:
-    sizes = " -> ".join(map(str, dict.fromkeys((change.size_before, change.size_after))))
+    before, after = change.size_before, change.size_after
+    sizes = f"{before}" if before == after else f"{before} -> {after}"
     lines = [Line.assemble("changed  ", (change.path, "bold"), f"  {sizes} bytes, {change.differing} differ")]
     if change.mode_before != change.mode_after:
         lines.append(Line(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))

@@ -273,5 +273,8 @@ def _write_record(
 
 def _hash(digest: hashlib._Hash, file: int, part: range) -> None:
     """Hash a part of an open file."""
-    for start in part[::_PIECE]:
-        digest.update(os.pread(file, min(_PIECE, part.stop - start), start))
+    start = part.start
+    # A network file system may give less than was asked for.
+    while data := os.pread(file, min(_PIECE, part.stop - start), start):
+        digest.update(data)
+        start += len(data)

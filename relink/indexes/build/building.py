@@ -148,6 +148,7 @@ class _Run:
         wheel, sha256, outcomes = task.wheel, task.wheel.sha256, {}
         if isinstance(result, BaseException):
             failed = TaskOutcome("failed", {"error": str(result) or type(result).__name__})
+            outcomes = dict.fromkeys((own.target.name for own in task.targets), failed)
         else:
             sha256, size, outcomes = result
             if wheel.sha256 is None:
@@ -158,7 +159,7 @@ class _Run:
             self.say("fetched", {"wheel": wheel.filename, "sha256": sha256, "size": size})
         for own in task.targets:
             name = own.target.name
-            outcome = outcomes.get(name) or failed
+            outcome = outcomes[name]
             facts = {
                 "project": wheel.name.canonical,
                 "version": str(wheel.name.version),

@@ -187,7 +187,7 @@ class Store(contextlib.ExitStack):
             "file_name": file.get("filename"),
             "digest": hashlib.sha256(body.encode()).hexdigest(),
         }
-        listed = row["file_name"] or row["filename"] if row["status"] in ("written", "original") else None
+        listed = (row["file_name"] or row["filename"]) if row["status"] in ("written", "original") else None
         values = row | {"listed": listed, "now": now(), "number": number, "said": said}
         same = "where project = :project and filename = :filename and target = :target"
         with self._written() as database:

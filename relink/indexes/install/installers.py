@@ -7,7 +7,6 @@ Only wheels are taken, without dependencies, and kept in the cache: to build one
 from __future__ import annotations
 
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -65,11 +64,10 @@ def find_uv() -> str | None:
     return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 
 
-def run_installer(command: Sequence[str], directory: Path, failed: str, *, largest: int | None = None) -> str:
+def run_installer(command: Sequence[str], directory: Path, failed: str) -> str:
     """Run pip or uv in `directory`; on a terminal its progress is seen there, on standard error.
 
     :param failed: the beginning of the sentence if it fails.
-    :param largest: bytes that a file which it writes may have.
     :return: what it has printed on standard error.
     :raises InstallerError: it does; has its last lines.
     """
@@ -85,8 +83,6 @@ def run_installer(command: Sequence[str], directory: Path, failed: str, *, large
             text=True,
             errors="replace",
         ) as run:
-            if largest is not None:
-                resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (largest, largest))
             said, complained = run.communicate()
     except OSError as error:
         raise_if_machine_fault(error, command[0])

@@ -75,9 +75,8 @@ def reached_libraries(
 ) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries in the closures of `files`, each path once, in load order."""
     sonames: dict[str, str] = {}
-    for file in files:
-        for soname, path in file.closure if file.served else ():
-            sonames.setdefault(posixpath.normpath(path), soname)
+    for soname, path in (pair for file in files if file.served for pair in file.closure):
+        sonames.setdefault(posixpath.normpath(path), soname)
     held = (path for path in sonames if any(provider.holds(path) for provider in providers))
     return tuple((sonames[path], path) for path in held)
 

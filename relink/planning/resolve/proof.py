@@ -274,6 +274,5 @@ def _by_another_version(
         soname = stems.get(soname_stem(library.image.soname or library.name))
         if index == outcome.root and soname is not None:
             names |= dict.fromkeys(symbols, soname)
-    unnamed = (wanted for wanted in imports if wanted.file is None)
-    keys = (((wanted.name, wanted.version), wanted) for wanted in unnamed)
-    return grouped((names[key], wanted) for key, wanted in keys if key in names)
+    found = ((names.get((wanted.name, wanted.version)), wanted) for wanted in imports if wanted.file is None)
+    return grouped((soname, wanted) for soname, wanted in found if soname)

@@ -130,7 +130,7 @@ class _Comparison:
         common = self.names = {name: old_names[name] for name in after.members if name in old_names}
         self.added = tuple(name for name in after.members if name not in common)
         self.removed = tuple(old for name, old in old_names.items() if name not in common)
-        self.changed += filter(None, (self._changed(old, name) for name, old in common.items()))
+        self.changed += [change for name, old in common.items() if (change := self._changed(old, name))]
         if before.sha256() != after.sha256():
             self.headers = differences(before, after, common)
 

@@ -162,10 +162,11 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
     without = replace(context, profile=replace(profile, preload=()))
     needing: dict[tuple[str, str], dict[str, None]] = {}
     for member, outcome in served.items():
-        objects, edges = outcome.closure.objects, outcome.closure.edges
+        objects = outcome.closure.objects
+        edges = () if context.layout.path_of(member) in early else outcome.closure.edges
         preloaded = {
             edge.soname: objects[edge.target].path
-            for edge in (() if context.layout.path_of(member) in early else edges)
+            for edge in edges
             if edge.target is not None and objects[edge.target].path in early
         }
         missing = simulate(without, member, outcome.image).missing if preloaded else ()
