@@ -15,6 +15,8 @@ from relink.cli.pages import write_page
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
 
+_SCANNED = 256 << 20  # bytes of each file's other data
+
 
 @app.command()
 @takes_options("inspect")
@@ -142,13 +144,19 @@ def isa(
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
     from relink.cli.terminal import print_json, show
-    from relink.gpu import wanted_gpus
-    from relink.planning.checks.gpu import survey_of
+    from relink.gpu import survey, wanted_gpus
+    from relink.providers.profiles import profile_for
     from relink.report import isa_text
     from relink.report.formats import collected
 
     wanted = wanted_gpus(options.gpus)
-    found = [survey_of(path, scan=scan, profile=options.profile) for path in paths]
+    found = []
+    for path in paths:
+        # The profile of a wheel says which of its members are variants: one of them is enough.
+        is_wheel = path.suffix == ".whl"
+        profile = profile_for(path.name.partition("-")[0], options.profile) if is_wheel else None
+        variants = profile.variants if profile else ()
+        found.append(survey(path, variants=variants, scan_limit=_SCANNED if scan else 0))
     if shown.as_json:
         documents = [item.to_json([one.target for one in wanted]) for item in found]
         print_json(collected(documents, (), several=len(paths) > 1))

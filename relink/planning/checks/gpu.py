@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -21,7 +20,6 @@ from relink.gpu import (
     DeviceCodeNeeds,
     LibraryCoverage,
     Requirement,
-    Survey,
     TargetId,
     Wanted,
     check,
@@ -33,7 +31,6 @@ from relink.gpu import (
     needs_of,
     read_file,
     resolve_kpack,
-    survey,
     table,
 )
 from relink.loader.seen_files import resolve_inside
@@ -42,12 +39,10 @@ from relink.planning.model.files import FilePlan
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider
-from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.system.findings.model import Finding
 from relink.vendors.registry import extended_by, release_of
 
 _HIP = "libamdhip64.so"
-_SCAN = 256 << 20  # bytes of each file
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,15 +280,3 @@ def _compiling(
         *(one.coverage for one in libraries if (role := one.coverage.role) and role.missing == "jit"),
     ]
     return tuple(coverage.path for coverage in every if coverage.level(target).state == "jit")
-
-
-def survey_of(path: Path, *, scan: bool = False, profile: str | None = None) -> Survey:
-    """Return what a wheel, file or directory holds, for ``relink isa``; a wheel's profile says which members are variants.
-
-    :param scan: also search up to 256 MiB of each file's other data for code that is loaded by hand (XLA).
-    :param profile: the name or the file of another profile than the wheel's own.
-    :raises RelinkError: there is nothing of that name, or no wheel in a .whl.
-    """
-    distribution = path.name.partition("-")[0] if path.suffix == ".whl" else ""
-    known = profile_for(distribution, profile) if distribution else NO_PROFILE
-    return survey(path, variants=known.variants, scan_limit=_SCAN if scan else 0)
