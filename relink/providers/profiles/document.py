@@ -242,20 +242,20 @@ def _check(value: Any, schema: Schema, root: Schema, path: KeyPath) -> Iterator[
 def _check_list(value: list[Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:
     if len(value) < schema.get("minItems", 0):
         yield Problem(path, f"{schema['minItems']} or more were expected, not {len(value)}")
-    items = schema.get("items", {})
-    found = [
-        problem for number, item in enumerate(value) for problem in _check(item, items, root, (*path, number))
-    ]
-    yield from found
-    # Of items that are what they should be only: repr() refuses an integer of thousands of digits.
-    if schema.get("uniqueItems") and not found:
+    if schema.get("uniqueItems"):
         seen = set[str]()
         for item in value:
             # repr() serves for tables too, which have no hash. It tells true from 1, which Python takes for equal.
-            text = repr(item)
+            try:
+                text = repr(item)
+            # An integer of thousands of digits: it is no item of any list, which is told below.
+            except ValueError:
+                continue
             if text in seen:
                 yield Problem(path, f"{_shown(item)} stands there twice")
             seen.add(text)
+    for number, item in enumerate(value):
+        yield from _check(item, schema.get("items", {}), root, (*path, number))
 
 
 def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: KeyPath) -> Iterator[Problem]:

@@ -3,11 +3,13 @@ another prefix."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,10 @@ pytestmark = pytest.mark.slow(reason="a scheduler and workers are started")
 def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
     with dask_cluster(tmp_path / "dask") as started:
         yield started
+    # A client that has just found its scheduler again when it is closed leaves that connection to the garbage collector.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def double(number: int) -> tuple[int, int]:
