@@ -153,6 +153,14 @@ def test_the_name_as_it_was(tmp_path: Path) -> None:
     accepted(result.path)
 
 
+def test_short_reads_are_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may give less than it was asked for; the digest is that of the whole output all the same."""
+    wheel, read = make_wheel(tmp_path), os.pread
+    monkeypatch.setattr(os, "pread", lambda file, size, offset: read(file, (size + 1) // 2, offset))
+    result = rewrite(wheel, tmp_path / "out")
+    assert result.sha256 == hashlib.sha256(result.path.read_bytes()).hexdigest()
+
+
 def test_tags_that_lied_are_put_right(tmp_path: Path) -> None:
     files = {f"{DIST_INFO}/WHEEL": b"Wheel-Version: 1.0\nTag: cp312-cp312-linux_x86_64\n\n"}
     result = rewrite(make_wheel(tmp_path, files), tmp_path / "out", local=None)
