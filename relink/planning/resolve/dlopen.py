@@ -182,10 +182,12 @@ def unloadable(closure: Closure) -> dict[Edge, list[str]]:
     if not lacking:
         return {}
     needed = needed_by(closure)
-    found = ((edge, edge.target) for edge in closure.dlopened if edge.target is not None)
-    reached = ((edge, breadth_first(needed, [target])) for edge, target in found)
-    sonames = ((edge, [name for index in met for name in lacking.get(index, ())]) for edge, met in reached)
-    return {edge: names for edge, names in sonames if names}
+    found: dict[Edge, list[str]] = {}
+    for edge in closure.dlopened:
+        reached = () if edge.target is None else breadth_first(needed, [edge.target])
+        if names := [name for index in reached for name in lacking.get(index, ())]:
+            found[edge] = names
+    return found
 
 
 def _not_opened(

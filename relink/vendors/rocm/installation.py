@@ -238,7 +238,8 @@ def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
         if function := _function_of_the_patch(path):
             return f"the HIP of {provider.path}, which has the patch's function {function}"
         real = posixpath.join(posixpath.dirname(path), os.path.basename(os.path.realpath(path)))
-        build = tuple(map(int, found.groups())) if (found := _DEBIAN.search(real)) else ()
+        found = _DEBIAN.search(real)
+        build = tuple(map(int, found.groups())) if found else ()
         if _DEBIAN_BUILDS[0] <= build < _DEBIAN_BUILDS[1]:
             return "Debian's HIP before 6.4.3"
         return None
