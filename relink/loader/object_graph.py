@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 from relink.loader.closure import Closure, LoadedObject
+from relink.system.text import grouped
 
 _Node = TypeVar("_Node", bound=Hashable)
 
@@ -43,11 +44,7 @@ def objects_by_name(closure: Closure) -> dict[str, tuple[int, ...]]:
 
 def needed_by(closure: Closure) -> dict[int, list[int]]:
     """Return the objects that serve the NEEDED entries of each object, in order, without what is missing."""
-    needed: dict[int, list[int]] = {}
-    for edge in closure.edges:
-        if edge.target is not None:
-            needed.setdefault(edge.requester, []).append(edge.target)
-    return needed
+    return grouped((edge.requester, edge.target) for edge in closure.edges if edge.target is not None)
 
 
 def breadth_first(

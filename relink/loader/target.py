@@ -182,8 +182,7 @@ def _interpreter_of(python: str | None, root: str) -> str:
             with map_file(host) as buffer:
                 interpreter = read_image(buffer, python).interpreter
         except (OSError, RelinkError) as error:
-            if isinstance(error, OSError):
-                raise_if_machine_fault(error, python)
+            raise_if_machine_fault(error, python)
             raise TargetError(
                 f"{python}: cannot be read as a program ({error}); name a Python by --python"
             ) from error
@@ -222,8 +221,7 @@ def _run(host: str, arguments: list[str], environment: dict[str, str]) -> subpro
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, f"{host}: this loader cannot be run here")
+        raise_if_machine_fault(error, f"{host}: this loader cannot be run here")
         raise TargetError(
             f"{host}: this loader cannot be run here ({error}); relink asks the real loader, so the machine must be able to"
         ) from error

@@ -134,8 +134,7 @@ def verify(
                     context, member, expected[member], bindings.get(member), answer, scratch
                 )
     except (TargetError, OSError) as error:
-        if isinstance(error, OSError):
-            raise_if_machine_fault(error, f"{wheel}: the loader could not be asked")
+        raise_if_machine_fault(error, f"{wheel}: the loader could not be asked")
         findings.append(finding("RLK602", wheel, why_not_laid_out(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
 

@@ -27,6 +27,7 @@ from relink.gpu.msgpack import Effort
 from relink.gpu.walk import walk
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import grouped
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
 # With more of them in one directory, kernel files are shown as one item.
@@ -272,9 +273,7 @@ def _directory(path: Path, scan_limit: int) -> Survey:
     every = find_side_files(path)
     known |= {os.path.realpath(s.directory): s for s in every}
     found.gather(known)
-    by_hip: dict[str, list[Item]] = {}
-    for item in found.items:
-        by_hip.setdefault(found.hips.get(item.path, ""), []).append(item)
+    by_hip = grouped((found.hips.get(item.path, ""), item) for item in found.items)
     free = tuple(by_hip.pop("", ()))
     groups = [Group(hip, (*by_hip[hip], *free)) for hip in newest_first(by_hip)] or [Group("", free)]
     side = tuple(s for s in every if os.path.realpath(s.directory) not in owned)

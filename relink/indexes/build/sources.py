@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -27,6 +26,7 @@ from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import installs, is_for
 from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import grouped
 from relink.wheel.naming import parse_wheel_name
 
 _PAGES = 8  # pages read at once
@@ -99,8 +99,6 @@ class _Source:
         self, source: WheelSource, cases: Sequence[_Case], web: Web, digests: Digests, tell: Tell
     ) -> None:
         self.cases, self.web, self.latest = cases, web, source.latest
-        self.here = defaultdict[str, list[ListedWheel]](list)
-        self.wanted = defaultdict[str, list[Requirement]](list)
         self.indexes: tuple[str, ...] | None = None
         found: Iterable[ListedWheel] = ()
         if source.kind == "directory":
@@ -111,10 +109,10 @@ class _Source:
             found, self.indexes = _in_links(web, digests, tell), web.settings.indexes
         else:
             self.indexes = (source.place,)
-        for wheel in found:
-            self.here[wheel.name.canonical].append(wheel)
-        for requirement in source.requirements:
-            self.wanted[canonicalize_name(requirement.name)].append(requirement)
+        self.here: dict[str, list[ListedWheel]] = grouped((wheel.name.canonical, wheel) for wheel in found)
+        self.wanted: dict[str, list[Requirement]] = grouped(
+            (canonicalize_name(one.name), one) for one in source.requirements
+        )
 
     def choice(self, project: str, said: list[tuple[str, str]]) -> Iterator[ListedWheel]:
         """Choose by the requirements, of each the newest; a release that is yanked whole does not count as one.

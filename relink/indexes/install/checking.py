@@ -43,7 +43,7 @@ from relink.system.errors import RelinkError, WheelError
 from relink.system.findings.model import Finding, Level, finding, select
 from relink.system.safe_open import map_file, read_bytes
 from relink.system.system_errors import raise_if_machine_fault
-from relink.system.text import join_truncated, join_with_and
+from relink.system.text import grouped, join_truncated, join_with_and
 from relink.vendors.registry import VENDORS, vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
@@ -179,8 +179,7 @@ def _read(archive: _InstalledFiles) -> _Read:
         except FileNotFoundError:
             content.damaged.append(finding("RLK101", name, "RECORD lists it, and it is not there"))
         except (OSError, RelinkError) as error:
-            if isinstance(error, OSError):
-                raise_if_machine_fault(error, str(path))
+            raise_if_machine_fault(error, str(path))
             text = error.message if isinstance(error, RelinkError) else str(error.strerror)
             content.damaged.append(finding("RLK506", name, text.removeprefix(f"{name}: ")))
     return content
@@ -300,10 +299,7 @@ def _sentence(
 
 def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
     """Yield RLK130 where distributions bring different files of the vendor's runtime into one process."""
-    by_path: dict[str, list[str]] = {}
-    for one in checked:
-        for path in one.runtimes:
-            by_path.setdefault(path, []).append(one.name)
+    by_path = grouped((path, one.name) for one in checked for path in one.runtimes)
     if len(by_path) > 1:
         who = "; ".join(f"{join_truncated(names)}: {path}" for path, names in by_path.items())
         names = tuple(dict.fromkeys(name for names in by_path.values() for name in names))
