@@ -51,17 +51,6 @@ _CALLS = 16  # calls inside of each other
 _IMPORTS = 250  # imports inside of each other
 _SHORT = 1500  # characters of the body of a function that is followed for its value alone
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException"})
-_ABSENT = frozenset(
-    {
-        "os.add_dll_directory",
-        "os.startfile",
-        "sys.getwindowsversion",
-        "sys.frozen",
-        "sys._MEIPASS",
-        "sys.winver",
-    }
-)
-"""What only Windows and frozen programs have."""
 _VERSION = ("major", "minor", "micro", "releaselevel", "serial")  # of sys.version_info
 _OF_PATH = ("parent", "name", "stem", "suffix")
 _OF_VERSION = ("major", "minor", "micro", "base_version", "public", "release")
@@ -205,7 +194,7 @@ class Evaluation:
             self.state = before
         module.is_done = True
         for name, value in self.values.items():
-            if name.rpartition(".")[0] == module.name:
+            if name.rpartition(".")[0] == module.name and value is not MISSING:
                 module.names[name.rpartition(".")[2]] = value
         return module
 
@@ -598,7 +587,7 @@ class Evaluation:
             with suppress(Raised):
                 return self.call(hook, [name], {})
             return MISSING
-        return MISSING if (module.is_done and not module.is_open) or full in _ABSENT else UNKNOWN
+        return MISSING if module.is_done and not module.is_open else UNKNOWN
 
     def call(self, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
         """Follow a call; returns what it returns.

@@ -71,6 +71,9 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
         "os.environ": Native("os.environ"),
         "importlib.machinery.EXTENSION_SUFFIXES": list(interpreter.suffixes),
         "ctypes.DEFAULT_MODE": 0,
+        # What only Windows and frozen programs have.
+        **dict.fromkeys(("os.add_dll_directory", "os.startfile", "sys.getwindowsversion"), MISSING),
+        **dict.fromkeys(("sys.frozen", "sys._MEIPASS", "sys.winver"), MISSING),
         **{f"os.{name}": value for name, value in _FLAGS.items()},
         **{f"ctypes.{name}": _FLAGS[name] for name in ("RTLD_LOCAL", "RTLD_GLOBAL")},
     }

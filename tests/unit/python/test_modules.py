@@ -44,7 +44,7 @@ def test_the_finder_agrees_with_that_of_python(tmp_path: Path, seed: int) -> Non
     ]
     portions, expected = [], None
     for directory in directories:
-        spec = importlib.machinery.FileFinder(str(directory), *loaders).find_spec("a")  # type: ignore[arg-type]
+        spec = importlib.machinery.FileFinder(str(directory), *loaders).find_spec("a")
         if spec is not None and spec.loader is not None:
             expected = (spec.origin, tuple(spec.submodule_search_locations or ()) or None)
             break
