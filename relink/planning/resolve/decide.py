@@ -31,7 +31,7 @@ from relink.planning.resolve.findings.decisions import decision_findings
 from relink.planning.resolve.findings.imports import import_findings
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.served_parts import has_vendors, mapped_for
-from relink.planning.resolve.strategy import Outcome
+from relink.planning.resolve.strategy import Outcome, find_strategy
 from relink.planning.resolve.unserved_edges import assumed_kind
 from relink.planning.resolve.version_gaps import version_gaps
 from relink.system.errors import WheelError
@@ -149,6 +149,14 @@ def decide(
     )
     opened = opened_of(told, closures.values(), prover.knowledge)
     return PlanDraft(files, findings, outcomes, context, prover.tables, closures, loads, opened)
+
+
+def draft_links(context: ResolveContext) -> PlanDraft:
+    """Draft what every image loads as it is, and bind no symbol: there are no findings."""
+    outcomes = {member: find_strategy(context, member) for member in context.images}
+    closures = {member: outcome.closure for member, outcome in outcomes.items()}
+    files = tuple(_file_plan(context, member, outcome, served=True) for member, outcome in outcomes.items())
+    return PlanDraft(files, (), outcomes, context, Tables(context.files, {}), closures)
 
 
 def _names(closures: Iterable[Closure]) -> dict[str, str]:
