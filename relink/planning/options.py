@@ -202,7 +202,7 @@ class Options:
         decides=True,
     ).field(None)
     gpus: Sequence[str] = Option(
-        (*_PLANS, "isa", "check"),
+        (*_PLANS, "isa", "check", "verify"),
         GPUS,
         "A GPU that there must be code for: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         ("--gpu",),

@@ -193,7 +193,9 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 plan=plan,
             )
             assessed = assess(case)
-            plan = replace(plan, findings=(*plan.findings, *assessed.findings))
+            known = {(reported.code, reported.subject) for reported in plan.findings}
+            more = (one for one in assessed.findings if (one.code, one.subject) not in known)
+            plan = replace(plan, findings=(*plan.findings, *more))
         prepared = PreparedPlan(plan, assessed.context, assessed.draft.tables, None)
         if not (plan.ok or options.force):
             return make_report(prepared, options, clock)
