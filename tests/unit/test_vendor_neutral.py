@@ -47,10 +47,9 @@ EXCEPTIONS |= {
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
     ("relink/report/nix/lock.py", "rocm"): KEY,
     ("relink/report/nix/lock.py", "rocm_version"): KEY,
-    ("relink/planning/wheel_plan.py", "rocm_version"): KEY,
+    ("relink/planning/assess.py", "rocm_version"): KEY,
     ("relink/report/html/page.py", "rocm_version"): KEY,
     ("relink/report/text.py", "rocm_version"): KEY,
-    ("relink/runs/relinked_input.py", "rocm_version"): KEY,
     ("relink/runs/tree_copy.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
     ("relink/runs/tree_copy.py", "_AMDGPU"): "that number",
 }
