@@ -44,7 +44,6 @@ ELSEWHERE = {
 ACROSS = {
     "indexes/build/test_cluster": "the engine of indexes/build/engine.py that needs Dask, with real workers",
     "test_nix_hook": "the hook for Nix in bash alone; tests/nix builds with it",
-    "test_claims": "docs/claims.md",
     "test_compare_facts": "what AMD's sources have and the tables of ROCm and GPUs lack: a script",
     "test_todays_rocm": "the stand-ins of today's ROCm and torch: what they are made of",
     "cli/test_directories": "`relink DIR` as a command",
