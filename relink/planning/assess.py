@@ -24,7 +24,7 @@ from relink.planning.model.model import ProviderFacts
 from relink.planning.reading import required_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide, draft_links
-from relink.planning.resolve.served_parts import has_vendors, mapped_for
+from relink.planning.resolve.decision_findings import has_vendors, mapped_for
 from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
 from relink.planning.site_requirements import (
     Relocation,

@@ -197,14 +197,17 @@ def explain(path: Path, options: Options) -> Explanation:
         assessed = assess(case, trace)
         findings = assessed.findings
     draft, context = assessed.draft, assessed.context
-    closures = {file.path: draft.outcomes[file.path].closure for file in draft.files}
-    missing = {edge.soname for closure in closures.values() for edge in closure.missing}
+    outcomes = {file.path: draft.outcomes[file.path] for file in draft.files}
+    missing = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.missing}
     sources = {
         soname: where
         for soname in missing
         if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
     }
-    trees = (DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
+    trees = (
+        DependencyTree(file, outcomes[file.path].closure, outcomes[file.path].root, context.layout, sources)
+        for file in draft.files
+    )
     return Explanation(tuple(trees), findings, tuple(trace.attempts))
 
 

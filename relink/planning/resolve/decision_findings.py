@@ -1,8 +1,10 @@
-"""The findings about the decisions: one for each cause, with the reason and the next step.
+"""Report the decisions: one finding for each cause, with the reason and the next step.
 
-Takes the outcomes of all members. Gives RLK103 to RLK122, RLK2xx, RLK301 and RLK305, and those of
-:mod:`relink.planning.resolve.findings.missing_libraries`; :mod:`relink.planning.resolve.findings.imports` has those of
-the proofs.
+Takes the outcomes of all members. Gives RLK101 to RLK124, RLK2xx, RLK301 and RLK305;
+:mod:`relink.planning.resolve.import_findings` reports the proofs.
+
+A member that the package does without is left as it is only where another member gets the vendor's libraries. Only the user says
+what may be missing (``--allow-missing``).
 """
 
 from __future__ import annotations
@@ -10,22 +12,29 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
+from relink.loader.search import Tried
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.loader.versions_check import unserved_records
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.findings.missing_libraries import missing_findings
-from relink.planning.resolve.search_path import removed
-from relink.planning.resolve.served_parts import Mapped, left_out, variant_findings
-from relink.planning.resolve.strategy import Outcome, simulate
-from relink.planning.resolve.unserved_edges import REMEDY_WITHHELD, matches_library, why_withheld
-from relink.planning.resolve.version_gaps import VersionGaps, loader_of_a_prefix
+from relink.planning.resolve.evidence import SubstitutionDecision
+from relink.planning.resolve.import_findings import VersionGaps, loader_of_a_prefix
+from relink.planning.resolve.strategy import (
+    REMEDY_WITHHELD,
+    Outcome,
+    matches_library,
+    removed,
+    simulate,
+    why_withheld,
+)
+from relink.planning.siblings import sibling_of
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import RULES, Finding, finding
 from relink.system.text import grouped, join_truncated, join_with_and, pluralize
 
 _ANOTHER_PYTHON = (
@@ -116,7 +125,7 @@ def _variants(
             yield left_out(context, member, text if sonames else nothing, sonames)
     if not (context.providers or context.as_it_is):
         return
-    nearest = _nearest(context, [*filter(context.profile.is_variant, unserved)], outcomes, lacking)
+    nearest = _nearest_variants(context, [*filter(context.profile.is_variant, unserved)], outcomes, lacking)
     texts = [
         f"{posixpath.basename(member)} lacks {join_with_and([*lacking[member].values()])}"
         for member in nearest
@@ -128,7 +137,7 @@ def _variants(
         yield from missing_findings(context, {nearest[0]: outcomes[nearest[0]]})
 
 
-def _nearest(
+def _nearest_variants(
     context: ResolveContext,
     variants: Iterable[str],
     outcomes: Mapping[str, Outcome],
@@ -158,19 +167,20 @@ def _lacking(outcome: Outcome) -> dict[str, str]:
 def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK115: one finding a soname that is found only since the profile says that the package loads it before."""
     profile = context.profile
-    early = {context.layout.path_of(name) for name in profile.preload}
+    early = {("member", name) for name in profile.preload}
     without = replace(context, profile=replace(profile, preload=()))
     needing: dict[tuple[str, str], dict[str, None]] = {}
     for member, outcome in served.items():
         objects = outcome.closure.objects
-        edges = () if context.layout.path_of(member) in early else outcome.closure.edges
+        edges = () if member in profile.preload else outcome.closure.edges
         preloaded = {
             edge.soname: objects[edge.target].path
             for edge in edges
-            if edge.target is not None and objects[edge.target].path in early
+            if edge.target is not None and objects[edge.target].identity in early
         }
         missing = simulate(without, member, outcome.image).missing if preloaded else ()
-        for soname in {edge.soname for edge in missing} & preloaded.keys():
+        # In the order of the edges: a plan with these findings is written into the output.
+        for soname in dict.fromkeys(edge.soname for edge in missing if edge.soname in preloaded):
             key = (soname, context.layout.shown(preloaded[soname]))
             needing.setdefault(key, {})[context.layout.shown(context.layout.path_of(member))] = None
     for (soname, path), members in needing.items():
@@ -287,8 +297,8 @@ def _libraries(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterat
 def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK109: values of options that match no library, or that change nothing."""
     sonames = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.edges}
-    wanted = {soname for soname, _ in context.substitutes}
-    for old in wanted - sonames - {name for outcome in outcomes.values() for name in outcome.original.needed}:
+    known = sonames.union(*(outcome.original.needed for outcome in outcomes.values()))
+    for old in dict.fromkeys(old for old, _ in context.substitutes if old not in known):
         yield finding("RLK109", old, "--substitute: no library of that name is needed")
     needed = {name for outcome in outcomes.values() for name in outcome.image.needed}
     for soname in context.preload:
@@ -305,3 +315,220 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
             near = sorted(soname for soname in sonames if soname_stem(soname).startswith(pattern[:6]))
             hint = f"; near: {join_truncated(near)}" if near else ""
             yield finding("RLK109", pattern, f"--allow-missing: no library of that name is needed{hint}")
+
+
+def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
+    """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
+    issues = (issue for outcome in served.values() for issue in outcome.issues)
+    by_soname = grouped(
+        (issue.edge.soname, issue) for issue in issues if issue.kind in ("missing", "allowed")
+    )
+    # Each member has a decision of its own about the same missing library.
+    substitutions = grouped(own for outcome in served.values() for own in outcome.substitutions.items())
+    substitutes = dict(context.substitutes)
+    for soname, cases in by_soname.items():
+        requesters = list(dict.fromkeys(context.layout.shown(case.requester) for case in cases))
+        tried = list(dict.fromkeys(_place(context, attempt) for attempt in cases[0].edge.tried))
+        nearest = _nearest_libraries(context, soname)
+        near = _near_text(context, nearest)
+        decision = _merged(substitutions.get(soname, ()))
+        message = f"needed by {join_truncated(requesters)}; {near}"
+        names = [posixpath.basename(path) for path in requesters]
+        brief = f"needed by {join_truncated(names, 1)}; {near}"
+        if decision is not None and decision.wanted:
+            message += f"; {_counts(decision)}"
+            # One line of a terminal: that nothing is near goes without saying where the imports are counted.
+            start = brief if nearest or decision.candidate else f"needed by {join_truncated(names, 1)}"
+            brief = f"{start}; {_counts(decision, brief=True)}"
+        message += (not_taken := _not_taken(context, soname))
+        brief += not_taken
+        message += f"; looked in {join_truncated(tried)}" if tried else ""
+        if all(case.kind == "allowed" for case in cases):
+            yield finding("RLK102", soname, message, brief=brief)
+        elif soname in substitutes:
+            reason = _why_not_substituted(context, soname, substitutes[soname], decision)
+            yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
+        else:
+            remedy = _missing_remedy(context, soname, decision)
+            step = context.vendor.install(soname, context.distribution, context.providers)
+            yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
+
+
+def _merged(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision | None:
+    """Return what the decisions of several members on one missing library say together: of all imports that may be its.
+
+    The candidate is the first that one of them names; None where there is no decision.
+    """
+    if not decisions:
+        return None
+    first = next((decision for decision in decisions if decision.candidate is not None), decisions[0])
+    same = [decision for decision in decisions if decision.candidate in (first.candidate, None)]
+    lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
+    serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
+    return replace(first, wanted=len({*lacking, *serving}), lacking=lacking, serving=serving)
+
+
+def _not_taken(context: ResolveContext, soname: str) -> str:
+    """Return what has the library's name and is not taken: a later prefix, several members, or a package that should bring it."""
+    carrying = context.members.named.get(soname, [])
+    path = context.withheld_path(soname)
+    text = f"; {path} is not taken: {why_withheld(context)}" if path else ""
+    if len(carrying) > 1:
+        text += f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}"
+    sibling = sibling_of(context.siblings, soname)
+    if sibling is not None and sibling.directory is not None:
+        text += f"; {sibling.directory} should bring it ({sibling.why}) and does not have it"
+    return text
+
+
+def _place(context: ResolveContext, tried: Tried) -> str:
+    """Return where a library was looked for: a directory, or the cache."""
+    if tried.found_by.rule == "cache":
+        return str(tried.found_by)
+    return context.layout.shown(posixpath.dirname(tried.path) or tried.path)
+
+
+def _counts(decision: SubstitutionDecision, *, brief: bool = False) -> str:
+    """Return how many of the imports the candidate exports, and, unless it is to be `brief`, which it lacks."""
+    lacking = join_truncated(list(decision.lacking))
+    if decision.candidate is None:
+        if brief:
+            return f"{pluralize(decision.wanted, 'symbol')} of it used"
+        return f"{pluralize(decision.wanted, 'import')} may be its: {lacking}"
+    text = f"{decision.candidate} has {len(decision.serving)} of {decision.wanted} symbols used"
+    return text if brief or not decision.lacking else f"{text}, not {lacking}"
+
+
+def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
+    """Return what to do about a missing library: the flag that the evidence allows, and where to get the library."""
+    sibling = sibling_of(context.siblings, soname)
+    if sibling is not None and sibling.directory is not None:
+        return (
+            f"Install a build of {sibling.profile.name} that has it, for the same Python, and relink again."
+        )
+    if context.withheld_path(soname) is not None:
+        return REMEDY_WITHHELD
+    product = context.vendor.product if context.vendor.has(soname) else "prefix"
+    runtime = context.vendor.is_runtime(soname)
+    return missing_remedy(context, soname, _substitution_remedy(soname, product, decision, runtime=runtime))
+
+
+def _substitution_remedy(
+    soname: str, product: str, decision: SubstitutionDecision | None, *, runtime: bool
+) -> str | None:
+    """Return the remedy that the evidence for a substitute leads to, or None without a candidate.
+
+    :param runtime: all of the vendor's libraries were built for it, so another version of it is never advised.
+    """
+    if decision is None or decision.candidate is None or not decision.wanted:
+        return None
+    if decision.lacking:
+        return f"Use a {product} that has {soname}: {decision.candidate} lacks what the wheel imports."
+    if runtime:
+        return f"Use a {product} that has {soname}: {decision.candidate} is the runtime of another release."
+    return (
+        f"The version number of the library changed, so the two may be incompatible. If you know that they are not, pass "
+        f"--substitute {soname}={decision.candidate}; else use a {product} that has {soname}."
+    )
+
+
+def _why_not_substituted(
+    context: ResolveContext, soname: str, new: str, decision: SubstitutionDecision | None
+) -> str:
+    """Return why ``--substitute`` is not followed."""
+    if context.provider_path(new) is None:
+        return f"no prefix has {new}"
+    if soname_stem(new) != soname_stem(soname):
+        return "the two are different libraries"
+    if decision is not None and decision.lacking:
+        return f"{new} lacks {join_truncated(list(decision.lacking))}"
+    return "no import of the wheel is known to come from it, so nothing is proved"
+
+
+def _nearest_libraries(context: ResolveContext, soname: str) -> list[tuple[str, str]]:
+    """Return soname and path of the providers' libraries that differ in the version only, each file once."""
+    nearest: dict[tuple[object, ...] | None, tuple[str, str]] = {}
+    for provider in context.providers:
+        for name in provider.nearest(soname):
+            path = provider.libraries[name][0]
+            opened = context.files.open(path)
+            own = opened.image.soname if opened.image else None
+            if opened.identity not in nearest or name == own:
+                nearest[opened.identity] = (name, path)
+    return list(nearest.values())
+
+
+def _near_text(context: ResolveContext, near: list[tuple[str, str]]) -> str:
+    """Return which libraries of that stem the providers have."""
+    if not context.providers:
+        return "no prefix was given"
+    where = "the prefix has" if len(context.providers) == 1 else "the prefixes have"
+    return f"{where} {', '.join(name for name, _ in near) or 'nothing of that name'}"
+
+
+# The most variants of which RLK104 tells what they lack.
+_MOST_TOLD = 3
+Mapped: TypeAlias = Iterable[tuple[str, str]]
+"""What loading a member maps: the soname that is asked for, and the path of the file."""
+
+
+def mapped_for(outcome: Outcome) -> Mapped:
+    """Return what a closure maps for a member; what Python needs for itself is left out."""
+    closure = outcome.closure
+    return [
+        (edge.soname, closure.objects[edge.target].path)
+        for edge in closure.edges
+        if edge.target is not None and edge.requester >= outcome.root
+    ]
+
+
+def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
+    """Whether a library of the vendor is mapped: it has the name of one, or a provider has it and not every Linux."""
+    return any(_is_vendors(context, soname, path) for soname, path in mapped)
+
+
+def _is_vendors(context: ResolveContext, soname: str, path: str) -> bool:
+    if context.vendor.is_own(soname):
+        return True
+    if not context.provider_path(soname) or is_platform_library(soname, context.target.header.machine):
+        return False
+    identity = context.files.open(path).identity
+    return identity is not None and context.is_providers(identity, soname)
+
+
+def left_out(context: ResolveContext, member: str, text: str, sonames: Iterable[str]) -> Finding:
+    """Return RLK124: a member that the package does without is left as it is.
+
+    :param text: what is wrong with it.
+    :param sonames: the libraries that it lacks.
+    """
+    part, lacks = context.profile.part_of(member), join_truncated(list(sonames))
+    told = f"{text}; {context.profile.why_optional(member)}"
+    reported = finding("RLK124", member, told, profile=context.profile.name)
+    return replace(reported, without=f"{part} ({lacks})" if lacks else part)
+
+
+def variant_findings(
+    context: ResolveContext,
+    variants: Iterable[str],
+    complete: Mapping[str, Mapped],
+    lacking: Sequence[str] = (),
+) -> Iterator[Finding]:
+    """Yield RLK104 where none of several variants gets the vendor's libraries.
+
+    :param variants: the members of which Python picks one.
+    :param complete: what is mapped for the members that find all they need.
+    :param lacking: what each of the others lacks, in words, the one that lacks least first.
+    """
+    variants = list(variants)
+    if variants and not any(has_vendors(context, complete.get(member, ())) for member in variants):
+        name, where = context.profile.name, " in the prefixes" if context.providers else ""
+        text = f"none of the {len(variants)} bundled libraries finds all that it needs{where}"
+        text = "; ".join([text, *lacking[:_MOST_TOLD]])
+        yield finding("RLK104", name, text, profile=name)
+
+
+def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
+    """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
+    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
