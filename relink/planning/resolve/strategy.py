@@ -229,21 +229,15 @@ def is_of_stubs(directory: str) -> bool:
     return posixpath.basename(directory) == STUB_DIRECTORY
 
 
-_ENTRY_MESSAGES: dict[EntryKind, tuple[str, str]] = {
-    "vendor": ("RLK201", "removed from the search path, since nothing is found there: {0}"),
-    "original": ("RLK201", "removed from the search path, since the copy has a place of its own: {0}"),
-    "empty": ("RLK202", "the search path had an empty entry, which is the current directory; removed"),
-    "relative": (
-        "RLK203",
-        "removed from the search path, since it counts from the current directory: {0}",
-    ),
-    "sibling-dropped": (
-        "RLK204",
-        "{1} to sibling packages removed, as the profile says: the prefix replaces them",
-    ),
-    "sibling": ("RLK204", "entries to sibling packages kept: {0}"),
+_ENTRY_MESSAGES: dict[EntryKind, str] = {
+    "vendor": "removed from the search path, since nothing is found there: {0}",
+    "original": "removed from the search path, since the copy has a place of its own: {0}",
+    "empty": "the search path had an empty entry, which is the current directory; removed",
+    "relative": "removed from the search path, since it counts from the current directory: {0}",
+    "sibling-dropped": "{1} to sibling packages removed, as the profile says: the prefix replaces them",
+    "sibling": "entries to sibling packages kept: {0}",
 }
-"""Code and message about the entries of a kind: {0} are the entries, {1} their number."""
+"""The message about the entries of a kind: {0} are the entries, {1} their number."""
 
 
 def search_path_findings(
@@ -254,9 +248,14 @@ def search_path_findings(
     :param profile: the name of the profile that entries to sibling packages were classified by.
     """
     by_kind = grouped((entry.kind, entry.text) for entry in entries)
-    for kind, (code, message) in _ENTRY_MESSAGES.items():
+    for kind, message in _ENTRY_MESSAGES.items():
         if texts := by_kind.get(kind):
             text = message.format(join_truncated(texts), pluralize(len(texts), "entry", "entries"))
+            code = (
+                "RLK204"
+                if "sibling" in kind
+                else {"empty": "RLK202", "relative": "RLK203"}.get(kind, "RLK201")
+            )
             yield finding(code, member, text, profile=profile if kind == "sibling-dropped" else None)
 
 
