@@ -99,7 +99,7 @@ def test_verify_allowed(run: Run, forced: Path, tmp_path: Path) -> None:
     wheel = forged(forced, tmp_path / "forged", allow)
     code, out, _ = run("verify", wheel)
     assert code == 1
-    assert f"error RLK101 {LOST}: needed by lost.so" in out
+    assert f"error RLK101 {LOST}: " in out
     assert "Does not load: 1 library is missing." in out
     code, out, _ = run("verify", wheel, "--allow-missing", "libnowhere*")
     assert code == 0
