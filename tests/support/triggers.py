@@ -10,7 +10,7 @@ __all__ = ["PRINTED", "TRIGGERS", "plain_words", "printed", "same_words", "unfin
 
 TRIGGERS: dict[str, str] = {
     "RLK101": "tests/unit/planning/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",
-    "RLK102": "tests/unit/planning/resolve/test_served_parts.py::test_verify_allowed_by_an_honest_plan",
+    "RLK102": "tests/unit/planning/resolve/test_decision_findings.py::test_verify_allowed_by_an_honest_plan",
     "RLK103": "tests/unit/planning/resolve/test_decide.py::test_unserved_variants_stay_as_they_are",
     "RLK104": "tests/unit/planning/resolve/test_decide.py::test_no_variant_served_is_an_error",
     "RLK105": "tests/unit/planning/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",
@@ -30,7 +30,7 @@ TRIGGERS: dict[str, str] = {
     "RLK119": "tests/unit/planning/test_siblings.py::test_an_installed_one_is_resolved_for_real",
     "RLK120": "tests/unit/planning/resolve/test_proof.py::TestDlopen::test_would_not_be_found",
     "RLK121": "tests/unit/planning/resolve/test_proof.py::TestDlopen::test_preload_makes_it_findable",
-    "RLK122": "tests/unit/planning/resolve/test_added_libraries.py::test_the_soname_that_other_members_need",
+    "RLK122": "tests/unit/planning/resolve/test_proof.py::test_the_soname_that_other_members_need",
     "RLK123": "tests/unit/planning/resolve/test_strategy.py::test_a_library_that_one_other_member_is",
     "RLK124": "tests/unit/planning/resolve/test_decide.py::test_what_the_package_does_without_is_left",
     "RLK125": "tests/unit/planning/resolve/test_stubs.py::test_a_stub_has_what_the_wheel_imports",
@@ -39,7 +39,6 @@ TRIGGERS: dict[str, str] = {
     "RLK132": "tests/unit/planning/resolve/test_stubs.py::test_a_name_in_the_data_is_told_with_what_would_serve",
     "RLK133": "tests/unit/planning/resolve/test_stubs.py::test_it_leads_to_the_library_of_the_same_runtime",
     "RLK134": "tests/unit/planning/resolve/test_stubs.py::test_a_second_runtime_is_refused",
-    "RLK129": "tests/unit/planning/test_proposals.py::test_a_forgotten_library_that_alone_exports_all",
     "RLK130": "tests/unit/planning/resolve/test_proof.py::TestTwice::test_two_majors_by_needed_are_an_error_with_both_chains",
     "RLK131": "tests/unit/planning/resolve/test_proof.py::TestTwice::test_the_same_symbols_in_two_libraries",
     "RLK201": "tests/unit/planning/resolve/test_decide.py::test_unserved_variants_stay_as_they_are",
@@ -100,7 +99,6 @@ TRIGGERS: dict[str, str] = {
     "RLK539": "tests/unit/planning/test_site_requirements.py::test_the_requirements_of_wheels_that_belong_together",
     "RLK540": "tests/unit/runs/test_tree_copy.py::test_what_is_no_file_is_left_out",
     "RLK541": "tests/unit/planning/test_site_requirements.py::test_a_torch_for_pips_rocm_is_imported_with_the_systems",
-    "RLK542": "tests/unit/runs/test_relink_wheel.py::test_the_second_run_changes_nothing",
     "RLK543": "tests/unit/runs/test_tree_copy.py::test_files_of_others",
     "RLK544": "tests/unit/runs/test_tree_copy.py::test_each_kind_of_file",
     "RLK545": "tests/unit/runs/test_tree_copy.py::test_tree_setuid",

@@ -183,7 +183,7 @@ def test_a_library_of_the_system_in_place_of_another_package(works: Works, tmp_p
 
 def found(wheel: Path, environment: Path) -> list[tuple[str, str, str]]:
     result = verify(wheel, Options(environment=str(environment)))
-    return [(item.code, item.subject, item.message) for item in result.findings]
+    return [(item.code, item.subject, item.message) for item in result.findings if item.level != "info"]
 
 
 def test_an_environment_that_has_it(prefix: Path, relinked: Path, tmp_path: Path) -> None:
@@ -236,6 +236,17 @@ def test_which_site_packages(tmp_path: Path) -> None:
     assert environment_site(str(place), "3.9") == str(place)
     with pytest.raises(UsageError, match="no site-packages in it"):
         environment_site(str(tmp_path / "lib"), "3.12")
+
+
+def test_the_site_packages_of_a_free_threaded_python(tmp_path: Path) -> None:
+    free = tmp_path / "lib" / "python3.13t" / "site-packages"
+    free.mkdir(parents=True)
+    for python in ("3.13", "3.13t", "3.12"):
+        assert environment_site(str(tmp_path), python) == str(free)
+    usual = tmp_path / "lib" / "python3.13" / "site-packages"
+    usual.mkdir(parents=True)
+    assert environment_site(str(tmp_path), "3.13") == str(usual)
+    assert environment_site(str(tmp_path), "3.13t") == str(free)
 
 
 PROVIDER = Provider(

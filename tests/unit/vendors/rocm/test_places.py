@@ -11,8 +11,8 @@ import pytest
 
 from relink.loader.cache import CacheEntry, LoaderCache
 from relink.loader.target import Target, find_target
+from relink.planning.case import open_providers
 from relink.planning.options import Options
-from relink.planning.wheel_plan import open_providers
 from relink.system.errors import ProviderError, UsageError
 from relink.vendors.protocol import Place
 from relink.vendors.registry import choose_place
