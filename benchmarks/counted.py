@@ -16,11 +16,12 @@ import os
 import runpy
 import sys
 import sysconfig
-import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from zlib_ng import zlib_ng
 
 # Lists, as appending to one is atomic: many threads of relink count.
 _counts: defaultdict[str, list[int]] = defaultdict(list)
@@ -38,18 +39,12 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 class _Wrapped:
-    """An object of a library, one method of which counts."""
+    """An object of a library, some methods of which count."""
 
-    def __init__(self, inner: Any, method: str, count: Callable[[Any, Any], int], name: str) -> None:
-        self._inner, self._how = inner, (method, count, name)
-        own = getattr(inner, method)
-
-        def counting(data: Any, *more: Any) -> Any:
-            result = own(data, *more)
-            _counts[name].append(count(data, result))
-            return result
-
-        setattr(self, method, counting)
+    def __init__(self, inner: Any, name: str, methods: dict[str, Callable[[Any, Any], int]]) -> None:
+        self._inner, self._how = inner, (name, methods)
+        for method, count in methods.items():
+            setattr(self, method, _counting(getattr(inner, method), count, name))
 
     def copy(self) -> _Wrapped:
         return _Wrapped(self._inner.copy(), *self._how)
@@ -58,52 +53,48 @@ class _Wrapped:
         return getattr(self._inner, name)
 
 
-def _given(data: Any, _: Any) -> int:
-    return memoryview(data).nbytes
+def _counting(
+    function: Callable[..., Any], count: Callable[[Any, Any], int], name: str
+) -> Callable[..., Any]:
+    def counting(*words: Any, **more: Any) -> Any:
+        result = function(*words, **more)
+        _counts[name].append(count(words, result))
+        return result
+
+    return counting
+
+
+def _given(words: Any, _: Any) -> int:
+    return sum(memoryview(word).nbytes for word in words if not isinstance(word, str))
 
 
 def _made(_: Any, result: Any) -> int:
     return result if isinstance(result, int) else len(result)
 
 
-def _wrap(module: Any, make: str, method: str, count: Callable[[Any, Any], int], name: str) -> None:
-    """Let objects that `make` of a module returns count what one of their methods takes or gives."""
+def _once(_: Any, _result: Any) -> int:
+    return 1
+
+
+def _wrap(module: Any, make: str, name: str, methods: dict[str, Callable[[Any, Any], int]]) -> None:
+    """Let objects that `make` of a module returns count what methods of theirs take or give."""
     original = getattr(module, make)
-    setattr(module, make, lambda *words, **more: _Wrapped(original(*words, **more), method, count, name))
+    setattr(module, make, lambda *words, **more: _Wrapped(original(*words, **more), name, methods))
 
 
 def _start_counting() -> None:
     sys.addaudithook(_audit)
     for make in ("sha256", "new"):
-        _wrap(hashlib, make, "update", _given, "hashed")
-        setattr(hashlib, make, _hashing(getattr(hashlib, make)))
-    _wrap(zlib, "compressobj", "compress", _given, "deflated")
-    _wrap(zlib, "decompressobj", "decompress", _made, "inflated")
-    for name in ("isal.isal_zlib", "zlib_ng.zlib_ng"):
+        # What the digest begins with counts, too.
+        setattr(hashlib, make, _counting(getattr(hashlib, make), _given, "hashed"))
+        _wrap(hashlib, make, "hashed", {"update": _given})
+    for name in ("zlib", "isal.isal_zlib", "zlib_ng.zlib_ng"):
         module = importlib.import_module(name)
-        _wrap(module, "compressobj", "compress", _given, "deflated")
-        _wrap(module, "decompressobj", "decompress", _made, "inflated")
-        _wrap(module, "_GzipReader", "readinto", _made, "inflated")
+        _wrap(module, "compressobj", "deflated", {"compress": _given})
+        _wrap(module, "decompressobj", "inflated", {"decompress": _made, "flush": _made})
+    _wrap(zlib_ng, "_GzipReader", "inflated", {"readinto": _made})
     for flush in ("fsync", "fdatasync"):
-        setattr(os, flush, _flushing(getattr(os, flush)))
-
-
-def _hashing(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `make` count the data that it is given, as well as what its digest is updated with."""
-
-    def counting(*words: Any, **more: Any) -> Any:
-        _counts["hashed"] += [memoryview(word).nbytes for word in words if not isinstance(word, str)]
-        return make(*words, **more)
-
-    return counting
-
-
-def _flushing(flush: Callable[[int], None]) -> Callable[[int], None]:
-    def counting(file: int) -> None:
-        _counts["flushes"].append(1)
-        flush(file)
-
-    return counting
+        setattr(os, flush, _counting(getattr(os, flush), _once, "flushes"))
 
 
 def _report(file: Path) -> None:

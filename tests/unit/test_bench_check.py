@@ -26,7 +26,8 @@ with open(sys.argv[1], "rb") as file:
 deflater = isal_zlib.compressobj(1)
 stream = deflater.compress(data) + deflater.flush()
 zlib.decompressobj().decompress(stream)
-zlib_ng.decompressobj().copy().decompress(stream)
+inflater = zlib_ng.decompressobj().copy()
+assert len(inflater.decompress(stream, 1_000_000) + inflater.flush()) == len(data)
 subprocess.run([sys.executable, "-c", ""], check=True)
 """
 
