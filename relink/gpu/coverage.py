@@ -1,9 +1,15 @@
-"""How far a GPU is covered by code: the words that every vendor's files and libraries are described in."""
+"""GPUs, and how far code covers them: the words that every vendor's files and libraries are described in.
+
+No content of a file raises an error: what is damaged is described in `problems` of what was read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from relink.system.findings.model import Finding
 
 # From worst to best; the first that applies to any of several parts is that of the whole.
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
@@ -59,19 +65,179 @@ class CoverageLevel:
         return self.state
 
 
+@dataclass(frozen=True, slots=True)
+class RequestedGpu:
+    """A GPU that a wheel is to run on.
+
+    :ivar vendor: the name of the vendor whose GPU it is.
+    :ivar name: what the user called it, where that is not the target id.
+    :ivar local: it is in this machine; `physical` is its processor where the variable `overridden_by` makes it pass for another.
+    :ivar asked: the user asks for it; else it was seen in this machine, and what it lacks is no error.
+    """
+
+    target: TargetId
+    name: str = ""
+    products: tuple[str, ...] = ()
+    local: bool = False
+    physical: str = ""
+    asked: bool = True
+    vendor: str = ""
+    overridden_by: str = ""
+
+    def __str__(self) -> str:
+        if self.physical:
+            return f"{self.target} ({self.physical} by {self.overridden_by})"
+        called = self.name or ", ".join(self.products)
+        return f"{self.target} ({called})" if called else str(self.target)
+
+
+class FileCode(Protocol):
+    """The device code of one file, as the vendor whose code it is has read it."""
+
+    @property
+    def vendor(self) -> str:
+        """The vendor's name."""
+
+    @property
+    def present(self) -> bool:
+        """Whether there is any that a GPU needs, in the file or in archives."""
+
+    @property
+    def in_archives(self) -> bool:
+        """Whether it lies in archives beside the file."""
+
+
 class Coverage(Protocol):
-    """What an intersection needs of a file or a library."""
+    """Which GPUs a file, a library or several kernel files have code for."""
 
     @property
     def path(self) -> str:
-        """The name that a removal shows."""
+        """The file's name in messages about GPUs that it rules out."""
 
     @property
     def restricts(self) -> bool:
         """Whether an architecture missing here is missing from the whole."""
+
+    @property
+    def summary(self) -> str:
+        """The kind of code and how much of it there is, in a few words."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the code, one sentence each."""
 
     def level(self, agent: TargetId) -> CoverageLevel:
         """Return how far `agent` is covered."""
 
     def processors(self) -> tuple[str, ...]:
         """The processors that have code here, members of generic targets included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Why an architecture is not in the intersection: each file or library that lacks it, and how far it has it."""
+
+    processor: str
+    by: tuple[tuple[str, CoverageLevel], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Intersection:
+    """What several files or libraries cover together.
+
+    :ivar targets: processors that all cover; `conditional`: those that all cover under a condition.
+    :ivar removed: processors that at least one has and at least one lacks.
+    """
+
+    targets: tuple[str, ...]
+    conditional: tuple[str, ...]
+    removed: tuple[Removal, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return targets, and by whom the others were removed."""
+        return {
+            "targets": list(self.targets),
+            "conditional": list(self.conditional),
+            "removed": {r.processor: {name: str(level) for name, level in r.by} for r in self.removed},
+        }
+
+
+class CoverageGroup(Protocol):
+    """Files that are used together: those of one runtime, or one variant with what all variants share."""
+
+    @property
+    def name(self) -> str:
+        """The soname of the runtime, or the path of the variant; empty where there is one group."""
+
+    @property
+    def is_runtime(self) -> bool:
+        """Whether `name` is that of a runtime."""
+
+    @property
+    def together(self) -> Intersection:
+        """What all of them cover."""
+
+    def lacking(self, agent: TargetId) -> Sequence[tuple[Coverage, CoverageLevel]]:
+        """Return what takes `agent` away, and how far it has it."""
+
+
+class GpuSurvey(Protocol):
+    """What a vendor's reader found in one place: a wheel, a file, or a directory with all below it."""
+
+    @property
+    def vendor(self) -> str:
+        """The vendor's name."""
+
+    @property
+    def path(self) -> str:
+        """The place."""
+
+    @property
+    def kind(self) -> str:
+        """``wheel``, ``directory`` or ``file``."""
+
+    @property
+    def items(self) -> Sequence[Coverage]:
+        """The files that hold device code, or are known to take theirs from elsewhere."""
+
+    @property
+    def groups(self) -> Sequence[CoverageGroup]:
+        """Each is enough for a GPU: the place covers what one of them covers."""
+
+    @property
+    def kernel_files(self) -> Sequence[Coverage]:
+        """The items that are a choice: of a directory's kernel files a program loads one."""
+
+    @property
+    def plain(self) -> Sequence[str]:
+        """Names of ELF files without device code."""
+
+    @property
+    def read(self) -> int:
+        """Number of device code files that were read."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What could not be looked at."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything here takes architectures away."""
+
+    @property
+    def example(self) -> TargetId:
+        """A GPU, for what is the same for all."""
+
+    def covers(self, agent: TargetId) -> bool:
+        """Return whether at least one group covers `agent`."""
+
+    def to_json(self, agents: Sequence[TargetId] = ()) -> dict[str, Any]:
+        """Return the survey as JSON data (``relink.gpu/1``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan:
+    """The report's ``isa`` object and the findings behind it."""
+
+    block: dict[str, Any]
+    findings: tuple[Finding, ...] = ()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from relink.gpu.coverage import RequestedGpu
 from relink.planning.option_fields import (
     GPUS,
     KNOWN,
@@ -47,9 +48,12 @@ class Options:
 
     Sequences of strings may be lists.
 
+    :raises UsageError: a text of `gpus` names no GPU.
+
     :ivar prefixes: the providers, in order of preference; the one ROCm of this machine where none is given ($ROCM_PATH, /opt,
         ld.so.cache, /usr).
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
+    :ivar requested_gpus: the GPUs that `gpus` names, each architecture once.
     :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.
     :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.planning.memory.LEAST_MEMORY`;
@@ -320,6 +324,13 @@ class Options:
     ).field(())
     epoch: int | None = None
     command: Sequence[str] = ()
+    requested_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.gpus:
+            from relink.vendors.registry import requested_gpus  # noqa: PLC0415 - slow to load, and here only
+
+            object.__setattr__(self, "requested_gpus", requested_gpus(self.gpus))
 
 
 # Lists, then flags, then single values: the order of "options" in every relink.json.

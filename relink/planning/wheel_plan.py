@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.elf.image import machine_name
 from relink.elf.symbols import SymbolTable
-from relink.gpu import Wanted, with_archives
+from relink.gpu.coverage import RequestedGpu
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -58,7 +58,15 @@ from relink.providers.site_packages import (
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.vendors.protocol import Vendor
-from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
+from relink.vendors.registry import (
+    add_archives,
+    choose_place,
+    open_site,
+    prefix_of_libraries,
+    processors_of,
+    release_of,
+    vendor_of,
+)
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, parse_wheel_name, relinked
@@ -94,9 +102,15 @@ def target_of(options: Options) -> Target:
     return find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
 
 
-def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Open the prefixes that were named, or else a vendor's libraries of the target's Python, or the one place with them.
+def needed_sonames(wheel: Wheel) -> set[str]:
+    """Return what the members of a wheel need."""
+    return {soname for image in wheel.images.values() for soname in image.needed}
 
+
+def open_providers(options: Options, target: Target, sonames: Collection[str] = ()) -> tuple[Provider, ...]:
+    """Open the prefixes that were named, or else the one place that has the libraries of the vendor whose a wheel needs.
+
+    :param sonames: what the wheel needs.
     :raises UsageError: none was named, and there is none or more than one.
     """
     if options.prefixes or options.nix_closures:
@@ -104,13 +118,15 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
         closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
         found = (*prefixes, *closures)
     else:
-        place = choose_place(target, os.environ, own=not (options.interpreter or options.sysroot))
+        place = choose_place(target, os.environ, sonames, own=not (options.interpreter or options.sysroot))
         found = (replace(_open(place.path, target, options), found_by=place.found_by),)
     return (*found, *compiler_runtime_of(found, target))
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:
-    return open_site(path, target, options.gpus) or open_place(prefix_of_libraries(path, target), target)
+    return open_site(path, target, options.requested_gpus) or open_place(
+        prefix_of_libraries(path, target), target
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -142,7 +158,7 @@ def context_of(
     :param layout: where its members are installed; by default where nothing is.
     """
     name = wheel.archive.name
-    vendor = vendor_of({soname for image in wheel.images.values() for soname in image.needed})
+    vendor = vendor_of(needed_sonames(wheel), providers, target.sysroot)
     # An environment may have an earlier build of this very package, which the result replaces.
     providers = [without_package(provider, name.distribution) for provider in providers]
     if layout is None:
@@ -151,7 +167,7 @@ def context_of(
         layout = Layout(python=_python_version(name, target if beside or site else None))
         if place := site or (own_site(target) if named else None):
             found = with_beside(layout, place, wheel.images, wheel.archive.members, target)
-            own = [entry for entry in found if providers and vendor.is_package(entry.split("/")[0])]
+            own = [entry for entry in found if providers and vendor.packages.is_package(entry.split("/")[0])]
             beside |= {entry: real for entry, real in found.items() if entry not in own}
         layout = replace(layout, links=beside)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
@@ -209,9 +225,9 @@ def _left_alone(context: ResolveContext, wheel: Wheel, tables: Mapping[str, Symb
 
     It has no link to the vendor's libraries or to what else a prefix alone has, no GPU code, and opens none of them.
     """
-    own = context.vendor.is_own
+    own = context.vendor.libraries.is_own
     names = (name for image in wheel.images.values() for name in image.needed)
-    if any(map(own, names)) or any(code.bundles or code.kpack for code in wheel.codes.values()):
+    if any(map(own, names)) or any(code.present for code in wheel.codes.values()):
         return None
     draft = decide(replace(context, providers=(), as_it_is=True), tables)
     if has_errors(draft.findings) or any(own(edge.name) for edge in draft.opened):
@@ -225,7 +241,7 @@ def plan_wheel(
     target: Target,
     providers: Sequence[Provider],
     options: Options,
-    gpus: Sequence[Wanted] = (),
+    gpus: Sequence[RequestedGpu] = (),
     layout: Layout | None = None,
 ) -> PreparedPlan:
     """Decide everything about one wheel, and check whether the result runs on `gpus`; writes nothing.
@@ -235,7 +251,7 @@ def plan_wheel(
     :param layout: as for :func:`context_of`.
     """
     name, subject = wheel.archive.name, wheel.archive.path.name
-    vendor = vendor_of({soname for image in wheel.images.values() for soname in image.needed})
+    vendor = vendor_of(needed_sonames(wheel), providers, target.sysroot)
     profile = profile_for(name.distribution, options.profile)
     copies = None if layout and layout.tree else find_copies(wheel, profile, vendor, providers)
     if copies is None:
@@ -257,7 +273,7 @@ def _plan(
     target: Target,
     providers: Sequence[Provider],
     options: Options,
-    gpus: Sequence[Wanted],
+    gpus: Sequence[RequestedGpu],
     layout: Layout | None,
     copies: Sequence[str] = (),
 ) -> PreparedPlan:
@@ -278,20 +294,20 @@ def _plan(
     vendor = context.vendor
     if not layout.tree:
         findings += layer_findings(providers, target, vendor, named=named)
-    findings += packages_findings(archive, context, files, options.gpus)
+    findings += packages_findings(archive, context, files, processors_of(options.requested_gpus, vendor))
     output = name
     stays = layout.tree or context.as_it_is
     asked = () if stays else of_vendor(archive, vendor, providers)
     removed = {} if stays else left_out(context.profile, archive.members, providers)
     changes = bool(stubs.stubs or asked or removed) or any(file.changed for file in files)
     if changes:
-        local, more = _local_version(facts, options, vendor)
+        local, more = _local_version(providers, options, vendor, target.sysroot)
         findings += more
         machine = target.header.machine
         platform = f"linux_{machine_name(machine)}"
         if moves.relocatable:
             platform = platform_of(name.platform, required_versions(wheel.tables.values()), files, machine)
-        output = relinked(name, local=local, platform=platform, replaces=vendor.version_label)
+        output = relinked(name, local=local, platform=platform, replaces=vendor.packages.version_label)
         findings += relocation_findings(moves, output.filename)
         # Only now, since these requirements follow the label of the output.
         asked += () if stays else following_label(archive, output, vendor)
@@ -306,9 +322,9 @@ def _plan(
     with ExitStack() as stack:
         contents = wheel.contents
         # Other wheels are opened for their kpack archives alone, and only where a library names such an archive.
-        beside = contents.beside if any(code.kpack for code in wheel.codes.values()) else ()
+        beside = contents.beside if any(code.in_archives for code in wheel.codes.values()) else ()
         others = [stack.enter_context(WheelArchive(path, limits=contents.limits)) for path in beside]
-        codes = with_archives(wheel.codes, archive, layout.path_of, sites, others)
+        codes = add_archives(wheel.codes, archive, layout.path_of, sites, others)
     gpu = plan_gpus(
         context,
         codes,
@@ -331,7 +347,7 @@ def _plan(
         sites=(*(item.path for item in providers if item.kind == SITE_PACKAGES), *layers) if changes else (),
         relocatable=moves.relocatable,
         metadata=metadata_lines(
-            moves.relies_on, None if options.requires or copies else vendor.table, vendor.bundles()
+            moves.relies_on, None if options.requires or copies else vendor.name, vendor.packages.bundles()
         ),
         requirements=asked,
         removed=(*removed, *copies),
@@ -362,7 +378,7 @@ def wheel_facts(archive: WheelArchive, path: str) -> WheelFacts:
 
 
 def _provider_facts(provider: Provider, sysroot: str, vendor: Vendor) -> ProviderFacts:
-    release = vendor.release_of(provider, sysroot)
+    release = vendor.libraries.release_of(provider, sysroot) or release_of(provider, sysroot)
     version, evidence = (release.release, release.evidence) if release else (None, None)
     return ProviderFacts(provider.kind, provider.path, version, evidence, provider.found_by)
 
@@ -377,13 +393,13 @@ def _python_version(name: WheelName, target: Target | None = None) -> str:
 
 
 def _local_version(
-    providers: Sequence[ProviderFacts], options: Options, vendor: Vendor
+    providers: Sequence[Provider], options: Options, vendor: Vendor, sysroot: str
 ) -> tuple[str | None, list[Finding]]:
     chosen = None if options.keep_version else options.local_version
     if options.keep_version or chosen:
         return chosen, []
-    release = next((provider.rocm_version for provider in providers if provider.rocm_version), None)
-    if release:
-        return f"{vendor.table}{release}", []
+    releases = (vendor.libraries.release_of(provider, sysroot) for provider in providers)
+    if release := next(filter(None, releases), None):
+        return release.label, []
     where = ", ".join(provider.path for provider in providers)
     return "relinked", [finding("RLK508", where, "the output's version ends in +relinked")]

@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from relink.gpu import wanted_gpus, with_archives
 from relink.loader.dryrun import LoaderMap
 from relink.loader.tables import Tables
 from relink.loader.target import Target
@@ -29,6 +28,7 @@ from relink.planning.resolve.served_parts import idle_findings, unfound_findings
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
 from relink.planning.wheel_plan import (
     context_of,
+    needed_sonames,
     open_providers,
     plan_links,
     plan_wheel,
@@ -50,6 +50,7 @@ from relink.system.safe_open import read_text
 from relink.system.sandbox.environment import DEMO, named_environment
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
+from relink.vendors.registry import add_archives, gpu_variables
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -170,7 +171,7 @@ def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
         target = target_of(Options())
         wheel = open_wheel(path, stack, target)
         context = context_of(wheel, target, (), Options())
-        codes = with_archives(wheel.codes, wheel.archive, context.layout.path_of)
+        codes = add_archives(wheel.codes, wheel.archive, context.layout.path_of)
         gpus = plan_gpus(context, codes, plan.files)
         output = OutputFacts(str(path), wheel.archive.sha256())
     findings = (*plan.findings, *checked.findings, *gpus.findings)
@@ -210,7 +211,7 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
     sources = {
         soname: where
         for soname in missing
-        if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
+        if (where := context.vendor.libraries.where_to_get(soname, context.distribution, context.providers))
     }
     return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
 
@@ -237,8 +238,8 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
         package = package_of(wheel.archive, context_of(wheel, target, (), options), options, url, major)
         findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
         if options.prefixes or options.nix_closures:
-            gpus = wanted_gpus(options.gpus)
-            planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)
+            providers = open_providers(options, target, needed_sonames(wheel))
+            planned = plan_wheel(wheel, target, providers, options, options.requested_gpus)
             findings = (*planned.plan.findings, *package.findings)
             package = replace(package, lock=lock_json(planned.plan))
     return replace(package, findings=select(findings, options.select, options.ignore))
@@ -266,4 +267,4 @@ def run_demo(arguments: Sequence[str]) -> int:
     if not script.is_file():
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, env=named_environment(DEMO), check=False).returncode
+    return subprocess.run(command, env=named_environment((*DEMO, *gpu_variables())), check=False).returncode

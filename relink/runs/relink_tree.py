@@ -104,7 +104,7 @@ def _place_of_copy(directory: Path, options: Options) -> Path | None:
 def _providers(own: Provider, options: Options, target: Target) -> tuple[Provider, ...]:
     """The tree itself, then those that were named; else the one ROCm of this machine, for a tree that has no runtime itself."""
     named = options.prefixes or options.nix_closures
-    has_runtime = any(map(vendor_of(own.libraries).is_runtime, own.libraries))
+    has_runtime = any(map(vendor_of(own.libraries).libraries.is_runtime, own.libraries))
     if has_runtime and not named:
         return (own,)
     try:

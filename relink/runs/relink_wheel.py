@@ -7,7 +7,7 @@ before, perhaps in another process, is carried out likewise, and refused if its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit import result_of
 from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
-from relink.gpu import Wanted, seen_gpus, wanted_gpus
+from relink.gpu.coverage import RequestedGpu
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -40,6 +40,7 @@ from relink.planning.wheel_plan import (
     PreparedPlan,
     context_of,
     is_python_named,
+    needed_sonames,
     open_providers,
     plan_wheel,
     target_of,
@@ -55,7 +56,7 @@ from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
-from relink.vendors.registry import open_site
+from relink.vendors.registry import local_gpus, open_site
 from relink.wheel.writer import output_path
 
 
@@ -79,7 +80,7 @@ def make_plan(
     clock: Clock,
     *,
     read: Callable[[Contents, Target, OnBytes], Wheel] = read_wheel,
-    find_providers: Callable[[Options, Target], Sequence[Provider]] = open_providers,
+    find_providers: Callable[[Options, Target, Collection[str]], Sequence[Provider]] = open_providers,
     layout: Layout | None = None,
 ) -> tuple[Wheel, PreparedPlan]:
     """Find target and providers, read the wheel, and make the plan; after a refusal look for the options that lead out of it.
@@ -92,15 +93,16 @@ def make_plan(
     recorded, said = read_plan(contents.archive), deciding(options)
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
-        gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
+        gpus = options.requested_gpus or (() if options.sysroot else local_gpus())
         target = target_of(options)
-        providers = find_providers(options, target)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
+    sonames = needed_sonames(wheel)
+    providers = find_providers(options, target, sonames)
 
     def plan_again(more: Options) -> PreparedPlan:
         other = target_of(more)
-        places = providers if other == target else find_providers(more, other)
+        places = providers if other == target else find_providers(more, other, sonames)
         return _planned(wheel, other, places, more, gpus, layout)
 
     with clock.stage("plan"):
@@ -135,7 +137,7 @@ def _planned(
     target: Target,
     providers: Sequence[Provider],
     options: Options,
-    gpus: Sequence[Wanted],
+    gpus: Sequence[RequestedGpu],
     layout: Layout | None,
 ) -> PreparedPlan:
     archive = wheel.archive

@@ -31,7 +31,7 @@ ELSEWHERE = {
     "report/formats/results": "unit/report/formats/test_formats",
     "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
-    "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
+    "vendors/rocm/gpus": "unit/planning/checks/test_gpu",
     "report/html/gpu_code": "unit/report/html/test_page",
     "report/html/libraries": "unit/report/html/test_graph",
     "report/html/words": "unit/report/html/test_graph",

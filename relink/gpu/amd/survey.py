@@ -16,12 +16,17 @@ from relink.gpu.amd.archives import resolve_kpack, with_archives
 from relink.gpu.amd.bundle import RAW_MAGIC
 from relink.gpu.amd.compressed import MAGIC as CCOB_MAGIC
 from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
-from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
-from relink.gpu.amd.intersection import Intersection, intersect
+from relink.gpu.amd.file_coverage import (
+    FileCoverage,
+    LibraryCoverage,
+    coverage_of,
+    intersect,
+    library_coverage_of,
+)
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
 from relink.gpu.amd.side_files import SideFiles, find_side_files
 from relink.gpu.amd.target_id import SPIRV, CodeTarget, foremost, match, sort_key
-from relink.gpu.coverage import CoverageLevel, TargetId
+from relink.gpu.coverage import CoverageLevel, Intersection, TargetId
 from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.msgpack import Effort
 from relink.gpu.walk import walk
@@ -53,6 +58,11 @@ class Kernels:
     def restricts(self) -> bool:
         """No: it is unknown which program needs these files, so none is missing."""
         return False
+
+    @property
+    def summary(self) -> str:
+        """How many files there are."""
+        return f"{self.files} kernel files"
 
     def level(self, agent: TargetId) -> CoverageLevel:
         """Return whether at least one file is for `agent`."""
@@ -90,6 +100,11 @@ class Group:
     items: tuple[Item, ...]
 
     @property
+    def is_runtime(self) -> bool:
+        """Whether the name is that of a HIP runtime."""
+        return _HIP.fullmatch(self.name) is not None
+
+    @property
     def together(self) -> Intersection:
         """What all of them cover."""
         return intersect(self.items)
@@ -122,6 +137,21 @@ class Survey:
     problems: tuple[str, ...] = ()
 
     @property
+    def vendor(self) -> str:
+        """The vendor's name."""
+        return "rocm"
+
+    @property
+    def example(self) -> TargetId:
+        """A GPU, for what is the same for all."""
+        return TargetId("gfx1100")
+
+    @property
+    def kernel_files(self) -> tuple[Kernels, ...]:
+        """The items that are a choice."""
+        return tuple(item for item in self.items if isinstance(item, Kernels))
+
+    @property
     def known(self) -> bool:
         """Whether anything here takes architectures away."""
         return any(item.restricts for item in self.items)
@@ -130,7 +160,7 @@ class Survey:
         """Whether `agent` is covered by at least one group; where nothing restricts, whether files are there for it."""
         if self.known:
             return any(not group.lacking(agent) for group in self.groups)
-        kernels = [item for item in self.items if isinstance(item, Kernels)]
+        kernels = self.kernel_files
         return not kernels or any(item.level(agent).usable for item in kernels)
 
     def processors(self) -> tuple[str, ...]:
@@ -196,7 +226,7 @@ class _Found:
                 self.items.append(kernels)
 
 
-def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> Survey:
+def survey(path: Path, variants: Sequence[str] = (), scan_limit: int = 0) -> Survey:
     """Read `path`.
 
     :param variants: globs of a wheel's members of which one is loaded.

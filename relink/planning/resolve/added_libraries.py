@@ -175,8 +175,8 @@ def _evidence(context: ResolveContext, member: str, soname: str, imports: Sequen
         return None
     if soname in GLIBC_SONAMES:
         return "it is the target's own C library"
-    if all(context.vendor.whose(soname, imported.name) == "own" for imported in imports):
-        return f"all of them are its names (table {context.vendor.table})"
+    if all(context.vendor.libraries.whose(soname, imported.name) == "own" for imported in imports):
+        return f"all of them are its names (table {context.vendor.name})"
     return None
 
 

@@ -97,15 +97,17 @@ class ResolveContext:
     @cached_property
     def of_release(self) -> frozenset[str]:
         """The sonames of the vendor's libraries in the release that a provider holds; empty where nothing says which."""
-        releases = (self.vendor.release_of(provider, self.target.sysroot) for provider in self.providers)
+        releases = (
+            self.vendor.libraries.release_of(provider, self.target.sysroot) for provider in self.providers
+        )
         majors = {int(known.release.partition(".")[0]) for known in releases if known is not None}
         return frozenset(
-            name for part in self.vendor.components() for major in majors for name in part.of(major)
+            name for part in self.vendor.libraries.components() for major in majors for name in part.of(major)
         )
 
     def stub_facts(self, soname: str) -> OptionalLibrary | None:
         """Return what a stub of a library needs to know; its reason is the vendor's table's, or the package's profile's."""
-        facts = self.vendor.optional(soname)
+        facts = self.vendor.libraries.optional(soname)
         if facts is None or facts.why:
             return facts
         return replace(facts, why=self.profile.optional_libraries.get(soname_stem(soname), ""))
@@ -125,7 +127,7 @@ class ResolveContext:
         return None if self._serving(soname) else next(having, None)
 
     def _serving(self, soname: str) -> list[Provider]:
-        return serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
+        return serving(self.providers, soname, runtime=self.vendor.libraries.is_runtime(soname))
 
     def is_of_first(self, path: str) -> bool:
         """Whether a file of a closure lies in a directory of what the user named first."""

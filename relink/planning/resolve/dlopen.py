@@ -74,18 +74,18 @@ class DlopenKnowledge:
         strings = [
             name
             for name in self.strings_of(caller)
-            if self._is_soname(name, caller) or (member and vendor.is_own(name))
+            if self._is_soname(name, caller) or (member and vendor.libraries.is_own(name))
         ]
         sources |= {name: "string" for name in strings if name not in sources}
         stems = {soname_stem(name) for name in sources}
         # A package that brings a library along brings what that dlopens.
         beside = self.context.members.sonames if member else {}
         available = (*(self._available_beside if member else self._available), *self._in_directory(caller))
-        for name, why in vendor.dlopens_of(own, available).items():
+        for name, why in vendor.libraries.dlopens_of(own, available).items():
             # The table knows better than a string, which may be there for another reason.
             fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name, caller))
             if sources.get(name) == "string" or fits:
-                sources[name] = f"{_PROFILE}{vendor.table}: {why}"
+                sources[name] = f"{_PROFILE}{vendor.name}: {why}"
         return sources | (self._of_member(member) if member else {})
 
     def _of_member(self, member: str) -> dict[str, str]:
@@ -278,7 +278,9 @@ def dlopen_findings(
         names = {profile_of(how) for how in callers.values()}
         profile = None if None in names else names.pop()
         path = context.provider_path(soname)
-        if context.vendor.is_own(soname) and any(caller.startswith(context.layout.own) for caller in callers):
+        if context.vendor.libraries.is_own(soname) and any(
+            caller.startswith(context.layout.own) for caller in callers
+        ):
             yield _not_opened(context, soname, callers, lacks.get(soname), profile)
         elif path:
             message = f"would not be found, although the prefix has {path}; opened (dlopen) by {who}"

@@ -193,7 +193,7 @@ class Prover:
     def _candidates(self, member: str, soname: str) -> list[SubstituteCandidate]:
         """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
         named = [new for old, new in self.context.substitutes if old == soname]
-        copy = None if named else self.context.vendor.copy_of(soname)
+        copy = None if named else self.context.vendor.libraries.copy_of(soname)
         names = named or list(
             dict.fromkeys(name for provider in self.context.providers for name in provider.nearest(soname))
         )
@@ -213,14 +213,14 @@ class Prover:
             reason: str | None
             profile: str | None
             if copy is not None and copied:
-                reason, profile = copy.why, vendor.table
+                reason, profile = copy.why, vendor.name
             elif named:
                 reason, profile = "--substitute says so", None
             elif why := own.why_equal(soname, name):
                 reason, profile = why, own.name
             else:
-                reason = vendor.same_abi(soname, name)
-                profile = vendor.table if reason else None
+                reason = vendor.libraries.same_abi(soname, name)
+                profile = vendor.name if reason else None
             candidates.setdefault(
                 opened.identity, SubstituteCandidate(name, path, self._table(path), reason, profile, copied)
             )

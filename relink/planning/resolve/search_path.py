@@ -103,8 +103,8 @@ def _kind(
         if is_of_stubs(directory) or _of_the_build(context, directory):
             return "vendor"
         parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
-        beside = any(context.vendor.is_package(entry.split("/")[0]) for entry in layout.links)
-        replaced = beside and any(map(context.vendor.is_package, parts))
+        beside = any(context.vendor.packages.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(context.vendor.packages.is_package, parts))
         return "sibling-dropped" if replaced or context.profile.drops(text) else "sibling"
     if directory in provider_directories:
         return "provider"

@@ -45,7 +45,7 @@ def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
 
 
 def _is_vendors(context: ResolveContext, soname: str, path: str) -> bool:
-    if context.vendor.is_own(soname):
+    if context.vendor.libraries.is_own(soname):
         return True
     if not context.provider_path(soname) or is_platform_library(soname, context.target.header.machine):
         return False
@@ -145,5 +145,5 @@ def idle_findings(maps: Mapping[str, LoaderMap], context: ResolveContext, plan: 
 
 def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
     """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
-    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    where = context.vendor.libraries.where_to_get(soname, context.distribution, context.providers)
     return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"

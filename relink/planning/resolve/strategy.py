@@ -313,7 +313,7 @@ def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
     """Return the search path entries by which `member` finds the other members that it is known to dlopen."""
     layout, own = context.layout, context.images[member].soname
     sonames = context.members.sonames
-    known = context.vendor.dlopens_of(own, sonames) if own else {}
+    known = context.vendor.libraries.dlopens_of(own, sonames) if own else {}
     directories = [
         posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames
     ]

@@ -106,7 +106,7 @@ def evaluate_substitution(
         evidence = f"{len(missing)} missing libraries and {len(open_imports)} open imports are more than relink compares"
         return {soname: SubstitutionDecision(soname, "keep", evidence=(evidence,)) for soname in missing}
     relations = {
-        soname: {imported: vendor.whose(soname, imported.name) for imported in open_imports}
+        soname: {imported: vendor.libraries.whose(soname, imported.name) for imported in open_imports}
         for soname in missing
     }
     own = {
@@ -149,7 +149,7 @@ def evaluate_substitution(
             chosen[soname],
             # True where no other missing library is without a candidate.
             standalone=unserved == (chosen[soname] is None),
-            table=vendor.table if len(possible[soname]) < len(open_imports) else None,
+            table=vendor.name if len(possible[soname]) < len(open_imports) else None,
         )
         for soname in missing
     }

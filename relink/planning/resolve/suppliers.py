@@ -153,7 +153,7 @@ class Suppliers:
             for soname in sorted(context.of_release)
             if rest
             and context.provider_path(soname) is None
-            and all(context.vendor.whose(soname, name) == "own" for name in rest)
+            and all(context.vendor.libraries.whose(soname, name) == "own" for name in rest)
         ]
         nowhere = join_truncated(rest)
         if not (counts or sonames):
@@ -164,11 +164,11 @@ class Suppliers:
             text = f"{most} of the prefix has {count} of {len(imports)} symbols used"
             text += f", and nothing there {nowhere}" if nowhere else ""
         if sonames:
-            text += f", which may be of {' or '.join(sonames)} (table {context.vendor.table})"
+            text += f", which may be of {' or '.join(sonames)} (table {context.vendor.name})"
         fix = RULES["RLK302"].fix
         vendor, about = context.vendor, (context.distribution, context.providers)
-        where = (vendor.where_to_get(name, *about) for name in sonames)
-        step = vendor.install(sonames[0], *about) if len(sonames) == 1 else None
+        where = (vendor.libraries.where_to_get(name, *about) for name in sonames)
+        step = vendor.libraries.install(sonames[0], *about) if len(sonames) == 1 else None
         return " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)]), (
             step,
         ) if step else ()
@@ -188,7 +188,7 @@ def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[s
 
 def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str]]:
     """Return which of `sonames` may be of one release: for each that the vendor's table knows, and for those it does not."""
-    rows = (row for component in vendor.components() for row in component.sonames.items())
+    rows = (row for component in vendor.libraries.components() for row in component.sonames.items())
     releases = grouped((major, name) for major, names in rows if major != "any" for name in names)
     known = {name for names in releases.values() for name in names}
     stems = {soname_stem(name) for name in known}

@@ -12,6 +12,8 @@ from relink.report.nix.metadata import About, Source
 from relink.report.nix.package import Package
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
+from relink.system.text import grouped
+from relink.vendors.registry import package_set
 
 _LICENSES = {
     "Apache-2.0": "lib.licenses.asl20",
@@ -36,13 +38,13 @@ def package_nix(packages: Sequence[Package], *, lock: bool = False) -> str:
     _check_release(packages)
     package = packages[0]
     inputs = dict.fromkeys(name for item in packages for name, _ in item.inputs)
-    rocm = [name.partition(".")[2] for name in inputs if name.startswith("rocmPackages.")]
-    others = [name for name in inputs if not name.startswith("rocmPackages.")]
+    sets = grouped((found, name) for name in inputs if (found := package_set(name)))
+    others = [name for name in inputs if not package_set(name)]
     formals = [
         *(["lib"] if package.about.license else []),
         _fetcher(package.source),
         "relinkWheel",
-        *(["rocmPackages"] if rocm else []),
+        *sets,
         *dict.fromkeys(name.partition(".")[0] for name in others),
     ]
     dependencies = dict.fromkeys(name for item in packages for name in item.dependencies)
@@ -71,9 +73,9 @@ def package_nix(packages: Sequence[Package], *, lock: bool = False) -> str:
         "relinkWheel {",
         *_sources(packages),
     ]
-    scope = [f"with rocmPackages; {_list(rocm)}" if rocm else "", _list(others) if others else ""]
-    if any(scope):
-        lines.append(f"  buildInputs = {' ++ '.join(filter(None, scope))};")
+    scope = [f"with {name}; {_list([one.partition('.')[2] for one in own])}" for name, own in sets.items()]
+    if scope or others:
+        lines.append(f"  buildInputs = {' ++ '.join([*scope, *([_list(others)] if others else [])])};")
     rows = {
         "dependencies": [*asked.values(), *siblings],
         "sameVersion": [*package.same_version, *siblings] if package.same_version else [],

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from relink.providers.profiles import profile_for
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
-from relink.vendors.registry import VENDORS
+from relink.vendors.registry import is_distribution
 from relink.wheel.archive import WheelArchive
 
 # Characters. A store path's name may have 211.
@@ -131,7 +131,7 @@ def dependencies(
             continue
         if python is None and "python" in marker and "extra" not in marker:
             findings.append(finding("RLK713", subject, line))
-        elif applies and not any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
+        elif applies and not is_distribution(requirement.name):
             names[str(canonicalize_name(requirement.name))] = None
     known = {name: profile_for(name) for name in names}
     vendor = tuple(name for name, profile in known.items() if profile.distributions and not profile.nixpkgs)

@@ -17,10 +17,10 @@ from relink.report.nix import metadata
 from relink.report.nix.metadata import About, Source
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped
-from relink.vendors.registry import component_of, components
+from relink.vendors.registry import VENDORS, component_of, components
 from relink.wheel.archive import WheelArchive
 
-_HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
+_VERSION = re.compile(r"(?P<stem>.+\.so)\.(?P<major>\d{1,9})", re.ASCII)
 # Brought by autoRelinkHook, so never an input of the package.
 _COMPILER = "stdenv.cc.cc"
 
@@ -57,10 +57,12 @@ class Package:
     findings: tuple[Finding, ...] = ()
 
 
-def hip_major(images: Iterable[Image]) -> int | None:
-    """Return the newest ROCm that libraries were linked with: by the HIP runtime, or sonames that one ROCm alone has."""
+def newest_major(images: Iterable[Image]) -> int | None:
+    """Return the newest release that libraries were linked with: by a vendor's runtime, or sonames that one release alone has."""
     needed = {soname for image in images for soname in image.needed}
-    found = [int(match[1]) for soname in needed if (match := _HIP.fullmatch(soname))]
+    runtimes = {vendor.libraries.runtime for vendor in VENDORS}
+    versions = filter(None, map(_VERSION.fullmatch, needed))
+    found = [int(version["major"]) for version in versions if version["stem"] in runtimes]
     if not found:
         rows = (row for component in components() for row in component.sonames.items())
         majors = grouped((soname, key) for key, sonames in rows for soname in sonames)
@@ -80,24 +82,24 @@ def package_of(
 
     :param context: what decisions about the wheel are made from, without providers.
     :param url: where the wheel comes from; None takes it from PyPI.
-    :param major: the ROCm major; None takes that of the wheel.
+    :param major: that of the vendor's runtime; None takes that of the wheel.
     :raises UsageError: the wheel's name asks for an address.
     """
     images, profile = context.images, context.profile
     plain = [image for member, image in images.items() if not profile.is_variant(member)]
-    # Variants may be for several ROCms, so they count only where no other file says which.
-    major = major or hip_major(plain) or hip_major(images.values())
+    # Variants may be for several releases, so they count only where no other file says which.
+    major = major or newest_major(plain) or newest_major(images.values())
     sonames = (image.soname for image in images.values() if image.soname)
     own = {*sonames, *map(posixpath.basename, images), *GLIBC_SONAMES}
 
     def attribute_of(soname: str) -> str | None:
         """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
         found = component_of(soname, major)
-        if found is None and (copy := context.vendor.copy_of(soname)) is not None:
+        if found is None and (copy := context.vendor.libraries.copy_of(soname)) is not None:
             found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
         return found and found[0].attribute
 
-    # Of the variants that Python picks one of, some are for other products, such as CUDA. These need what nothing has.
+    # Of the variants that Python picks one of, some are for other products. These need what nothing has.
     served = [
         image
         for member, image in images.items()

@@ -141,7 +141,7 @@ def test_the_package_comes_first(
     monkeypatch.setattr(
         "relink.planning.wheel_plan.read_distribution", lambda _: Distribution("Debian", "debian")
     )
-    monkeypatch.setattr("relink.providers.distribution.PREFIXES", {"debian": str(prefix)})
+    monkeypatch.setattr("relink.vendors.rocm.vendor.PREFIXES", {"debian": str(prefix)})
     options = replace(works.options(tmp_path / "out"), prefixes=(str(prefix),), command=command)
     found = verdict(relink(made, options))
     again = shlex.join([*command, "--stub", "librccl.so.1"])

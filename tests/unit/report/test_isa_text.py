@@ -7,11 +7,14 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from relink.gpu import BufferSource, LibraryCoverage, coverage_of, read_device_code, table
+from relink.elf.source import BufferSource
+from relink.gpu.amd.device_code import read_device_code
+from relink.gpu.amd.file_coverage import LibraryCoverage, coverage_of
+from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.survey import Group, Item, Kernels, Survey
-from relink.gpu.amd.wanted import wanted_gpus
 from relink.report.isa_text import survey_text
 from relink.report.lines import show
+from relink.vendors.registry import requested_gpus
 from tests.unit.gpu.amd.build import entries_of, library, raw
 
 
@@ -38,7 +41,7 @@ MIXED = survey_of(
 
 def printed(found: Survey, *gpus: str) -> str:
     console = Console(file=io.StringIO(), width=20, highlight=False)
-    show(console, *survey_text(found, wanted_gpus(gpus)))
+    show(console, *survey_text(found, requested_gpus(gpus)))
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-import inspect
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,10 @@ from relink.report.text import header_text
 from relink.system.errors import UsageError
 from relink.system.shipped_files import PACKAGE
 from relink.vendors import registry
-from relink.vendors.protocol import NO_VENDOR, Place, Release, Vendor
+from relink.vendors.protocol import NO_VENDOR, Gpus, Libraries, Packages, Place, Places, Release
 from relink.vendors.rocm.vendor import rocm
 from tests.support.cc import shared
-from tests.support.vendors import FakeVendor
+from tests.support.vendors import fake_vendor
 from tests.support.works import Works
 
 
@@ -29,10 +28,10 @@ def is_of_acme(soname: str) -> bool:
 
 
 def release(provider: Provider, _sysroot: str = "/") -> Release | None:
-    return Release("3.1", "libacme.so.3") if provider.find("libacme.so.3") else None
+    return Release("3.1", "libacme.so.3", "acme3.1") if provider.find("libacme.so.3") else None
 
 
-ACME = FakeVendor(
+ACME = fake_vendor(
     "acme",
     product="ACME",
     runtime="libacme.so",
@@ -49,28 +48,28 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "VENDORS", (rocm, ACME))
 
 
-def test_every_name_of_the_protocol_is_there_and_documented() -> None:
-    names = {name for name in vars(Vendor) if not name.startswith("_")}
-    assert names <= {*dir(rocm)}
-    assert {*vars(type(rocm))} >= names
-    methods = {name: getattr(Vendor, name) for name in names if inspect.isfunction(getattr(Vendor, name))}
-    assert all(method.__doc__ for method in methods.values())
-    for name, method in methods.items():
-        ours = [*inspect.signature(method).parameters][1:]
-        assert ours == [*inspect.signature(getattr(rocm, name)).parameters], name
+PARTS = {"libraries": Libraries, "places": Places, "packages": Packages, "gpus": Gpus}
+
+
+def test_every_question_is_documented_and_answered_by_the_first_vendor() -> None:
+    for part, kind in PARTS.items():
+        for field in fields(kind):
+            assert f":ivar {field.name}:" in (kind.__doc__ or ""), field.name
+            assert getattr(getattr(rocm, part), field.name) != getattr(getattr(NO_VENDOR, part), field.name)
 
 
 def test_the_protocol_has_what_other_packages_ask_and_no_more() -> None:
     """Each name is read of a vendor somewhere outside of the vendors' own packages."""
     paths = [path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(PACKAGE / "vendors" / "rocm")]
     asked = {
-        node.attr
+        (node.value.attr, node.attr)
         for path in paths
         if "endor" in (source := path.read_text("utf-8"))
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute) and "endor" in ast.unparse(node.value)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
     }
-    assert sorted({name for name in vars(Vendor) if not name.startswith("_")} - asked) == []
+    names = {(part, field.name) for part, kind in PARTS.items() for field in fields(kind)}
+    assert sorted(names - asked) == []
 
 
 @pytest.mark.usefixtures("two")
@@ -123,8 +122,8 @@ def test_a_product_is_advised_for_its_own_libraries_alone(
 
 
 def test_places_are_asked_of_each_vendor_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = FakeVendor("none", product="Nothing", variable="NOTHING_PATH")
-    here = FakeVendor("here", choose_place=lambda *_, **__: Place("/acme", "/opt"))
+    none = fake_vendor("none", product="Nothing", variable="NOTHING_PATH")
+    here = fake_vendor("here", choose=lambda *_: Place("/acme", "/opt"))
     target = find_target()
     monkeypatch.setattr(registry, "VENDORS", (none, here))
     assert registry.choose_place(target, {}, own=True) == Place("/acme", "/opt")

@@ -136,7 +136,9 @@ def _nearest(
 ) -> list[str]:
     """Return the variants of the vendor's: those of the providers' release first, then those that lack fewest libraries."""
     of_vendor = (
-        member for member in variants if any(map(context.vendor.is_own, outcomes[member].original.needed))
+        member
+        for member in variants
+        if any(map(context.vendor.libraries.is_own, outcomes[member].original.needed))
     )
     return sorted(
         of_vendor, key=lambda member: (len({*lacking[member]} - context.of_release), len(lacking[member]))

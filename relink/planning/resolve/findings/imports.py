@@ -259,7 +259,7 @@ def _two_versions(
 
 def _renamed_copy(context: ResolveContext, pair: TwoVersions) -> str | None:
     """The soname of the one of the two that auditwheel renamed by a hash, or None; a vendor's own library never counts."""
-    if context.vendor.is_own(f"{pair.stem}.so"):
+    if context.vendor.libraries.is_own(f"{pair.stem}.so"):
         return None
     hashed = [
         soname
@@ -294,7 +294,7 @@ def _other_version_requested(
 
 def _is_runtime(context: ResolveContext, stem: str) -> bool:
     """Whether it is the vendor's runtime: two of these do not know of each other's memory, however the second one arrives."""
-    return context.vendor.runtime == f"{stem}.so"
+    return context.vendor.libraries.runtime == f"{stem}.so"
 
 
 def _arrows(paths: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
         else:
             remedy = _missing_remedy(context, soname, decision)
-            step = context.vendor.install(soname, context.distribution, context.providers)
+            step = context.vendor.libraries.install(soname, context.distribution, context.providers)
             yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
 
 
@@ -112,8 +112,8 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
         )
     if context.withheld_path(soname) is not None:
         return REMEDY_WITHHELD
-    product = context.vendor.product if context.vendor.has(soname) else "prefix"
-    runtime = context.vendor.is_runtime(soname)
+    product = context.vendor.product if context.vendor.libraries.has(soname) else "prefix"
+    runtime = context.vendor.libraries.is_runtime(soname)
     return missing_remedy(context, soname, _substitution_remedy(soname, product, decision, runtime=runtime))
 
 

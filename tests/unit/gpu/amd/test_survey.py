@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu import FileCoverage, LibraryCoverage, TargetId
+from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage
 from relink.gpu.amd.survey import Kernels, newest_first, survey
+from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError, WheelError
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relink.planning.options import Options
-from relink.report.nix.package import Package, hip_major
+from relink.report.nix.package import Package, newest_major
 from relink.runs.questions import nix_package
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
@@ -85,4 +85,4 @@ def test_a_wheel_for_one_python_says_which(tmp_path: Path, tag: str, python: str
 
 
 def test_the_rocm_that_it_was_linked_with() -> None:
-    assert hip_major([]) is None
+    assert newest_major([]) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.planning.checks.machine import Diagnosis, diagnose
+from relink.planning.checks.machine import MachineCheck, check_machine
 from relink.report.doctor_text import doctor_text
 from tests.unit.gpu.amd.build import entries_of, raw
 from tests.unit.gpu.amd.test_device import node
@@ -35,12 +35,12 @@ def machine(root: Path, *versions: int) -> Path:
     return root
 
 
-def codes(found: Diagnosis) -> set[tuple[str, str, str]]:
+def codes(found: MachineCheck) -> set[tuple[str, str, str]]:
     return {(item.code, item.level, Path(item.subject).name) for item in found.findings}
 
 
 def test_a_machine_in_order(tmp_path: Path, rocm: Path) -> None:
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
+    found = check_machine([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
     assert codes(found) == {("RLK425", "warning", "rocm"), ("RLK508", "warning", "rocm")}
     text = "\n".join(line.plain for line in doctor_text(found))
     assert "GPU gfx1030, node 1: RX 6800" in text
@@ -53,7 +53,7 @@ def test_a_machine_in_order(tmp_path: Path, rocm: Path) -> None:
 
 
 def test_incoherence_names_the_library(tmp_path: Path, rocm: Path) -> None:
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
+    found = check_machine([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
     (coherence,) = (item for item in found.findings if item.code == "RLK425")
     assert coherence.level == "warning"
     assert "in common; librocsparse.so.1 (rocSPARSE) has no full code for gfx1100" in coherence.message
@@ -61,7 +61,7 @@ def test_incoherence_names_the_library(tmp_path: Path, rocm: Path) -> None:
 
 
 def test_a_gpu_that_the_prefix_does_not_cover(tmp_path: Path, rocm: Path) -> None:
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 110000)), {})
+    found = check_machine([str(rocm)], str(machine(tmp_path / "root", 110000)), {})
     (gap,) = (item for item in found.findings if item.code == "RLK426")
     assert gap.level == "error"
     assert "librocsparse.so.1 (rocSPARSE): no full code for gfx1100" in gap.message
@@ -70,7 +70,7 @@ def test_a_gpu_that_the_prefix_does_not_cover(tmp_path: Path, rocm: Path) -> Non
 
 def test_no_gpu_no_nodes_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.planning.checks.machine.find_places", lambda *_: ())
-    found = diagnose([], str(tmp_path), {})
+    found = check_machine([], str(tmp_path), {})
     assert {code for code, level, _ in codes(found) if level == "error"} == {"RLK421", "RLK424"}
     (none,) = (item for item in found.findings if item.code == "RLK421")
     nodes = ("GPU", f"{tmp_path}/dev/kfd", f"{tmp_path}/dev/dri/renderD*")
@@ -85,7 +85,7 @@ def test_a_gpu_without_its_nodes(tmp_path: Path, rocm: Path) -> None:
     """As in a container that was not given them: no group opens a node that is not there."""
     root = machine(tmp_path / "root", 100300)
     shutil.rmtree(root / "dev")
-    found = diagnose([str(rocm)], str(root), {})
+    found = check_machine([str(rocm)], str(root), {})
     lost = [item for item in found.findings if item.code == "RLK422"]
     assert lost
     for item in lost:
@@ -97,7 +97,7 @@ def test_a_gpu_without_its_nodes(tmp_path: Path, rocm: Path) -> None:
 
 def test_an_incomplete_runtime(tmp_path: Path, rocm: Path) -> None:
     (rocm / "lib" / "libamd_comgr.so.3").unlink()
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
+    found = check_machine([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
     (lost,) = (item for item in found.findings if item.code == "RLK424")
     assert (lost.level, "libamd_comgr was not found" in lost.message) == ("error", True)
     text = "\n".join(line.plain for line in doctor_text(found))
@@ -106,11 +106,12 @@ def test_an_incomplete_runtime(tmp_path: Path, rocm: Path) -> None:
 
 def test_a_library_of_another_runtime_than_the_prefix_has(tmp_path: Path, rocm: Path) -> None:
     fat(rocm / "lib" / "librocblas.so.4", raw(entries_of("gfx1030")), "libamdhip64.so.6")
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
+    found = check_machine([str(rocm)], str(machine(tmp_path / "root", 100300)), {})
     (lost,) = (item for item in found.findings if item.code == "RLK424")
     assert lost.level == "warning"
     assert lost.message == "libamdhip64.so.6 is not in it; needed by librocblas.so.4 (rocBLAS)"
-    assert found.prefixes[0].runtime.hip == (7, 2)
+    (diagnosis,) = found.diagnoses
+    assert diagnosis.prefixes[0]["runtime"]["hip"] == "7.2"
 
 
 def test_hazards_of_the_environment(tmp_path: Path, rocm: Path) -> None:
@@ -120,7 +121,7 @@ def test_hazards_of_the_environment(tmp_path: Path, rocm: Path) -> None:
         "HSA_OVERRIDE_GFX_VERSION_1": "10.3.0",
         "HIP_VISIBLE_DEVICES": "0",
     }
-    found = diagnose([str(rocm)], str(machine(tmp_path / "root", 100301)), environment)
+    found = check_machine([str(rocm)], str(machine(tmp_path / "root", 100301)), environment)
     hazards = {item.subject: (item.level, item.message) for item in found.findings if item.code == "RLK423"}
     assert set(hazards) == set(environment)
     assert hazards["HIP_USE_RUNTIME_UNBUNDLER"][0] == "warning"
@@ -136,7 +137,7 @@ def test_the_group_that_is_missing(tmp_path: Path, rocm: Path, monkeypatch: pyte
     monkeypatch.setattr("os.access", lambda *_: False)
     monkeypatch.setattr("os.getgroups", list)
     monkeypatch.setattr("os.getegid", lambda: 54321)
-    found = diagnose([str(rocm)], str(root), {})
+    found = check_machine([str(rocm)], str(root), {})
     lost = {Path(item.subject).name: item for item in found.findings if item.code == "RLK422"}
     assert "belongs to the group" in lost["kfd"].message
     assert lost["kfd"].remedy.startswith("usermod -aG ")
