@@ -24,16 +24,11 @@ from relink.planning.model.files import (
     necessary,
 )
 from relink.planning.model.model import Load, Opened
-from relink.planning.resolve.added_libraries import with_forgotten_needed, with_known_preloads
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.dlopen import opened_of
-from relink.planning.resolve.findings.decisions import decision_findings
-from relink.planning.resolve.findings.imports import import_findings
-from relink.planning.resolve.proof import Prover
-from relink.planning.resolve.served_parts import has_vendors, mapped_for
-from relink.planning.resolve.strategy import Outcome
-from relink.planning.resolve.unserved_edges import assumed_kind
-from relink.planning.resolve.version_gaps import version_gaps
+from relink.planning.resolve.decision_findings import decision_findings, has_vendors, mapped_for
+from relink.planning.resolve.import_findings import import_findings, version_gaps
+from relink.planning.resolve.proof import Prover, opened_of, with_forgotten_needed, with_known_preloads
+from relink.planning.resolve.strategy import Outcome, assumed_kind
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped, join_truncated

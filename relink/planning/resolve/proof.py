@@ -1,35 +1,225 @@
-"""Proof before edit: whether the closure of a member binds, and whether a missing NEEDED may be replaced or dropped.
+"""Prove an edit before it is made: what the closure of a member binds and dlopens, and which NEEDED may change.
 
 Takes a :class:`~relink.planning.resolve.context.ResolveContext` and the symbol tables of the members. Gives the
-:class:`~relink.planning.resolve.strategy.Outcome` of each member. :mod:`relink.planning.resolve.findings.imports` has
-the findings.
+:class:`~relink.planning.resolve.strategy.Outcome` of each member; :mod:`relink.planning.resolve.import_findings` reports it.
+
+*Dlopen*: a library that an object dlopens is known by a note (the dlopen metadata of PT_NOTE, systemd's ELF_NOTE_DLOPEN), by the
+vendor's table, by the package's profile, or by a string in the file.
+
+*Preloading*: a library that is known to be dlopened, and would not be found, is added to NEEDED if that changes nothing else.
+What another object dlopens is then mapped already under its soname (glibc elf/dl-load.c, _dl_map_object), wherever the caller
+would search. A string in a file proves nothing: RLK120 names the option then.
+
+*Forgotten NEEDED*: a member imports what libraries export, and names no library for it. Such a member loads only where something
+else has mapped the library before. The smallest set of libraries of one provider and one release is added that exports every
+open import with its version, if there is one such set, and if of each library something besides the symbols says that it is the
+one: other members of the wheel need the same soname, the vendor's table gives it all of the names, it is the target's own C
+library, or ``--preload`` names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from relink.elf.edit import ElfEdit
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.version_edits import edited_table
-from relink.loader.binding import Bindings, bind
-from relink.loader.closure import Closure
+from relink.loader.binding import Bindings, Difference, Unbound, bind, differences
+from relink.loader.closure import Closure, Edge, LoadedObject
+from relink.loader.duplicates import duplicates, two_versions
+from relink.loader.object_graph import breadth_first, file_of, needed_by
 from relink.loader.search import Environment, Requester, search
 from relink.loader.tables import Tables
+from relink.loader.target import GLIBC_SONAMES
+from relink.planning.model.model import Opened
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.dlopen import DlopenKnowledge
-from relink.planning.resolve.strategy import Outcome, find_strategy
-from relink.planning.resolve.substitution import (
+from relink.planning.resolve.evidence import (
     SubstituteCandidate,
     SubstitutionDecision,
+    Suppliers,
     evaluate_substitution,
+    find_suppliers,
+    is_of_python,
 )
-from relink.planning.resolve.suppliers import Suppliers, find_suppliers
-from relink.planning.resolve.unserved_edges import matches_library, own_libc
+from relink.planning.resolve.strategy import (
+    Outcome,
+    find_strategy,
+    matches_library,
+    own_libc,
+    simulate,
+)
+from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.system.text import grouped, join_truncated
+from relink.providers.profiles import matching_names
+from relink.system.text import grouped, join_truncated, join_with_and, pluralize
+
+_PROFILE = "profile "
+
+
+@dataclass(slots=True)
+class DlopenKnowledge:
+    """What each object dlopens and how that is known: ``note``, ``string``, or ``profile NAME: REASON``.
+
+    A string is a weak sign: it counts only in what imports dlopen, and where a provider has a library of that name, or a
+    profile says the same.
+    """
+
+    context: ResolveContext
+    tables: Tables
+    _available: tuple[str, ...] = field(init=False)
+    _available_beside: tuple[str, ...] = field(init=False)
+    _sources: dict[tuple[object, ...], dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._available = tuple(name for provider in self.context.providers for name in provider.libraries)
+        self._available_beside = (*self._available, *self.context.members.sonames)
+
+    def of(self, caller: LoadedObject) -> Mapping[str, str]:
+        """Return soname → how it is known that `caller` dlopens it."""
+        # The key is the identity of the file: the program and the loader have one identity as objects, whatever their file.
+        file = file_of(caller)
+        sources = self._sources.get(file)
+        if sources is None:
+            sources = self._sources[file] = self._find(caller)
+        return sources
+
+    def _find(self, caller: LoadedObject) -> dict[str, str]:
+        own = caller.image.soname or caller.name
+        if own in GLIBC_SONAMES:
+            return {}
+        sources = {note.sonames[0]: "note" for note in caller.image.dlopen_notes if note.sonames}
+        vendor = self.context.vendor
+        member = self.context.members.at.get(caller.path)
+        if caller.identity[0] == "member" and caller.identity[1] in self.context.added.values():
+            # A stub or a forwarder has the name of a library, and none of its code.
+            return {}
+        # What a package opens by a name of the vendor's counts whether or not a provider has a library of that name.
+        strings = [
+            name
+            for name in self.strings_of(caller)
+            if self._is_soname(name, caller) or (member and vendor.libraries.is_own(name))
+        ]
+        sources |= {name: "string" for name in strings if name not in sources}
+        stems = {soname_stem(name) for name in sources}
+        # A package that brings a library along brings what that dlopens.
+        beside = self.context.members.sonames if member else {}
+        available = (*(self._available_beside if member else self._available), *self._in_directory(caller))
+        for name, why in vendor.libraries.dlopens_of(own, available).items():
+            # The table knows better than a string, which may be there for another reason.
+            fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name, caller))
+            if sources.get(name) == "string" or fits:
+                sources[name] = f"{_PROFILE}{vendor.name}: {why}"
+        return sources | (self._of_member(member) if member else {})
+
+    def _of_member(self, member: str) -> dict[str, str]:
+        """Return what the package's profile says of a member; a glob that matches no available library is a name of its own."""
+        profile = self.context.profile
+        known = ((glob, f"{_PROFILE}{profile.name}: {why}") for glob, why in profile.dlopens(member).items())
+        return matching_names(known, self._available)
+
+    def strings_of(self, caller: LoadedObject) -> tuple[str, ...]:
+        """Return the library names in the read-only data of a member, or of a provider's library."""
+        context = self.context
+        if member := context.members.at.get(caller.path):
+            return context.opens.get(member, ())
+        platform = is_platform_library(caller.image.soname or "", context.target.header.machine)
+        if platform or not context.is_held(caller.path):
+            return ()
+        return self.tables.dlopened(file_of(caller), caller.image)
+
+    def _in_directory(self, caller: LoadedObject) -> tuple[str, ...]:
+        """Return the names of libraries beside a caller, where no provider has been named and the question is what loads now."""
+        if not self.context.as_it_is or caller.identity[0] == "member":
+            return ()
+        directory = posixpath.dirname(self.context.files.canonical(caller.path))
+        return tuple(name for name in self.context.files.names_in(directory) if ".so" in name)
+
+    def _is_soname(self, name: str, caller: LoadedObject) -> bool:
+        """Whether a provider has a library whose soname this is; links for compilers and full version names are not dlopened."""
+        path = self.context.provider_path(name) or self.context.withheld_path(name)
+        if path is None and self.context.as_it_is:
+            path = posixpath.join(posixpath.dirname(self.context.files.canonical(caller.path)), name)
+        image = self.context.files.open(path).image if path else None
+        return image is not None and image.soname == name
+
+    def _fits(self, own: str, name: str, caller: LoadedObject) -> bool:
+        """Whether the caller would dlopen this version of a library: of several versions, the one of the caller's own version."""
+        if "*" in name:
+            # A name is a glob only where no library matched it, and is then reported as missing.
+            return True
+        if not self._is_soname(name, caller):
+            return False
+        own_version = soname_stem(name) + own[len(soname_stem(own)) :]
+        # Where another version of the caller is there, that one opens this version.
+        other_caller = soname_stem(own) + name[len(soname_stem(name)) :]
+        if name == own_version or self.context.provider_path(own_version) is not None:
+            return name == own_version
+        return self.context.provider_path(other_caller) is None
+
+    def follow(self, member: str, outcome: Outcome) -> Closure:
+        """Load `member` as planned and follow what its closure dlopens."""
+        closure, context = outcome.closure, self.context
+        images = (loaded.image for loaded in closure.objects if loaded.image is not outcome.image)
+        as_now = all(context.images.get(image.path, image) is image for image in images)
+        if as_now and not any(self.of(closure.objects[index]) for index in closure.scope):
+            # No image in the closure has changed since, and nothing is dlopened, so the closure still holds.
+            return closure
+        return simulate(context, member, outcome.image, dlopens=self.of)
+
+
+def opened_of(
+    context: ResolveContext, closures: Iterable[Closure], knowledge: DlopenKnowledge
+) -> tuple[Opened, ...]:
+    """Return what the objects of closures open, each name of each object once, in the order of the closures."""
+    shown = context.layout.shown
+    by_name: dict[tuple[str, str, str | None], Opened] = {}
+    for closure in closures:
+        for edge in closure.dlopened:
+            caller = closure.objects[edge.requester]
+            opener = shown(posixpath.normpath(caller.path))
+            path = (
+                None if edge.target is None else shown(posixpath.normpath(closure.objects[edge.target].path))
+            )
+            rule = None if edge.found_by is None else shown(str(edge.found_by))
+            opened = Opened(opener, edge.soname, knowledge.of(caller)[edge.soname], path, rule)
+            by_name.setdefault((opener, edge.soname, path), opened)
+    return tuple(by_name.values())
+
+
+def forwardable(context: ResolveContext, name: str) -> list[str]:
+    """Return the sonames of the providers' libraries that differ from a name without a number in their number, newest last."""
+    named = (near for provider in context.providers for near in provider.nearest(name))
+    sonames = [
+        near
+        for near in dict.fromkeys(named)
+        if (path := context.provider_path(near))
+        and (image := context.files.open(path).image)
+        and image.soname == near
+    ]
+    return sonames if name.endswith(".so") else []
+
+
+def unloadable(closure: Closure) -> dict[Edge, list[str]]:
+    """Return, of what is opened and found, what does not load, each with the sonames that are not found for it."""
+    lacking = grouped((edge.requester, edge.soname) for edge in closure.missing)
+    if not lacking:
+        return {}
+    needed = needed_by(closure)
+    found: dict[Edge, list[str]] = {}
+    for edge in closure.dlopened:
+        reached = () if edge.target is None else breadth_first(needed, [edge.target])
+        if names := [name for index in reached for name in lacking.get(index, ())]:
+            found[edge] = names
+    return found
+
+
+def profile_of(how: str) -> str | None:
+    """Return the profile that knows of a dlopen (:class:`DlopenKnowledge`), or None where a note or a string shows it."""
+    return how.removeprefix(_PROFILE).partition(":")[0] if how.startswith(_PROFILE) else None
+
 
 _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 # Every Python maps libm: CPython's makefile links the program and libpython with it.
@@ -276,3 +466,171 @@ def _by_another_version(
             names |= dict.fromkeys(symbols, soname)
     found = ((names.get((wanted.name, wanted.version)), wanted) for wanted in imports if wanted.file is None)
     return grouped((soname, wanted) for soname, wanted in found if soname)
+
+
+def with_known_preloads(prover: Prover, member: str, outcome: Outcome) -> Outcome:
+    """Preload what the package's profile or the vendor's table knows to be dlopened in the closure of `member`.
+
+    A library is left out if any import then binds to another file than before, or if two versions of a library would meet.
+    """
+    if not (prover.context.preload_known and outcome.loads):
+        return outcome
+    edit = required_edit(outcome)
+    tried: set[str] = set()
+    closure = prover.knowledge.follow(member, outcome)
+    while True:
+        # One library a round, since a library that is preloaded may dlopen another one.
+        known = {soname: profile for soname, profile in _not_found(prover, closure) if soname not in tried}
+        if not known:
+            return outcome
+        soname, profile = next(iter(known.items()))
+        tried.add(soname)
+        more = replace(edit, add=(*edit.add, soname))
+        attempt = find_strategy(prover.context, member, more)
+        after = prover.knowledge.follow(member, attempt)
+        second = _in_new_versions(closure, after)
+        if attempt.loads and not second and not _rebound(prover, member, outcome, attempt):
+            preloaded = {**outcome.preloaded, soname: profile}
+            outcome = replace(attempt.with_reasons_of(outcome), preloaded=preloaded)
+            edit, closure = more, after
+
+
+def required_edit(outcome: Outcome) -> ElfEdit:
+    """Return the edit that the evidence and the user ask for, without what the strategy adds."""
+    return ElfEdit(
+        replace=outcome.edit.replace,
+        remove=outcome.edit.remove,
+        add=(*outcome.preloaded, *outcome.forgotten),
+        versions=outcome.edit.versions,
+    )
+
+
+def _not_found(prover: Prover, closure: Closure) -> Iterator[tuple[str, str]]:
+    """Yield what a provider's library is known to dlopen, and would not find although a provider has it; with the profile.
+
+    Libraries of the wheel are left out: a ROCm that a wheel brings along must not be mixed with the provider's.
+    """
+    context = prover.context
+    for edge in closure.dlopened:
+        caller = closure.objects[edge.requester]
+        if edge.target is not None or not context.is_held(caller.path):
+            continue
+        profile = profile_of(prover.knowledge.of(caller)[edge.soname])
+        if profile is not None and context.provider_path(edge.soname) is not None:
+            yield edge.soname, profile
+
+
+def _in_new_versions(before: Closure, after: Closure) -> bool:
+    """Whether a library is there in two versions after an edit that was there in one before."""
+    pairs = {pair.sonames for pair in two_versions(before)}
+    return any(pair.sonames not in pairs for pair in two_versions(after))
+
+
+def _rebound(prover: Prover, member: str, before: Outcome, after: Outcome) -> list[Difference]:
+    """Return the imports of a closure that bind to another file than before."""
+    return differences(
+        (before.closure, prover.bindings(member, before.closure)),
+        (after.closure, prover.bindings(member, after.closure)),
+    )
+
+
+def with_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outcome:
+    """Add the libraries that export all open imports of `member` to its NEEDED, if evidence says so and no binding changes."""
+    imports = _open_imports(prover, member, outcome) if outcome.loads else ()
+    if not imports:
+        return outcome
+    sonames = _only_suppliers(prover, member, imports)
+    forgotten: dict[str, tuple[str, str]] = {}
+    for soname in sonames:
+        others = {*sonames} - {soname}
+        own = [imported for imported in imports if others.isdisjoint(prover.suppliers.libraries.of(imported))]
+        why = _evidence(prover.context, member, soname, own)
+        if why is None:
+            return outcome
+        names = join_truncated(sorted(imported.name for imported in own))
+        count = f"{pluralize(len(own), 'import')} that no NEEDED brings"
+        with_others = f" ({join_with_and(sorted(others))} the others of {len(imports)})" if others else ""
+        alone = "exports" if others else "alone exports"
+        forgotten[soname] = (f"it {alone} {count}{with_others}: {names}", why)
+    required = required_edit(outcome)
+    attempt = find_strategy(prover.context, member, replace(required, add=(*required.add, *sonames)))
+    if not sonames or not _only_binds_more(prover, member, outcome, attempt):
+        return outcome
+    return replace(attempt.with_reasons_of(outcome), forgotten=forgotten)
+
+
+def _open_imports(prover: Prover, member: str, outcome: Outcome) -> tuple[Unbound, ...]:
+    """The open imports of `member` itself that could be another library's; one with a version record has its library."""
+    return tuple(
+        unbound
+        for unbound in prover.bindings(member, outcome.closure).unbound
+        if unbound.requester == outcome.root
+        and not is_of_python(unbound)
+        and unbound.file is None
+        and unbound.reason == "undefined"
+    )
+
+
+def _only_suppliers(prover: Prover, member: str, imports: Sequence[Unbound]) -> tuple[str, ...]:
+    """Return what alone exports all of the imports: another member, by its soname, or the smallest set of a provider's libraries.
+
+    That with most libraries of ``--preload``, if there is one; else no other version of it may export any of them. Empty where
+    there is no such set, or more than one; where a member exports some of the imports, no set of several is taken.
+    """
+    context, suppliers = prover.context, prover.suppliers
+
+    def sonames_of(members: Iterable[str]) -> Iterator[str]:
+        others = (context.images[name].soname for name in members if name != member)
+        return (soname for soname in others if soname)
+
+    some = list(sonames_of(suppliers.members.of_some(imports)))
+    sets: list[tuple[str, ...]] = [(soname,) for soname in sonames_of(suppliers.members.of_all(imports))]
+    sets += [sonames for sonames in suppliers.sets_of_all(context, imports) if len(sonames) == 1 or not some]
+    named = [len({*sonames} & {*context.preload}) for sonames in sets]
+    most = [sonames for sonames, count in zip(sets, named, strict=True) if count == max(named)]
+    if len(most) != 1:
+        return ()
+    if any(named):
+        return most[0]
+    stems = [soname_stem(soname) for soname in (*some, *suppliers.libraries.of_some(imports))]
+    return most[0] if all(stems.count(soname_stem(soname)) == 1 for soname in most[0]) else ()
+
+
+def _evidence(context: ResolveContext, member: str, soname: str, imports: Sequence[Unbound]) -> str | None:
+    """Say what besides the symbols shows that this library is the one, or None where nothing does."""
+    if soname in context.preload:
+        return "--preload names it"
+    if needing := [
+        name for name, image in context.images.items() if name != member and soname in image.needed
+    ]:
+        verb = "needs" if len(needing) == 1 else "need"
+        return f"{join_truncated([posixpath.basename(name) for name in needing], 3)} of the wheel {verb} it"
+    stems = {soname_stem(needed) for image in context.images.values() for needed in image.needed}
+    if soname in context.members.sonames or soname_stem(soname) in stems:
+        return None
+    if soname in GLIBC_SONAMES:
+        return "it is the target's own C library"
+    if all(context.vendor.libraries.whose(soname, imported.name) == "own" for imported in imports):
+        return f"all of them are its names (table {context.vendor.name})"
+    return None
+
+
+def _only_binds_more(prover: Prover, member: str, before: Outcome, after: Outcome) -> bool:
+    """Whether the member then loads and all its imports bind, every other binding stays, and nothing comes twice.
+
+    Two builds of one code, such as libtvm.so and libtvm_runtime.so, bind and then end the process when they register themselves.
+    """
+    if not after.loads or _open_imports(prover, member, after):
+        return False
+    if _in_new_versions(before.closure, after.closure):
+        return False
+    if _mixed(prover, member, after) - _mixed(prover, member, before):
+        return False
+    return all(binding.before is None for binding in _rebound(prover, member, before, after))
+
+
+def _mixed(prover: Prover, member: str, outcome: Outcome) -> set[tuple[str, str]]:
+    """The pairs of libraries of which one answers look-ups that belong to the other."""
+    closure = outcome.closure
+    pairs = duplicates(closure, prover.tables, prover.bindings(member, closure))
+    return {(pair.first, pair.second) for pair in pairs if pair.mixed}

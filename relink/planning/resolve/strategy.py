@@ -1,31 +1,280 @@
-"""How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2).
+"""Find the least invasive edit that makes one image load, by simulation (docs/architecture.md, decision 2).
 
-Takes a context and a member. Gives an :class:`Outcome`: edit, closure after it, and edges that are not served.
+Takes a context and a member. Gives an :class:`Outcome`: the edit with its reasons, the closure after the edit, and a
+:class:`ResolutionIssue` for each edge that is served by nothing, by another copy than a provider's, or by a foreign C library.
+Search path entries are classified on the way (:class:`SearchPathEntry`, RLK201 to RLK204; decision 3). An empty entry means the
+current directory (elf/dl-load.c, fillin_rpath), and so does a relative one.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
 
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.image import Image
-from relink.loader.closure import Closure, DlopenNames
+from relink.loader.closure import Closure, DlopenNames, Edge
 from relink.loader.loading import load, trace
-from relink.loader.search import Environment
+from relink.loader.search import Environment, expand
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import Strategy
+from relink.planning.model.files import STUB_DIRECTORY, Strategy
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.search_path import (
-    SearchPathEntry,
-    classify,
-    is_of_stubs,
-    origin_entries,
-)
-from relink.planning.resolve.substitution import SubstitutionDecision
-from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
-from relink.planning.siblings import sibling_paths
+from relink.planning.resolve.evidence import SubstitutionDecision
+from relink.planning.resolve.layout import is_below
+from relink.planning.siblings import sibling_of, sibling_paths
+from relink.providers.prefix import soname_stem
+from relink.system.findings.model import Finding, finding
+from relink.system.text import grouped, join_truncated, pluralize
+
+IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "withheld", "libc", "shadowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionIssue:
+    """An edge that is not served as it must be.
+
+    ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``sibling``: by nothing, and another package is to
+    bring it; ``incoherent``: from elsewhere although a provider has the soname; ``withheld``: by a runtime of a later provider's;
+    ``libc``: by a C library that is not the target's own; ``shadowed``: by what Python loaded before.
+    """
+
+    kind: IssueKind
+    edge: Edge
+    requester: str
+    served_by: str | None = None
+
+
+def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
+    """Whether a glob names a library: by its soname, its soname without the version, or its path."""
+    names = [soname, soname_stem(soname), soname_stem(soname).removesuffix(".so")]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
+
+
+def assumed_kind(context: ResolveContext, soname: str) -> Literal["allowed", "sibling"] | None:
+    """Return who says that a library which is not there will be: the user, or a package that is imported before; else None."""
+    if any(matches_library(pattern, soname) for pattern in context.allow_missing):
+        return "allowed"
+    sibling = sibling_of(context.siblings, soname)
+    return "sibling" if sibling is not None and sibling.directory is None else None
+
+
+REMEDY_WITHHELD: Final = "Name the prefix that has the runtime first: its --prefix before the others."
+
+
+def why_withheld(context: ResolveContext) -> str:
+    """Say why a later provider's runtime is not taken."""
+    return f"a process has one runtime of {context.vendor.product}, and no later --prefix serves it"
+
+
+def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
+    """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
+    path = posixpath.join(context.target.libc_directory, soname)
+    return path if context.files.open(path).image is not None else None
+
+
+def is_libc_elsewhere(context: ResolveContext, soname: str = "libc.so.6") -> bool:
+    """Whether a library of glibc lies beside the target's loader, and the loader's default directories lead to another one."""
+    own = own_libc(context, soname)
+    usual = (posixpath.join(directory, soname) for directory in context.target.directories)
+    opened = context.files.open
+    return own is not None and all(opened(path).identity != opened(own).identity for path in usual)
+
+
+def check_edges(context: ResolveContext, closure: Closure, root: int) -> tuple[ResolutionIssue, ...]:
+    """Look at every edge of the root's own closure; what the program needs for itself is not checked.
+
+    :param root: the index of the member: what has a lower one was loaded before.
+    """
+    issues, scope = [], set(closure.scope)
+    for edge in (edge for edge in closure.edges if edge.requester >= root and edge.requester in scope):
+        if kind := _issue_kind(context, closure, edge, root):
+            served = None if edge.target is None else closure.objects[edge.target].path
+            issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
+    return tuple(issues)
+
+
+def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, root: int) -> IssueKind | None:
+    """Return what is wrong with an edge, or None."""
+    soname = edge.soname
+    if edge.target is None:
+        # What a provider has is not missing: a pattern of --allow-missing that is too wide must not keep a library from being
+        # found.
+        assumed = assumed_kind(context, soname) if context.provider_path(soname) is None else None
+        return assumed or "missing"
+    served = closure.objects[edge.target]
+    if soname in GLIBC_SONAMES:
+        # glibc and its loader are one build: they share GLIBC_PRIVATE symbols, which change from release to release.
+        own = own_libc(context, soname)
+        wrong = own is not None and context.files.open(own).identity != served.identity
+        return "libc" if wrong and served.identity[0] != "loader" else None
+    if served.identity[0] == "member":
+        return None
+    if context.provider_path(soname) is None:
+        return "withheld" if edge.target >= root and is_of_later_provider(context, closure, edge) else None
+    if context.is_providers(served.identity, soname):
+        return None
+    # What was loaded before the root is in the process whatever the member says: no edit of the member changes that.
+    return "shadowed" if edge.target < root else "incoherent"
+
+
+def is_of_later_provider(context: ResolveContext, closure: Closure, edge: Edge) -> bool:
+    """Whether an edge is served by a library that its provider does not serve, since an earlier one has it, or as a runtime.
+
+    Where the first provider's own library loads that very runtime (each package of Spack is a prefix), it is the right one.
+    """
+    if edge.target is None or not context.is_of_another(closure.objects[edge.target].identity, edge.soname):
+        return False
+    return context.provider_path(edge.soname) is not None or not any(
+        other.target == edge.target and context.is_of_first(closure.objects[other.requester].path)
+        for other in closure.edges
+    )
+
+
+EntryKind: TypeAlias = Literal[
+    "wheel",
+    "stub",
+    "sibling",
+    "sibling-dropped",
+    "provider",
+    "serving",
+    "original",
+    "vendor",
+    "empty",
+    "relative",
+]
+_KEPT = frozenset({"wheel", "stub", "sibling", "provider", "serving"})
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPathEntry:
+    """One entry as written, and its kind.
+
+    ``wheel``: leads inside of the wheel, ``stub``: to the stubs that relink has added; ``sibling``: another
+    package in site-packages, ``sibling-dropped`` where the profile says that the prefix replaces it; ``provider``: a directory of
+    a provider; ``serving``: another absolute directory that serves an edge which nothing else does; ``original``: leads into the
+    tree that is copied, and not into the copy; ``vendor``: any other;
+    ``empty`` and ``relative``: found from the current directory.
+    """
+
+    text: str
+    kind: EntryKind
+
+    @property
+    def kept(self) -> bool:
+        """Whether the edited search path has it."""
+        return self.kind in _KEPT
+
+
+def classify(
+    context: ResolveContext, image: Image, path: str, serving: Collection[str]
+) -> list[SearchPathEntry]:
+    """Classify every entry of an image's search path.
+
+    :param path: where the image will be installed, for ``$ORIGIN``.
+    :param serving: entries, as written, that some edge of its closure was found by.
+    """
+    if not image.search_path:
+        return []
+    directories = {directory for provider in context.providers for directory in provider.directories}
+    return [
+        SearchPathEntry(text, _kind(context, text, posixpath.dirname(path), directories, serving))
+        for text in image.search_path.split(":")
+    ]
+
+
+def _kind(
+    context: ResolveContext,
+    text: str,
+    origin: str,
+    provider_directories: Collection[str],
+    serving: Collection[str],
+) -> EntryKind:
+    layout, target = context.layout, context.target
+    if not text:
+        return "empty"
+    expanded = expand(text, origin=origin, target=target) or ""
+    if not expanded.startswith("/"):
+        return "relative"
+    # normpath() leaves two slashes at the start, which POSIX gives a meaning of their own.
+    directory = "/" + posixpath.normpath(expanded).lstrip("/")
+    if layout.tree and is_below(directory, layout.root):
+        # With $ORIGIN relative to the root, an entry that is absolute, or that leaves the tree, leads to the original and not
+        # to the copy.
+        within = posixpath.normpath(
+            expand(text, origin=posixpath.relpath(origin, layout.root), target=target) or ""
+        )
+        if within.startswith(("/", "../")):
+            return "original"
+    # Only $ORIGIN leads into a wheel: an absolute path names one installation of it, on the machine of its maker.
+    if "ORIGIN" in text and directory in context.member_directories:
+        return "stub" if is_of_stubs(directory) else "wheel"
+    if (real := layout.real(directory)) != directory and real in provider_directories:
+        return "provider"
+    if "ORIGIN" in text and is_below(directory, layout.site_packages):
+        if is_of_stubs(directory) or _of_the_build(context, directory):
+            return "vendor"
+        parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
+        beside = any(context.vendor.packages.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(context.vendor.packages.is_package, parts))
+        return "sibling-dropped" if replaced or context.profile.drops(text) else "sibling"
+    if directory in provider_directories:
+        return "provider"
+    return "serving" if text in serving else "vendor"
+
+
+def origin_entries(path: str, directories: Iterable[str]) -> list[str]:
+    """Return the search path entries, each once, by which the file at `path` finds directories that move together with it."""
+    relative = (posixpath.relpath(directory, posixpath.dirname(path)) for directory in directories)
+    return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))
+
+
+def is_of_stubs(directory: str) -> bool:
+    """Whether a directory is one that relink writes stubs to, by its name."""
+    return posixpath.basename(directory) == STUB_DIRECTORY
+
+
+def _of_the_build(context: ResolveContext, directory: str) -> bool:
+    """Whether a directory that the wheel does not have is one of Bazel's build tree, below a package of the wheel.
+
+    Bazel links against ``TARGET.runfiles/`` and ``_solib_CPU/``, which no wheel installs. Any other directory may be another
+    wheel's, as packages of one namespace share a directory.
+    """
+    site_packages = context.layout.site_packages
+    parts = directory.removeprefix(f"{site_packages}/").split("/")
+    package = f"{site_packages}/{parts[0]}"
+    own = any(is_below(member, package) for member in context.member_directories)
+    return own and any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
+
+
+_TOLD: dict[EntryKind, str] = {
+    "vendor": "removed from the search path, since nothing is found there: {0}",
+    "original": "removed from the search path, since the copy has a place of its own: {0}",
+    "empty": "the search path had an empty entry, which is the current directory; removed",
+    "relative": "removed from the search path, since it counts from the current directory: {0}",
+    "sibling-dropped": "{1} to sibling packages removed, as the profile says: the prefix replaces them",
+    "sibling": "entries to sibling packages kept: {0}",
+}
+"""What is said of the entries of a kind: {0} are the entries, {1} their number."""
+
+
+def removed(member: str, entries: Iterable[SearchPathEntry], profile: str | None = None) -> Iterator[Finding]:
+    """Yield one finding for each kind of entry that is removed, or kept for a reason that the user should know.
+
+    :param profile: the name of the profile that entries to sibling packages were classified by.
+    """
+    by_kind = grouped((entry.kind, entry.text) for entry in entries)
+    for kind, text in _TOLD.items():
+        if kind in by_kind:
+            message = text.format(
+                join_truncated(by_kind[kind]), pluralize(len(by_kind[kind]), "entry", "entries")
+            )
+            code = {"empty": "RLK202", "relative": "RLK203"}.get(
+                kind, "RLK204" if "sibling" in kind else "RLK201"
+            )
+            yield finding(code, member, message, profile=profile if kind == "sibling-dropped" else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +400,9 @@ def _attempt(
     """Simulate loading `member` after an edit, classify its entries, and check every edge."""
     edited = result_of(image, edit)
     closure = simulate(context, member, edited)
-    path = context.layout.path_of(member)
-    root = next(index for index, loaded in enumerate(closure.objects) if loaded.path == path)
+    # A Python dlopens the member last. A library that was dlopened before may have mapped it by another spelling of the path.
+    root = 0 if image.is_executable or context.target.python is None else closure.roots[-1]
+    path = closure.objects[root].path
     # A directory that belongs to no provider stays in the search path where it has what no provider has.
     serving = {
         how.entry
@@ -199,7 +449,7 @@ class _Base:
         entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
         own = [
             *(entry.text for entry in entries if entry.kind == "wheel"),
-            *carried_entries(context, self.member, self.nothing.issues),
+            *carried_entries(context, self.member, self.nothing),
             *dlopened_entries(context, self.member),
         ]
         others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
@@ -285,7 +535,7 @@ class _Base:
             added += more
 
 
-def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:
+def carried_entries(context: ResolveContext, member: str, nothing: Outcome) -> list[str]:
     """Return the search path entries by which `member` finds what it needs, nobody has, and one other member is.
 
     Where several members have the name, none is the right one for sure.
@@ -293,9 +543,9 @@ def carried_entries(context: ResolveContext, member: str, issues: Iterable[Resol
     layout = context.layout
     path = layout.path_of(member)
     directories = []
-    for issue in issues:
-        soname = issue.edge.soname
-        if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.added:
+    for issue in nothing.issues:
+        soname, own = issue.edge.soname, issue.edge.requester == nothing.root
+        if issue.kind in ("missing", "allowed") and own and soname not in context.added:
             named = (name for name in context.members.named.get(soname, ()) if name != member)
             carrying = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
             if len(carrying) == 1 and context.provider_path(soname) is None:

@@ -28,10 +28,14 @@ from relink.loader.closure import Closure
 from relink.loader.duplicates import two_versions
 from relink.loader.tables import Tables
 from relink.planning.model.files import STUB_DIRECTORY, Stub, check_places, is_plain
-from relink.planning.resolve.added_libraries import with_known_preloads
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.dlopen import DlopenKnowledge, forwardable, unloadable
-from relink.planning.resolve.proof import Prover
+from relink.planning.resolve.proof import (
+    DlopenKnowledge,
+    Prover,
+    forwardable,
+    unloadable,
+    with_known_preloads,
+)
 from relink.planning.resolve.strategy import find_strategy
 from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding

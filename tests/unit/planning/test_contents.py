@@ -108,7 +108,6 @@ def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pyte
 def test_what_is_too_large_is_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same content, spans and chunks as from memory."""
     monkeypatch.setattr(contents, "REUSE", 1 << 20)
-    monkeypatch.setattr("relink.wheel.deflate.stream.PROGRESS_STEP", 1 << 12)
     monkeypatch.setattr("relink.system.spool.MOVED_AT_ONCE", 1 << 12)
     data = ELF + bytes(1 << 20) + random.Random(2).randbytes(6 << 20).translate(b"abcdefgh" * 32)
     gaps = (range(1 << 16, 5 << 20),)

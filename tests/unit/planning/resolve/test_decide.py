@@ -10,8 +10,8 @@ import pytest
 from relink.elf.symbols import Import
 from relink.planning.model.files import FilePlan
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.substitution import evaluate_substitution
-from relink.planning.resolve.unserved_edges import IssueKind, ResolutionIssue
+from relink.planning.resolve.evidence import evaluate_substitution
+from relink.planning.resolve.strategy import IssueKind, ResolutionIssue
 from relink.providers.profiles import OptionalMembers, Profile, shipped_profiles
 from relink.vendors.protocol import Relation
 from tests.support.vendors import fake_vendor

@@ -68,19 +68,6 @@ def test_a_gpu_that_the_prefix_does_not_cover(tmp_path: Path, rocm: Path) -> Non
     assert "rocSPARSE with GPU_TARGETS=gfx1030;gfx1100" in gap.remedy
 
 
-def test_no_gpu_no_nodes_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relink.planning.checks.machine.find_places", lambda *_: ())
-    found = check_machine([], str(tmp_path), {})
-    assert {code for code, level, _ in codes(found) if level == "error"} == {"RLK421", "RLK424"}
-    (none,) = (item for item in found.findings if item.code == "RLK421")
-    nodes = ("GPU", f"{tmp_path}/dev/kfd", f"{tmp_path}/dev/dri/renderD*")
-    assert none.subjects == nodes
-    assert "group" not in none.remedy
-    text = "\n".join(line.plain for line in doctor_text(found))
-    assert "no GPU" in text
-    assert "renderD*: not there" in text
-
-
 def test_a_gpu_without_its_nodes(tmp_path: Path, rocm: Path) -> None:
     """As in a container that was not given them: no group opens a node that is not there."""
     root = machine(tmp_path / "root", 100300)

@@ -1,7 +1,7 @@
-"""Findings of the proofs: imports that nothing exports, bindings that change, and libraries that are in one process twice.
+"""Report the proofs: unbound imports, changed bindings, two copies of a library in one process, and failing dlopens.
 
-Takes the members as planned, with their closures and what is dlopened in them. Gives RLK130, RLK131, RLK302, RLK303 and RLK304,
-then those of :mod:`relink.planning.resolve.dlopen`.
+Takes the members as planned, with their closures and what is dlopened in them. Gives RLK111, RLK120, RLK130 to RLK132 and RLK302
+to RLK304. Missing versions (:class:`VersionGaps`) are grouped by their cause: one supplier, or the target's C library.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from relink.elf.edit import result_of
@@ -18,12 +18,27 @@ from relink.loader.binding import Unbound, differences
 from relink.loader.closest import Closest
 from relink.loader.closure import Closure
 from relink.loader.duplicates import SharedSymbols, TwoVersions, duplicates, two_versions
+from relink.loader.tables import Tables
+from relink.loader.target import GLIBC_SONAMES
+from relink.loader.versions_check import check_versions
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.dlopen import dlopen_findings, profile_of
-from relink.planning.resolve.proof import Prover, preloaded_paths
-from relink.planning.resolve.strategy import Outcome, simulate
-from relink.planning.resolve.suppliers import find_suppliers, is_of_python
-from relink.planning.resolve.version_gaps import VersionGaps
+from relink.planning.resolve.evidence import find_suppliers, is_of_python
+from relink.planning.resolve.proof import (
+    DlopenKnowledge,
+    Prover,
+    forwardable,
+    preloaded_paths,
+    profile_of,
+    unloadable,
+)
+from relink.planning.resolve.strategy import (
+    REMEDY_WITHHELD,
+    Outcome,
+    is_of_later_provider,
+    matches_library,
+    simulate,
+    why_withheld,
+)
 from relink.planning.siblings import sibling_findings
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
@@ -315,3 +330,218 @@ def _chain(closure: Closure, index: int) -> list[int]:
         if step is None:
             return chain[::-1]
         chain.append(step)
+
+
+def _not_opened(
+    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None, profile: str | None
+) -> Finding:
+    """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it, or does not load.
+
+    :param lacking: why what is found does not load.
+    :param profile: the one that knows of it, if that is how it is known.
+    """
+    who = "; ".join(
+        f"{caller} ({'a name in its data' if how == 'string' else f'known by {how}'})"
+        for caller, how in callers.items()
+    )
+    others = forwardable(context, name)
+    has = f"the prefix has {join_truncated(others)}" if others else "no prefix has it under another number"
+    members = [caller.removeprefix(context.layout.own).lstrip("/") for caller in callers]
+    required = any(context.profile.requires_opened(member, name) for member in members)
+    level: Level = "error" if required else "warning" if others else "info"
+    if any(matches_library(pattern, name) for pattern in context.allow_missing):
+        # --allow-missing says that the library will be there.
+        level = "info"
+    opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
+    return finding(
+        "RLK132",
+        name,
+        f"opened by {who}; {lacking or 'not found there'}; {has}",
+        f"Pass --forward {name}: the wheel gets a library of that name that leads to the prefix's."
+        if others
+        else None,
+        level,
+        profile=profile,
+        brief=f"opened by {opener}; {lacking or 'not found there'}; {has}",
+        step=f"--forward {shlex.quote(name)}" if others else None,
+    )
+
+
+def _package_of(context: ResolveContext, paths: Collection[str]) -> str | None:
+    """Return the distribution of a provider that has all of these files."""
+    places = (
+        (package.name, f"{provider.path}/{package.directory}/")
+        for provider in context.providers
+        for package in provider.packages
+        if package.directory
+    )
+    return next((name for name, place in places if all(path.startswith(place) for path in paths)), None)
+
+
+def dlopen_findings(
+    context: ResolveContext, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
+) -> Iterator[Finding]:
+    """Yield RLK120: one finding a soname that would not be found, with its callers, the sources, and the option that helps.
+
+    Yield RLK111 for one that would be found in a later prefix, which does not serve it.
+    """
+    missing: dict[str, dict[str, str]] = {}
+    lacks: dict[str, str] = {}
+    later: dict[tuple[str, str], str] = {}
+    for closure in closures.values():
+        failing = unloadable(closure)
+        for edge in closure.dlopened:
+            caller = closure.objects[edge.requester]
+            if (lack := failing.get(edge)) and caller.path in context.members.at:
+                opened = context.layout.shown(closure.objects[edge.target or 0].path)
+                lacks[edge.soname] = f"{opened} does not load: {join_truncated(lack)} is not found"
+            if edge.target is None or (lack and caller.path in context.members.at):
+                missing.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
+                    edge.soname
+                ]
+            elif is_of_later_provider(context, closure, edge):
+                taken = closure.objects[edge.target].path
+                later[edge.soname, taken] = context.layout.shown(closure.objects[edge.requester].path)
+    for (soname, taken), who in later.items():
+        path = context.provider_path(soname)
+        why = f"although the prefix has {path}" if path else why_withheld(context)
+        remedy = (
+            f"Say --preload {soname}: the prefix's own is then loaded before." if path else REMEDY_WITHHELD
+        )
+        step: str | None = f"--preload {shlex.quote(soname)}" if path else None
+        yield finding("RLK111", soname, f"dlopened by {who}, found as {taken}; {why}", remedy, step=step)
+    for soname, callers in missing.items():
+        who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
+        names = [profile_of(how) for how in callers.values()]
+        profile = None if None in names else names[0]
+        path = context.provider_path(soname)
+        if context.vendor.libraries.is_own(soname) and any(
+            caller.startswith(context.layout.own) for caller in callers
+        ):
+            yield _not_opened(context, soname, callers, lacks.get(soname), profile)
+        elif path:
+            message = f"would not be found, although the prefix has {path}; opened (dlopen) by {who}"
+            remedy = (
+                f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
+            )
+            who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
+            brief = f"not found when {who_opens} opens it (dlopen)"
+            step = f"--preload {shlex.quote(soname)}"
+            if package := _package_of(context, [path, *callers]):
+                remedy = f"Relink {package}, too: what loads it lies beside it, and does not look there."
+                step = None
+            yield finding("RLK120", soname, message, remedy, profile=profile, brief=brief, step=step)
+        else:
+            message = f"would not be found, and no prefix has it; opened (dlopen) by {who}"
+            remedy = "Install it where the library that loads it looks, if you use what it is for."
+            yield finding("RLK120", soname, message, remedy, level="info", profile=profile)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionGap:
+    """What one object requires of another that does not define it.
+
+    :ivar requester: path of the object with the version record; `supplier` of the one that lacks the versions.
+    :ivar file: the soname that the record names.
+    :ivar highest: the highest version of that family that there is, or a phrase.
+    """
+
+    requester: str
+    file: str
+    supplier: str
+    versions: tuple[str, ...]
+    highest: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionGaps:
+    """All gaps of one wheel's closures.
+
+    :ivar lost: (path of the requester, file, version) of all gaps.
+    :ivar sentences: what is behind the gaps of one file, by its soname.
+    :ivar mismatch: that Python has the C library of another loader, or None: what glibc's libraries lack follows from that.
+    """
+
+    gaps: tuple[VersionGap, ...]
+    lost: frozenset[tuple[str, str | None, str | None]] = frozenset()
+    sentences: Mapping[str, str] = field(default_factory=dict)
+    mismatch: str | None = None
+
+    def cause_of(self, file: str | None, version: str | None, requester: str) -> str | None:
+        """Return the cause of an import that is lost because `file` lacks its version, or None where that is not the reason."""
+        if self.mismatch is not None and file in GLIBC_SONAMES:
+            return self.mismatch
+        return self.sentences.get(file or "") if (requester, file, version) in self.lost else None
+
+
+def python_mismatch(context: ResolveContext, outcomes: Iterable[Outcome]) -> str | None:
+    """Return that the target's Python has another C library than the target's loader, in a sentence; None where it has that one.
+
+    glibc's libraries and its loader are one thing, so such a process aborts before Python begins.
+    """
+    for outcome in outcomes:
+        for issue in outcome.issues:
+            edge, closure = issue.edge, outcome.closure
+            if issue.kind == "libc" and edge.target is not None and edge.target < closure.roots[0]:
+                return (
+                    f"{context.target.python}, run by {context.target.interpreter}, maps {issue.served_by}: not the C library "
+                    f"of that loader, which is in {context.target.libc_directory}"
+                )
+    return None
+
+
+def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: Tables) -> VersionGaps:
+    """Return what the version records of the closures ask for in vain, each pair of objects once."""
+    outcomes = list(outcomes)
+    mismatch = python_mismatch(context, outcomes)
+    versions: dict[tuple[str, str, str], dict[str, None]] = {}
+    highest: dict[tuple[str, str, str], str] = {}
+    shown = context.layout.shown
+    for outcome in outcomes:
+        for missing in check_versions(outcome.closure, tables):
+            key = (shown(missing.requester), missing.file, shown(missing.supplier))
+            versions.setdefault(key, {})[missing.version] = None
+            highest[key] = max(missing.defined, key=_order, default="none of that family")
+    gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
+    lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
+    # glibc's libraries are one thing with one version, that of the target's loader.
+    by_supplier = grouped(("" if gap.file in GLIBC_SONAMES else gap.file, gap) for gap in gaps)
+    sentences: dict[str, str] = {}
+    for file, same in by_supplier.items():
+        needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"
+        if file:
+            sentences[file] = f"{needs} of {file}; {same[0].supplier} goes up to {same[0].highest}"
+        else:
+            own = context.target.glibc or max((gap.highest for gap in same), key=_order)
+            sentences |= dict.fromkeys(
+                (gap.file for gap in same), mismatch or f"{needs}; the target has {own}"
+            )
+    return VersionGaps(gaps, lost, sentences, mismatch)
+
+
+def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
+    """``27 libraries of the prefix need``; the one library by its name."""
+    paths = list(dict.fromkeys(gap.requester for gap in gaps))
+    if len(paths) == 1:
+        return f"{posixpath.basename(paths[0])} needs"
+    ours = sum(any(provider.holds(path) for provider in context.providers) for path in paths)
+    prefixes = "the prefix" if len(context.providers) == 1 else "the prefixes"
+    parts = [
+        f"{pluralize(ours, 'library', 'libraries')} of {prefixes}" if ours else "",
+        pluralize(len(paths) - ours, "other file" if ours else "file") if len(paths) > ours else "",
+    ]
+    return f"{' and '.join(filter(None, parts))} need"
+
+
+def _order(version: str) -> list[int]:
+    # At most 18 digits of a number: int() of a long one takes time, and refuses more than 4,300 digits
+    # (sys.get_int_max_str_digits). A hostile version may have as many.
+    return [int(number) for number in re.findall(r"\d{1,18}", version)]
+
+
+def loader_of_a_prefix(context: ResolveContext) -> str | None:
+    """Return the loader that a prefix carries: it was built with another C library than the target's."""
+    own = context.target.interpreter
+    directories = (directory for provider in context.providers for directory in provider.directories)
+    paths = (posixpath.join(directory, posixpath.basename(own)) for directory in directories)
+    return next((path for path in paths if path != own and context.files.open(path).image is not None), None)
