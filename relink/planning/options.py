@@ -10,9 +10,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from relink.gpu.coverage import RequestedGpu
 from relink.planning.option_fields import (
     GPUS,
     KNOWN,
@@ -27,6 +26,9 @@ from relink.planning.option_fields import (
 )
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
+
+if TYPE_CHECKING:  # slow to load
+    from relink.gpu.coverage import RequestedGpu
 
 # 10**18 seconds are beyond the dates of any file system.
 _EPOCH_DIGITS = 18
