@@ -16,7 +16,7 @@ from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
-    from relink.gpu.coverage import GpuSurvey, RequestedGpu
+    from relink.gpu.coverage import RequestedGpu, Survey
 
 _SCANNED = 256 << 20  # bytes of each file's other data
 
@@ -153,7 +153,7 @@ def isa(
     from relink.vendors.registry import survey_place
 
     gpus = options.requested_gpus
-    found: list[tuple[GpuSurvey, list[RequestedGpu]]] = []
+    found: list[tuple[Survey, list[RequestedGpu]]] = []
     for path in paths:
         # The profile of a wheel says which of its members are variants: one of them is enough.
         is_wheel = path.suffix == ".whl"

@@ -5,7 +5,7 @@ No content of a file raises an error: what is damaged is described in `problems`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -133,6 +133,9 @@ class Coverage(Protocol):
     def processors(self) -> tuple[str, ...]:
         """The processors that have code here, members of generic targets included."""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:
@@ -163,77 +166,84 @@ class Intersection:
         }
 
 
-class CoverageGroup(Protocol):
-    """Files that are used together: those of one runtime, or one variant with what all variants share."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files that are used together: those of one runtime, or one variant with what all variants share.
 
-    @property
-    def name(self) -> str:
-        """The soname of the runtime, or the path of the variant; empty where there is one group."""
+    :ivar name: the soname of the runtime, or the path of the variant; empty where there is one group.
+    :ivar together: what all of them cover.
+    """
 
-    @property
-    def is_runtime(self) -> bool:
-        """Whether `name` is that of a runtime."""
+    name: str
+    items: tuple[Coverage, ...]
+    together: Intersection
+    is_runtime: bool = False
 
-    @property
-    def together(self) -> Intersection:
-        """What all of them cover."""
-
-    def lacking(self, agent: TargetId) -> Sequence[tuple[Coverage, CoverageLevel]]:
+    def lacking(self, agent: TargetId) -> tuple[tuple[Coverage, CoverageLevel], ...]:
         """Return what takes `agent` away, and how far it has it."""
+        levels = [(item, item.level(agent)) for item in self.items if item.restricts]
+        return tuple((item, level) for item, level in levels if not level.usable)
 
 
-class GpuSurvey(Protocol):
-    """What a vendor's reader found in one place: a wheel, a file, or a directory with all below it."""
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a vendor's reader found in one place.
 
-    @property
-    def vendor(self) -> str:
-        """The vendor's name."""
+    :ivar vendor: the vendor's name.
+    :ivar kind: wheel, directory or file.
+    :ivar items: the files that hold device code, or are known to take theirs from elsewhere.
+    :ivar groups: each is enough for a GPU: the place covers what one of them covers.
+    :ivar example: a GPU, for what is the same for all.
+    :ivar kernel_files: the items that are a choice: of a directory's kernel files a program loads one.
+    :ivar side: kernel files of libraries that are not there, as JSON data.
+    :ivar plain: names of ELF files without device code.
+    :ivar read: number of device code files that were read, kernel files included.
+    """
 
-    @property
-    def path(self) -> str:
-        """The place."""
-
-    @property
-    def kind(self) -> str:
-        """``wheel``, ``directory`` or ``file``."""
-
-    @property
-    def items(self) -> Sequence[Coverage]:
-        """The files that hold device code, or are known to take theirs from elsewhere."""
-
-    @property
-    def groups(self) -> Sequence[CoverageGroup]:
-        """Each is enough for a GPU: the place covers what one of them covers."""
-
-    @property
-    def kernel_files(self) -> Sequence[Coverage]:
-        """The items that are a choice: of a directory's kernel files a program loads one."""
-
-    @property
-    def plain(self) -> Sequence[str]:
-        """Names of ELF files without device code."""
-
-    @property
-    def read(self) -> int:
-        """Number of device code files that were read."""
-
-    @property
-    def problems(self) -> Sequence[str]:
-        """What could not be looked at."""
+    vendor: str
+    path: str
+    kind: str
+    items: tuple[Coverage, ...]
+    groups: tuple[Group, ...]
+    example: TargetId
+    kernel_files: tuple[Coverage, ...] = ()
+    side: tuple[Mapping[str, Any], ...] = ()
+    plain: tuple[str, ...] = ()
+    read: int = 0
+    problems: tuple[str, ...] = ()
 
     @property
     def known(self) -> bool:
         """Whether anything here takes architectures away."""
-
-    @property
-    def example(self) -> TargetId:
-        """A GPU, for what is the same for all."""
+        return any(item.restricts for item in self.items)
 
     def covers(self, agent: TargetId) -> bool:
-        """Return whether at least one group covers `agent`."""
+        """Whether `agent` is covered by at least one group; where nothing restricts, whether files are there for it."""
+        if self.known:
+            return any(not group.lacking(agent) for group in self.groups)
+        return not self.kernel_files or any(item.level(agent).usable for item in self.kernel_files)
 
-    def to_json(self, agents: Sequence[TargetId] = ()) -> dict[str, Any]:
+    def to_json(self, agents: Iterable[TargetId] = ()) -> dict[str, Any]:
         """Return the survey as JSON data (``relink.gpu/1``)."""
+        return {
+            "schema": "relink.gpu/1",
+            "path": self.path,
+            "kind": self.kind,
+            "read": self.read,
+            "items": [item.to_json() for item in self.items],
+            "groups": [{"name": group.name, **group.together.to_json()} for group in self.groups],
+            "side_files": list(self.side),
+            "without_code": list(self.plain),
+            "gpus": [
+                {
+                    "target": str(agent),
+                    "covered": self.covers(agent),
+                    "levels": {item.path: str(item.level(agent)) for item in self.items},
+                }
+                for agent in agents
+            ],
+            "problems": list(self.problems),
+        }
 
 
 @dataclass(frozen=True, slots=True)

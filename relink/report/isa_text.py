@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from relink.gpu.coverage import Coverage, CoverageGroup, CoverageLevel, GpuSurvey, RequestedGpu, TargetId
+from relink.gpu.coverage import Coverage, CoverageLevel, Group, RequestedGpu, Survey, TargetId
 from relink.report.lines import Line
 from relink.system.text import grouped, join_with_and, pluralize
 
 
-def survey_text(survey: GpuSurvey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
+def survey_text(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
     """Yield the survey: one line a file, with all that is known of it."""
     yield _head(survey)
     for entry in survey.items:
@@ -23,7 +23,7 @@ def survey_text(survey: GpuSurvey, gpus: Sequence[RequestedGpu]) -> Iterator[Lin
     yield from (Line(f"warning: {text}", style="yellow") for text in _problems(survey))
 
 
-def _head(survey: GpuSurvey) -> Line:
+def _head(survey: Survey) -> Line:
     text = f": {survey.kind}, {pluralize(survey.read, 'file')} with GPU code read"
     if survey.kind == "file":
         text = ": file"
@@ -34,13 +34,13 @@ def _head(survey: GpuSurvey) -> Line:
     return Line.assemble((survey.path, "bold"), text)
 
 
-def _shown(survey: GpuSurvey, entry: Coverage) -> str:
+def _shown(survey: Survey, entry: Coverage) -> str:
     if survey.kind == "directory":
         return os.path.relpath(entry.path, os.path.realpath(survey.path))
     return entry.path
 
 
-def _nothing(survey: GpuSurvey, entry: Coverage) -> str:
+def _nothing(survey: Survey, entry: Coverage) -> str:
     # No GPU is named in the entry, so any one stands for all.
     level = entry.level(survey.example)
     return level.note or ("compiled on first use" if level.state == "jit" else "nothing for any GPU")
@@ -51,7 +51,7 @@ def _by_state(levels: dict[str, CoverageLevel]) -> str:
     return "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
 
 
-def _together(survey: GpuSurvey) -> Iterator[str]:
+def _together(survey: Survey) -> Iterator[str]:
     """What the files cover together; one line a group."""
     if not survey.known:
         if survey.items:
@@ -65,7 +65,7 @@ def _together(survey: GpuSurvey) -> Iterator[str]:
         yield f"{_name(group, len(survey.groups))}: {text}"
 
 
-def _name(group: CoverageGroup, groups: int) -> str:
+def _name(group: Group, groups: int) -> str:
     if groups == 1 or not group.name:
         return "all together cover"
     if group.is_runtime:
@@ -73,7 +73,7 @@ def _name(group: CoverageGroup, groups: int) -> str:
     return f"with {os.path.basename(group.name)} covered"
 
 
-def _verdicts(survey: GpuSurvey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
+def _verdicts(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
     for gpu in gpus:
         if survey.covers(gpu.target):
             sure = survey.known or survey.kernel_files
@@ -92,7 +92,7 @@ def _verdicts(survey: GpuSurvey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]
         yield Line.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}")
 
 
-def _problems(survey: GpuSurvey) -> list[str]:
+def _problems(survey: Survey) -> list[str]:
     problems = list(survey.problems)
     for entry in survey.items:
         problems += [f"{_shown(survey, entry)}: {text}" for text in entry.problems[:3]]

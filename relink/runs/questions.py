@@ -50,7 +50,7 @@ from relink.system.safe_open import read_text
 from relink.system.sandbox.environment import DEMO, named_environment
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.registry import add_archives, gpu_variables
+from relink.vendors.registry import VENDORS, add_archives
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -270,4 +270,8 @@ def run_demo(arguments: Sequence[str]) -> int:
     if not script.is_file():
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, env=named_environment((*DEMO, *gpu_variables())), check=False).returncode
+    return subprocess.run(
+        command,
+        env=named_environment(DEMO + tuple(name for vendor in VENDORS for name in vendor.gpus.variables)),
+        check=False,
+    ).returncode

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from relink.elf.source import ByteSource
-from relink.gpu.coverage import FileCode, GpuPlan, GpuSurvey, RequestedGpu
+from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import InstalledPackage, Provider
@@ -129,52 +129,12 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
 
 
-def _no(*_: object) -> bool:
-    return False
-
-
-def _none(*_: object) -> None:
-    return None
-
-
-def _empty(*_: object) -> tuple[()]:
-    return ()
-
-
-def _map(*_: object) -> dict[str, Any]:
-    return {}
-
-
-def _unknown(*_: object) -> Relation:
-    return "unknown"
-
-
-def _same_path(path: str, _: Target) -> str:
-    return path
-
-
-def _preload_lines(sonames: Iterable[str]) -> str:
-    return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
-
-
 def _open_no_site(path: str, *_: object) -> Provider:
     raise ProviderError(f"{path}: the vendor's libraries are in no package")
 
 
-def _same_codes(codes: Mapping[str, FileCode], *_: object) -> dict[str, FileCode]:
-    return dict(codes)
-
-
-def _no_gpus(*_: object) -> tuple[tuple[RequestedGpu, ...], tuple[str, ...]]:
-    return (), ()
-
-
-def _no_plan(_: GpuQuestion) -> GpuPlan:
-    return GpuPlan({})
-
-
-def _no_diagnosis(*_: object) -> Diagnosis:
-    return Diagnosis()
+def _preload_lines(sonames: Iterable[str]) -> str:
+    return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,20 +164,20 @@ class Libraries:
     runtime: str = ""
     runtime_libraries: tuple[str, ...] = ()
     runtime_name: str = "GPU runtime"
-    is_own: Callable[[str], bool] = _no
-    has: Callable[[str], bool] = _no
-    is_runtime: Callable[[str], bool] = _no
-    same_abi: Callable[[str, str], str | None] = _none
-    copy_of: Callable[[str], EqualSonames | None] = _none
-    optional: Callable[[str], OptionalLibrary | None] = _none
-    text_of: Callable[[str], TextKind | None] = _none
-    whose: Callable[[str, str], Relation] = _unknown
-    dlopens_of: Callable[[str, Collection[str]], Mapping[str, str]] = _map
-    components: Callable[[], Sequence[Component]] = _empty
+    is_own: Callable[[str], bool] = lambda *_: False
+    has: Callable[[str], bool] = lambda *_: False
+    is_runtime: Callable[[str], bool] = lambda *_: False
+    same_abi: Callable[[str, str], str | None] = lambda *_: None
+    copy_of: Callable[[str], EqualSonames | None] = lambda *_: None
+    optional: Callable[[str], OptionalLibrary | None] = lambda *_: None
+    text_of: Callable[[str], TextKind | None] = lambda *_: None
+    whose: Callable[[str, str], Relation] = lambda *_: "unknown"
+    dlopens_of: Callable[[str, Collection[str]], Mapping[str, str]] = lambda *_: {}
+    components: Callable[[], Sequence[Component]] = lambda *_: ()
     package_set: str = ""
-    where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = _none
-    install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = _none
-    release_of: Callable[[Provider, str], Release | None] = _none
+    where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
+    install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
+    release_of: Callable[[Provider, str], Release | None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,9 +192,9 @@ class Places:
     """
 
     variable: str = "LD_LIBRARY_PATH"
-    find: Callable[[Target, Mapping[str, str]], Sequence[Place]] = _empty
-    choose: Callable[[Target, Mapping[str, str], bool], Place | None] = _none
-    prefix_of_libraries: Callable[[str, Target], str] = _same_path
+    find: Callable[[Target, Mapping[str, str]], Sequence[Place]] = lambda *_: ()
+    choose: Callable[[Target, Mapping[str, str], bool], Place | None] = lambda *_: None
+    prefix_of_libraries: Callable[[str, Target], str] = lambda path, _: path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,13 +216,13 @@ class Packages:
 
     # (?!) matches nothing.
     version_label: re.Pattern[str] = re.compile(r"(?!)")
-    is_package: Callable[[str], bool] = _no
-    is_distribution: Callable[[str], bool] = _no
-    bundles: Callable[[], Mapping[str, str]] = _map
-    find_site: Callable[[str, Target], str | None] = _none
+    is_package: Callable[[str], bool] = lambda *_: False
+    is_distribution: Callable[[str], bool] = lambda *_: False
+    bundles: Callable[[], Mapping[str, str]] = lambda *_: {}
+    find_site: Callable[[str, Target], str | None] = lambda *_: None
     open_site: Callable[[str, Target, Sequence[str]], Provider] = _open_no_site
-    packages_of: Callable[[str, Target], Sequence[InstalledPackage]] = _empty
-    site_findings: Callable[[Provider, Iterable[str], Target, Sequence[str]], Iterable[Finding]] = _empty
+    packages_of: Callable[[str, Target], Sequence[InstalledPackage]] = lambda *_: ()
+    site_findings: Callable[[Provider, Iterable[str], Target, Sequence[str]], Iterable[Finding]] = lambda *_: ()
     preload_lines: Callable[[Iterable[str]], str] = _preload_lines
 
 
@@ -288,15 +248,18 @@ class Gpus:
     """
 
     examples: tuple[str, ...] = ()
-    read_code: Callable[[ByteSource, str], FileCode | None] = _none
-    compare_code: Callable[[Any, Any], Sequence[str]] = _empty
-    add_archives: Callable[..., Mapping[str, FileCode]] = _same_codes
-    parse: Callable[[str], RequestedGpu | None] = _none
-    find_local: Callable[[str, Mapping[str, str]], tuple[Sequence[RequestedGpu], Sequence[str]]] = _no_gpus
-    products: Callable[[], Mapping[str, Sequence[str]]] = _map
-    check: Callable[[GpuQuestion], GpuPlan] = _no_plan
-    survey: Callable[[Path, Sequence[str], int], GpuSurvey | None] = _none
-    diagnose: Callable[[Sequence[Provider], str, Mapping[str, str]], Diagnosis] = _no_diagnosis
+    read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
+    compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
+    add_archives: Callable[..., Mapping[str, FileCode]] = lambda codes, *_: codes
+    parse: Callable[[str], RequestedGpu | None] = lambda *_: None
+    find_local: Callable[[str, Mapping[str, str]], tuple[Sequence[RequestedGpu], Sequence[str]]] = lambda *_: (
+        (),
+        (),
+    )
+    products: Callable[[], Mapping[str, Sequence[str]]] = lambda *_: {}
+    check: Callable[[GpuQuestion], GpuPlan] = lambda _: GpuPlan({})
+    survey: Callable[[Path, Sequence[str], int], Survey | None] = lambda *_: None
+    diagnose: Callable[[Sequence[Provider], str, Mapping[str, str]], Diagnosis] = lambda *_: Diagnosis()
     kernel_directories: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     runtime_words: Mapping[str, str] = field(default_factory=dict)

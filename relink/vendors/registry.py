@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relink.elf.source import ByteSource
-from relink.gpu.coverage import FileCode, GpuSurvey, RequestedGpu, TargetId
+from relink.gpu.coverage import FileCode, RequestedGpu, Survey, TargetId
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
 from relink.system.errors import UsageError
@@ -243,19 +243,9 @@ def runtime_words() -> dict[str, str]:
     return {key: word for vendor in VENDORS for key, word in vendor.gpus.runtime_words.items()}
 
 
-def kernel_directories() -> tuple[str, ...]:
-    """Return where the vendors' kernel files may lie, relative to a directory of libraries."""
-    return tuple(name for vendor in VENDORS for name in vendor.gpus.kernel_directories)
-
-
-def gpu_variables() -> tuple[str, ...]:
-    """Return globs of the environment variables by which a user steers the vendors' programs."""
-    return tuple(name for vendor in VENDORS for name in vendor.gpus.variables)
-
-
 def survey_place(
     path: Path, variants: Sequence[str], scan_limit: int, gpus: Iterable[RequestedGpu] = ()
-) -> list[GpuSurvey]:
+) -> list[Survey]:
     """Return what each vendor's reader finds in a wheel, a file or a directory, where it finds something or its GPU is asked for.
 
     :param variants: globs of a wheel's members of which one is loaded.

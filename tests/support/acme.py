@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from relink.elf.source import ByteSource, FileSource
-from relink.gpu.coverage import CoverageLevel, GpuPlan, Intersection, RequestedGpu, TargetId
+from relink.gpu.coverage import CoverageLevel, GpuPlan, Group, Intersection, RequestedGpu, Survey, TargetId
 from relink.loader.target import Target
 from relink.providers.prefix import Provider
 from relink.system.findings.model import finding
@@ -64,56 +64,15 @@ class AcmeCode:
     def processors(self) -> tuple[str, ...]:
         return self.targets
 
-
-@dataclass(frozen=True)
-class AcmeGroup:
-    items: tuple[AcmeCode, ...]
-    name: str = ""
-    is_runtime: bool = False
-
-    @property
-    def together(self) -> Intersection:
-        named = {name for item in self.items for name in item.targets}
-        common = [name for name in sorted(named) if all(name in item.targets for item in self.items)]
-        return Intersection(tuple(common), (), ())
-
-    def lacking(self, agent: TargetId) -> Sequence[tuple[AcmeCode, CoverageLevel]]:
-        levels = [(item, item.level(agent)) for item in self.items]
-        return [(item, level) for item, level in levels if not level.usable]
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "targets": list(self.targets)}
 
 
-@dataclass(frozen=True)
-class AcmeSurvey:
-    path: str
-    kind: str
-    items: tuple[AcmeCode, ...]
-    vendor: str = "acme"
-    plain: tuple[str, ...] = ()
-    kernel_files: tuple[AcmeCode, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    @property
-    def example(self) -> TargetId:
-        return TargetId("sm80")
-
-    @property
-    def groups(self) -> tuple[AcmeGroup, ...]:
-        return (AcmeGroup(self.items),)
-
-    @property
-    def read(self) -> int:
-        return len(self.items)
-
-    @property
-    def known(self) -> bool:
-        return bool(self.items)
-
-    def covers(self, agent: TargetId) -> bool:
-        return not self.groups[0].lacking(agent)
-
-    def to_json(self, agents: Sequence[TargetId] = ()) -> dict[str, Any]:
-        gpus = [{"target": str(agent), "covered": self.covers(agent)} for agent in agents]
-        return {"schema": "relink.gpu/1", "path": self.path, "kind": self.kind, "gpus": gpus}
+def _survey(path: Path, kind: str, items: tuple[AcmeCode, ...]) -> Survey:
+    named = {name for item in items for name in item.targets}
+    common = tuple(name for name in sorted(named) if all(name in item.targets for item in items))
+    groups = (Group("", items, Intersection(common, (), ())),)
+    return Survey("acme", str(path), kind, items, groups, TargetId("sm80"), read=len(items))
 
 
 def read_code(source: ByteSource, path: str) -> AcmeCode:
@@ -121,17 +80,17 @@ def read_code(source: ByteSource, path: str) -> AcmeCode:
     return AcmeCode(path, tuple(found[1].decode().split(",")) if found else ())
 
 
-def survey(path: Path, _variants: Sequence[str], _limit: int) -> AcmeSurvey:
+def survey(path: Path, _variants: Sequence[str], _limit: int) -> Survey:
     if path.suffix != ".whl":
         with FileSource(path) as source:
             found = [read_code(source, str(path))]
-        return AcmeSurvey(str(path), "file", tuple(code for code in found if code.present))
+        return _survey(path, "file", tuple(code for code in found if code.present))
     with WheelArchive(path) as archive:
         contents = [
             (name, _CODE.search(archive.read(name))) for name in archive.members if name.endswith(".so")
         ]
     items = [AcmeCode(name, tuple(found[1].decode().split(","))) for name, found in contents if found]
-    return AcmeSurvey(str(path), "wheel", tuple(items))
+    return _survey(path, "wheel", tuple(items))
 
 
 def check(question: GpuQuestion) -> GpuPlan:

@@ -159,11 +159,7 @@ class DeviceCode:
     kpack: KpackReference | None = None
     problems: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
-
-    @property
-    def vendor(self) -> str:
-        """The vendor's name."""
-        return "rocm"
+    vendor: str = "rocm"
 
     @property
     def present(self) -> bool:

@@ -421,10 +421,9 @@ def _runtime(
 def code_problems(coverages: Iterable[Coverage]) -> Iterator[Finding]:
     """Report what is wrong with device code: one finding for each file, with its first problem."""
     for coverage in coverages:
-        file = coverage.file if isinstance(coverage, LibraryCoverage) else coverage
-        if isinstance(file, FileCoverage) and file.problems:
-            more = f" (and {len(file.problems) - 1} more)" if len(file.problems) > 1 else ""
-            yield finding("RLK410", file.path, f"{file.problems[0]}{more}")
+        if problems := coverage.problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            yield finding("RLK410", coverage.path, f"{problems[0]}{more}")
 
 
 def gpu_state(facts: GpuFacts, gpu: RequestedGpu) -> str:

@@ -32,7 +32,7 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped
-from relink.vendors.registry import VENDORS, kernel_directories, products, release_of
+from relink.vendors.registry import VENDORS, products, release_of
 
 # The most files of a prefix beside its libraries.
 _DATA_FILES = 500_000
@@ -173,11 +173,10 @@ def state_of(target: IndexTarget, digests: Digests) -> TargetState:
 def _data(providers: Iterable[Provider], sysroot: str) -> str:
     """A digest of the names and sizes of kernel files beside libraries; of a whole /usr nothing else counts."""
     found: dict[str, int] = {}
+    kernels = {name for vendor in VENDORS for name in vendor.gpus.kernel_directories}
     for provider in providers:
-        for directory in (
-            posixpath.join(*pair) for pair in product(provider.directories, kernel_directories())
-        ):
-            for place, _, names in os.walk(resolve_inside(sysroot, directory)):
+        for directory, kernel in product(provider.directories, sorted(kernels)):
+            for place, _, names in os.walk(resolve_inside(sysroot, posixpath.join(directory, kernel))):
                 for name in names:
                     if len(found) > _DATA_FILES:
                         raise UsageError(

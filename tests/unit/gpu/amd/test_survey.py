@@ -169,7 +169,7 @@ def test_kernel_files_without_their_library(tmp_path: Path) -> None:
     put(kernels / "TensileLibrary_SS_gfx1030.co", code_object("gfx1030"))
     put(kernels / "TensileLibrary_lazy_gfx1030.dat", bytes(100))
     found = survey(tmp_path)
-    assert [side.kind for side in found.side] == ["hipblaslt"]
+    assert [side["kind"] for side in found.side] == ["hipblaslt"]
 
 
 def test_what_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
