@@ -94,7 +94,7 @@ def test_the_target_is_this_machines_own(works: Works, tmp_path: Path) -> None:
         works.options(tmp_path / "loader", interpreter=target.interpreter),
     ):
         relink(works.small(tmp_path), options)
-        result = verify_wheel(options.output_directory / OUTPUT, Options())
+        result = verify_wheel(options.output_place / OUTPUT, Options())
         assert (result.target.interpreter, result.target.python) == (target.interpreter, target.python)
         assert result.findings == ()
 
