@@ -270,8 +270,5 @@ def run_demo(arguments: Sequence[str]) -> int:
     if not script.is_file():
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(
-        command,
-        env=named_environment(DEMO + tuple(name for vendor in VENDORS for name in vendor.gpus.variables)),
-        check=False,
-    ).returncode
+    variables = (name for vendor in VENDORS for name in vendor.gpus.variables)
+    return subprocess.run(command, env=named_environment((*DEMO, *variables)), check=False).returncode
