@@ -127,7 +127,7 @@ def _check_paths(paths: Sequence[Path]) -> None:
 
     :raises UsageError: says which; also for a directory of wheels or of sources.
     """
-    from relink.wheel.lookalikes import no_tree
+    from relink.wheel.naming import no_tree
 
     directories = [path for path in paths if path.is_dir()]
     for path in directories:

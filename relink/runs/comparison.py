@@ -29,8 +29,8 @@ from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import WheelError
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
-from relink.wheel.extra_fields import EXTRA_ZIP64, extra_fields
 from relink.wheel.limits import WheelLimits
+from relink.wheel.zipformat import EXTRA_ZIP64, extra_fields
 
 # Differences of one plan that are named.
 _MOST: Final = 20

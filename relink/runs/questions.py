@@ -24,7 +24,7 @@ from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import open_wheel
 from relink.planning.resolve.decide import decide
-from relink.planning.resolve.decision_findings import idle_findings, unfound_findings
+from relink.planning.resolve.decision_findings import missing_at_runtime, superseded_stub_findings
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
 from relink.planning.wheel_plan import (
     context_of,
@@ -108,11 +108,11 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         draft = decide(replace(context, as_it_is=True), wheel.tables, tables)
         more = [
             *(found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"),
-            *unfound_findings(maps, context),
+            *missing_at_runtime(maps, context),
             *stack_findings(archive, context, wheel.tables, mapped),
         ]
         if plan is not None:
-            more += idle_findings(maps, context, plan)
+            more += superseded_stub_findings(maps, context, plan)
             more += reliance_findings(plan, maps, site, target) if site is not None else ()
         hinted = with_hints(
             (*wheel.findings, *more, *result.findings, *sandbox_findings(sandbox)), context.profile

@@ -32,8 +32,7 @@ from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Content, pieces
 from relink.wheel.limits import WheelLimits
-from relink.wheel.lookalikes import not_a_wheel
-from relink.wheel.naming import WheelName
+from relink.wheel.naming import WheelName, not_a_wheel
 from relink.wheel.record import RecordEntry, hashed, with_new_hashes
 from relink.wheel.zipformat import Member
 

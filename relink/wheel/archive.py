@@ -20,14 +20,12 @@ from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
 from relink.system.system_errors import raise_if_machine_fault
-from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.stream import CHUNK, content, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
-from relink.wheel.lookalikes import not_a_wheel
-from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.naming import WheelName, not_a_wheel, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
-from relink.wheel.zipformat import Member
+from relink.wheel.zipformat import Member, RangeReader
 
 # Bytes of a member that is read as a whole: metadata, never a library.
 _READ_LIMIT = 64 << 20

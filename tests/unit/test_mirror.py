@@ -29,7 +29,6 @@ ELSEWHERE = {
     "vendors/protocol": "unit/vendors/test_registry",
     "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",
     "report/formats/results": "unit/report/formats/test_formats",
-    "wheel/byte_types": "unit/wheel/test_writer",
     # One test module for a subject that has several modules
     "vendors/rocm/gpus": "unit/planning/checks/test_gpu",
     "report/html/gpu_code": "unit/report/html/test_page",

@@ -39,6 +39,15 @@ from relink.vendors.protocol import NO_VENDOR, Vendor
 _MAX_SHOWN = 3
 # The largest product of missing libraries and imports that are open without them. Vendors' files have a few ten thousand.
 _MOST_COMPARED = 1_000_000
+# The most libraries that are proposed together for one file.
+_MOST_TOGETHER = 4
+# No set of several libraries is looked for where every import has more exporters than this.
+_MOST_OWNERS = 8
+# Groups of libraries that export one import each. With more groups no set of several libraries is looked for.
+_MOST_DIFFERENT = 200
+_MOST_CHOICES = 2  # sets that are proposed
+# The names of Python's symbols, by the same pattern as in relink.loader.binding.
+_OF_PYTHON = re.compile(r"_?Py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +66,14 @@ class SubstituteCandidate:
     profile: str | None = None
     copy: bool = False
 
+    def exports(self, imported: Import) -> bool:
+        """Whether the library would satisfy an import, name and version."""
+        return match(self.table.exports.get(imported.name, ()), imported.version) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class SubstitutionDecision:
-    """What may be done about one missing NEEDED.
+    """The decision about one missing NEEDED, with its evidence.
 
     :ivar action: ``substitute``, ``drop`` or ``keep`` (nothing is proved, so it stays missing).
     :ivar candidate: the soname that would replace it, where there is one.
@@ -68,7 +81,7 @@ class SubstitutionDecision:
     :ivar wanted: how many imports count as this library's.
     :ivar lacking: those that the candidate does not export, as ``name`` or ``name@VERSION``; `serving` those that it does.
     :ivar profile: the profile that the action rests on, besides the symbols.
-    :ivar versions: what the action does to version records, besides that they follow a NEEDED that is replaced.
+    :ivar versions: the edits of version records, besides that they follow a NEEDED that is replaced.
     """
 
     soname: str
@@ -125,7 +138,7 @@ def evaluate_substitution(
     }
     own = {
         soname: [
-            *(imported for imported in open_imports if relations[soname][imported] == "own"),
+            *(imported for imported, relation in relations[soname].items() if relation == "own"),
             *elsewhere.get(soname, ()),
         ]
         for soname in missing
@@ -142,24 +155,29 @@ def evaluate_substitution(
         for soname in missing
     }
     chosen = {
-        soname: _preferred([*named[soname], *own[soname]], possible[soname], candidates.get(soname, ()))
+        soname: _prefer_candidate(
+            candidates.get(soname, ()), [*named[soname], *own[soname], *possible[soname]]
+        )
         for soname in missing
     }
     claimed = {
         imported
         for soname, candidate in chosen.items()
         if candidate is not None
-        for imported in possible[soname]
-        if _exports(candidate.table, imported)
+        for imported in filter(candidate.exports, possible[soname])
     }
     unserved = sum(candidate is None for candidate in chosen.values())
     return {
-        soname: _decision(
+        soname: _decide(
             soname,
-            _Record(tuple(need for need in needs if need.file == soname), named[soname], kept),
-            own[soname],
-            possible[soname],
-            [imported for imported in possible[soname] if imported not in claimed and imported not in owned],
+            _Claims(
+                tuple(need for need in needs if need.file == soname),
+                named[soname],
+                own[soname],
+                possible[soname],
+                [imported for imported in possible[soname] if imported not in claimed | owned],
+            ),
+            kept,
             chosen[soname],
             # True where no other missing library is without a candidate.
             standalone=unserved == (chosen[soname] is None),
@@ -169,97 +187,78 @@ def evaluate_substitution(
     }
 
 
-def _preferred(
-    named: Sequence[Import], open_imports: Sequence[Import], candidates: Sequence[SubstituteCandidate]
+def _prefer_candidate(
+    candidates: Sequence[SubstituteCandidate], wanted: Sequence[Import]
 ) -> SubstituteCandidate | None:
-    """The candidate that a profile or the user says is the same ABI, else the one that exports most of the open imports."""
+    """Return the candidate that a profile or the user says is the same ABI, else the one that exports most of `wanted`."""
     if same_abi := [candidate for candidate in candidates if candidate.reason]:
         return same_abi[0]
-    wanted = [*named, *open_imports]
-    return max(
-        candidates,
-        key=lambda candidate: sum(_exports(candidate.table, imported) for imported in wanted),
-        default=None,
-    )
-
-
-def _exports(table: SymbolTable, imported: Import) -> bool:
-    """Whether the library of the table would satisfy an import, name and version."""
-    return match(table.exports.get(imported.name, ()), imported.version) is not None
+    return max(candidates, key=lambda candidate: sum(map(candidate.exports, wanted)), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
-    """The version records of one missing library.
+class _Claims:
+    """The version records of one missing library, and the imports that may be its.
 
     :ivar named: the imports whose version record names it.
-    :ivar kept: as for :func:`evaluate_substitution`.
+    :ivar own: the unbound imports without a version that the vendor's table says are its own.
+    :ivar possible: its own, and unbound imports that no table gives to another library.
+    :ivar unexplained: those of `possible` that nobody owns and no candidate exports.
     """
 
     needs: tuple[VersionNeed, ...]
     named: Sequence[Import]
-    kept: Sequence[str]
-
-    @property
-    def weak(self) -> bool:
-        """Whether every import that they name is weak: a strong one is that library's, whatever else has the name."""
-        return all(wanted.binding == "weak" for wanted in self.named)
+    own: Sequence[Import]
+    possible: Sequence[Import]
+    unexplained: Sequence[Import]
 
 
-def _decision(
+def _decide(
     soname: str,
-    record: _Record,
-    own: Sequence[Import],
-    possible: Sequence[Import],
-    unexplained: Sequence[Import],
+    claims: _Claims,
+    kept: Sequence[str],
     candidate: SubstituteCandidate | None,
     *,
     standalone: bool,
     table: str | None,
 ) -> SubstitutionDecision:
-    """Decide of one missing NEEDED.
+    """Decide of one missing NEEDED: drop, substitute, or keep.
 
-    :param own: the unbound imports without a version that the vendor's table says are its own.
-    :param possible: those that may be its: its own, and those that no table gives to another library.
-    :param unexplained: those of them that nobody owns and no candidate exports.
+    :param kept: as for :func:`evaluate_substitution`.
     :param standalone: no other library without a candidate is missing, to which the unexplained imports could belong.
     :param table: the vendor's table, if it says that some unbound imports are not this library's.
     """
-    named = record.named
-    exported_by_it = [
-        imported for imported in possible if candidate is not None and _exports(candidate.table, imported)
-    ]
-    reason = "every strong import of the file binds without it"
-    if not possible and table is not None:
-        reason = f"no symbol that is missing without it is one of its names (table {table})"
-    elif not possible:
-        reason += ": the file was linked against it and does not use it"
+    named, possible = claims.named, claims.possible
+    exported_by_it = list(filter(candidate.exports, possible)) if candidate is not None else []
     # Where imports are open, the library is needless only if each of them is another missing library's own name, or is exported
     # by the substitute of one.
-    needless = not possible or (not own and not exported_by_it and not unexplained)
-    dropped = _dropped(soname, record, reason, table) if needless and record.weak else None
+    needless = not possible or not (claims.own or exported_by_it or claims.unexplained)
+    # A strong import whose version record names the library is that library's, whatever else has the name.
+    weak = all(imported.binding == "weak" for imported in named)
+    dropped = _drop(soname, claims, kept, table) if needless and weak else None
     if dropped is not None and (not named or candidate is None):
         return dropped
     if candidate is None:
-        wanted = [*named, *own, *unexplained]
+        wanted = [*named, *claims.own, *claims.unexplained]
         return SubstitutionDecision(soname, "keep", wanted=len(wanted), lacking=tuple(map(_label, wanted)))
     # An import that no library is known for counts against this one, unless another missing library may have had it. A vendor
     # that renames versions gives one to each symbol, so none without a version is such a library's.
-    rest = unexplained if standalone and not (candidate.copy and named) else ()
-    wanted = list(dict.fromkeys([*named, *own, *exported_by_it, *rest]))
+    rest = claims.unexplained if standalone and not (candidate.copy and named) else ()
+    wanted = list(dict.fromkeys([*named, *claims.own, *exported_by_it, *rest]))
     edits: list[VersionEdit] = []
-    lost = [imported for imported in wanted if not _exports(candidate.table, imported)]
+    lost = [imported for imported in wanted if not candidate.exports(imported)]
     if candidate.copy:
-        edits, lacking = version_moves(record.needs, named, candidate.soname, candidate.table)
+        edits, lacking = version_moves(claims.needs, named, candidate.soname, candidate.table)
         lost = [*lacking, *(imported for imported in lost if imported.file is None)]
     exported = [imported for imported in wanted if imported not in lost]
     same = candidate.copy or soname_stem(candidate.soname) == soname_stem(soname)
-    proved = bool(wanted) and not lost and same
+    proved = bool(wanted) and not lost and same and bool(candidate.reason)
     # Here only weak imports name the library. A proved substitute goes before dropping, since they bind to the substitute.
-    if dropped is not None and not (proved and candidate.reason):
+    if dropped is not None and not proved:
         return dropped
+    names = ", ".join(map(_label, exported[:_MAX_SHOWN])) + (" …" if len(exported) > _MAX_SHOWN else "")
     evidence = [
-        f"{len(exported)} of {len(wanted)} imported symbols are exported by {candidate.path}: {_truncated(exported)}"
+        f"{len(exported)} of {len(wanted)} imported symbols are exported by {candidate.path}: {names}"
     ]
     if not named:
         evidence.append("no version record names it")
@@ -269,7 +268,7 @@ def _decision(
     evidence += [sentence for edit in edits for sentence in edit.evidence]
     return SubstitutionDecision(
         soname,
-        "substitute" if proved and candidate.reason else "keep",
+        "substitute" if proved else "keep",
         candidate.soname,
         tuple(evidence),
         len(wanted),
@@ -280,47 +279,36 @@ def _decision(
     )
 
 
-def _dropped(soname: str, record: _Record, reason: str, profile: str | None) -> SubstitutionDecision | None:
-    """Return the decision to drop a library; None where no other library can take its version record.
-
-    :param reason: why no import needs it.
-    """
-    if not record.needs:
+def _drop(
+    soname: str, claims: _Claims, kept: Sequence[str], table: str | None
+) -> SubstitutionDecision | None:
+    """Return the decision to drop a library; None where no other library can take its version record."""
+    reason = "every strong import of the file binds without it"
+    if not claims.possible and table is not None:
+        reason = f"no symbol that is missing without it is one of its names (table {table})"
+    elif not claims.possible:
+        reason += ": the file was linked against it and does not use it"
+    if not claims.needs:
         return SubstitutionDecision(
-            soname, "drop", evidence=("no version record names it", reason), profile=profile
+            soname, "drop", evidence=("no version record names it", reason), profile=table
         )
     # libc is in every process, so its record is always satisfied. Without libc in NEEDED, any library that stays will do.
-    taker = next((name for name in record.kept if name.startswith("libc.so.")), next(iter(record.kept), None))
-    if taker is None or not record.weak:
+    takers = [name for name in kept if name.startswith("libc.so.")] or kept
+    if not takers:
         return None
+    taker = takers[0]
     why = f"its library is dropped: the record becomes weak and names {taker}, since ld.so asserts that what it names is loaded"
     edits = tuple(
         VersionEdit(need.file, version.name, taker, version.name, weak=True, evidence=(why,))
-        for need in record.needs
+        for need in claims.needs
         for version in need.versions
     )
-    return SubstitutionDecision(
-        soname, "drop", evidence=(reason, why) if edits else (reason,), profile=profile, versions=edits
-    )
+    evidence = (reason, why) if edits else (reason,)
+    return SubstitutionDecision(soname, "drop", evidence=evidence, profile=table, versions=edits)
 
 
 def _label(imported: Import) -> str:
     return f"{imported.name}@{imported.version}" if imported.version else imported.name
-
-
-def _truncated(imports: Sequence[Import]) -> str:
-    shown = ", ".join(_label(imported) for imported in imports[:_MAX_SHOWN])
-    return shown + (" …" if len(imports) > _MAX_SHOWN else "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """One way to let the imports of a version bind; `serving` are those that do."""
-
-    name: str
-    weak: bool
-    unversioned: bool
-    serving: tuple[Import, ...]
 
 
 def version_moves(
@@ -334,76 +322,52 @@ def version_moves(
     """
     edits: list[VersionEdit] = []
     lacking: list[Import] = []
-    for need in needs:
-        for requirement in need.versions:
-            own = [imported for imported in imports if imported.version == requirement.name]
-            way = _best([*_ways(requirement, own, table)], own)
-            lacking += [imported for imported in own if imported not in way.serving]
-            if (way.name, way.weak, way.unversioned) != (requirement.name, False, False):
-                edits.append(
-                    VersionEdit(
-                        need.file,
-                        requirement.name,
-                        soname,
-                        way.name,
-                        way.weak,
-                        way.unversioned,
-                        (_reason(way, requirement.name, soname),),
-                    )
-                )
+    for file, requirement in ((need.file, requirement) for need in needs for requirement in need.versions):
+        old = requirement.name
+        own = [imported for imported in imports if imported.version == old]
+        # The first way by which all imports bind, or else the one by which most do.
+        best: VersionEdit | None = None
+        served: list[Import] = []
+        for name, weak, unversioned, reason in _ways(requirement, soname, table):
+            version = None if unversioned else name
+            exact = requirement.hidden and version is not None
+            serving = [
+                imported
+                for imported in own
+                if match(table.exports.get(imported.name, ()), version, exact=exact) is not None
+            ]
+            if best is None or len(serving) > len(served):
+                best = VersionEdit(file, old, soname, name, weak, unversioned, (reason,))
+                served = serving
+            if len(served) == len(own):
+                break
+        lacking += [imported for imported in own if imported not in served]
+        if best is not None and (best.version_after, best.weak, best.unversioned) != (old, False, False):
+            edits.append(best)
     return edits, lacking
 
 
-def _ways(requirement: VersionRequirement, own: Sequence[Import], table: SymbolTable) -> Iterator[_Way]:
-    """Yield the ways to require a version of a library, the one that keeps most of the claim first."""
+def _ways(
+    requirement: VersionRequirement, soname: str, table: SymbolTable
+) -> Iterator[tuple[str, bool, bool, str]]:
+    """Yield the ways to require a version of a library, the one that keeps most of the claim first.
+
+    Each is a version, whether it is weak, whether its symbols are looked up without a version, and the reason.
+    """
     defined = [node.name for node in table.verdefs if not node.base]
     name = requirement.name
+    without = f"{soname} has no version {name}"
     # ld.so reads version numbers of a file with version records only, and stops at a versioned reference to one without.
     readable = table.has_versym and bool(table.verdefs or table.verneeds)
-
-    def serving(version: str | None) -> tuple[Import, ...]:
-        exact = requirement.hidden and version is not None
-        return tuple(
-            imported
-            for imported in own
-            if match(table.exports.get(imported.name, ()), version, exact=exact) is not None
-        )
-
     if readable and (not defined or name in defined or requirement.weak):
-        yield _Way(name, weak=False, unversioned=False, serving=serving(name))
+        yield name, False, False, ""
     # A version that a vendor renamed ends in upstream's own name of that version. The longest match keeps most of the claim.
-    for node in sorted(
-        (node for node in defined if node != name and name.endswith(node)), key=len, reverse=True
-    ):
-        yield _Way(node, weak=False, unversioned=False, serving=serving(node))
+    nodes = (node for node in defined if node != name and name.endswith(node))
+    for node in sorted(nodes, key=len, reverse=True):
+        yield node, False, False, f"version {name} becomes {node}, which {soname} defines"
     if readable and defined and name not in defined:
-        yield _Way(name, weak=True, unversioned=False, serving=serving(name))
-    yield _Way(name, weak=True, unversioned=True, serving=serving(None))
-
-
-def _best(ways: Sequence[_Way], own: Sequence[Import]) -> _Way:
-    """Return the first way by which all imports bind, or else the one by which most do."""
-    complete = (way for way in ways if len(way.serving) == len(own))
-    return next(complete, None) or max(ways, key=lambda way: len(way.serving))
-
-
-def _reason(way: _Way, version: str, soname: str) -> str:
-    if way.unversioned:
-        return f"{soname} has no version {version}: it becomes weak, and its symbols are looked up without a version"
-    if way.weak:
-        return f"{soname} has no version {version}, and has the symbols without a version: it becomes weak"
-    return f"version {version} becomes {way.name}, which {soname} defines"
-
-
-# The most libraries that are proposed together for one file.
-_MOST_TOGETHER = 4
-# No set of several libraries is looked for where every import has more exporters than this.
-_MOST_OWNERS = 8
-# Groups of libraries that export one import each. With more groups no set of several libraries is looked for.
-_MOST_DIFFERENT = 200
-_MOST_CHOICES = 2  # sets that are proposed
-# The names of Python's symbols, by the same pattern as in relink.loader.binding.
-_OF_PYTHON = re.compile(r"_?Py")
+        yield name, True, False, f"{without}, and has the symbols without a version: it becomes weak"
+    yield name, True, True, f"{without}: it becomes weak, and its symbols are looked up without a version"
 
 
 class Exporters:
@@ -414,26 +378,25 @@ class Exporters:
 
     def __init__(self, exports: Mapping[str, Mapping[str, Collection[Export]]]) -> None:
         self._exports = exports
-        self._order = {who: index for index, who in enumerate(exports)}
         self._owners = grouped((name, who) for who, names in exports.items() for name in names)
 
-    def of_all(self, imports: Collection[Unbound]) -> Iterator[str]:
-        """Return who exports all of `imports`, each in its version."""
-        # Only who exports the rarest name can export all of them.
-        fewest = min((self._owners.get(imported.name, []) for imported in imports), key=len, default=[])
-        return (who for who in fewest if all(self._has(who, imported) for imported in imports))
+    def exporters_of(self, imported: Unbound) -> Iterator[str]:
+        """Return who exports an import in its version."""
+        return (who for who in self._owners.get(imported.name, ()) if self._has(who, imported))
 
     def _has(self, who: str, imported: Unbound) -> bool:
         return match(tuple(self._exports[who].get(imported.name, ())), imported.version) is not None
 
-    def of(self, imported: Unbound) -> Iterator[str]:
-        """Return who exports an import in its version."""
-        return (who for who in self._owners.get(imported.name, ()) if self._has(who, imported))
+    def exporters_of_all(self, imports: Collection[Unbound]) -> list[str]:
+        """Return who exports all of `imports`, each in its version."""
+        # Only who exports the rarest name can export all of them.
+        fewest = min((self._owners.get(imported.name, []) for imported in imports), key=len, default=[])
+        return [who for who in fewest if all(self._has(who, imported) for imported in imports)]
 
-    def of_some(self, imports: Iterable[Unbound]) -> list[str]:
+    def exporters_of_some(self, imports: Iterable[Unbound]) -> list[str]:
         """Return who exports any of `imports`, in whatever version."""
         exporters = {who for imported in imports for who in self._owners.get(imported.name, ())}
-        return sorted(exporters, key=self._order.__getitem__)
+        return [who for who in self._exports if who in exporters]
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,18 +417,18 @@ class Suppliers:
 
         One or more for each release: of two HIP runtimes the one may export alone what the other exports with another library.
         """
-        exporting = {frozenset(self.libraries.of(imported)) for imported in imports}
+        exporting = {frozenset(self.libraries.exporters_of(imported)) for imported in imports}
         most = _MOST_TOGETHER if len(exporting) <= _MOST_DIFFERENT else 1
         sets: dict[tuple[str, ...], None] = {}
         for source in dict.fromkeys(self.sources.values()):
             of_source = {soname for soname, other in self.sources.items() if other == source}
             for release in _releases(context.vendor, of_source):
                 owners = {who & release for who in exporting}
-                covers = (_covers(owners, size) for size in range(1, most + 1))
-                # Sorted: the order of `owners` is that of hashes.
-                by_size = (dict.fromkeys(sorted(filter(self._fit, of_size))) for of_size in covers)
-                # The sets of the smallest size for which there are any.
-                sets |= next(filter(None, by_size), {})
+                for size in range(1, most + 1):
+                    # Sorted: the order of `owners` is that of hashes.
+                    if smallest := sorted(filter(self._fit, _covers(owners, size))):
+                        sets |= dict.fromkeys(smallest)
+                        break
         return list(sets)
 
     def _fit(self, sonames: Sequence[str]) -> bool:
@@ -477,9 +440,9 @@ class Suppliers:
     def advice(
         self, context: ResolveContext, imports: Collection[Unbound]
     ) -> tuple[str | None, tuple[str, ...]]:
-        """Return what to do about `imports`, and what to type: several where several sets of libraries export all of them.
+        """Return the advice for unbound imports and the option to pass; one option per set of libraries that exports them all.
 
-        Nothing where nothing is known; nothing to type where a member of the wheel exports them, and where another version of
+        No advice where nothing is known; no option where a member of the wheel exports them, and where another version of
         the only set exports some of them.
         """
         if all(map(is_of_python, imports)):
@@ -488,8 +451,8 @@ class Suppliers:
                 "for this one."
             ), ()
         assume = "if something does, pass --assume-symbols GLOB."
-        if (member := next(self.members.of_all(imports), None)) is not None:
-            shown = context.layout.shown(context.layout.path_of(member))
+        if members := self.members.exporters_of_all(imports):
+            shown = context.layout.shown(context.layout.path_of(members[0]))
             return (
                 f"{shown} exports all of them: the package has to load it before, with RTLD_GLOBAL; {assume}"
             ), ()
@@ -500,7 +463,14 @@ class Suppliers:
             " ".join(f"--preload {shlex.quote(soname)}" for soname in sonames) for sonames in sets
         )[:_MOST_CHOICES]
         verb = "each export" if len(sets) > 1 else "exports" if len(sets[0]) == 1 else "export"
-        partly = self._other_versions(imports, sets)
+        # The libraries that export some of the imports and differ from one of the sets in the version only.
+        chosen = {soname for sonames in sets for soname in sonames}
+        stems = {soname_stem(soname) for soname in chosen}
+        partly = [
+            soname
+            for soname in self.libraries.exporters_of_some(imports)
+            if soname not in chosen and soname_stem(soname) in stems
+        ]
         some = f" ({join_truncated(partly)} some of them)" if partly else ""
         named = join_truncated([" with ".join(sonames) for sonames in sets])
         remedy = (
@@ -509,47 +479,37 @@ class Suppliers:
         )
         return remedy, () if len(sets) == 1 and partly else options
 
-    def _other_versions(self, imports: Collection[Unbound], sets: Collection[Sequence[str]]) -> list[str]:
-        """Return the libraries that export some of `imports` and differ from one of `sets` in the version only."""
-        chosen = {soname for sonames in sets for soname in sonames}
-        stems = {soname_stem(soname) for soname in chosen}
-        others = (soname for soname in self.libraries.of_some(imports) if soname not in chosen)
-        return [soname for soname in others if soname_stem(soname) in stems]
-
     def _partly(
         self, context: ResolveContext, imports: Collection[Unbound]
     ) -> tuple[str | None, tuple[str, ...]]:
         """Say which library exports most of `imports`, and which one of the release no provider has that the others may be of."""
-        counts = Counter(who for imported in imports for who in self.libraries.of(imported))
-        rest = [imported.name for imported in imports if not any(self.libraries.of(imported))]
+        vendor, about = context.vendor, (context.distribution, context.providers)
+        counts = Counter(who for imported in imports for who in self.libraries.exporters_of(imported))
+        rest = [imported.name for imported in imports if not any(self.libraries.exporters_of(imported))]
         sonames = [
             soname
-            for soname in sorted(context.of_release)
-            if rest
-            and context.provider_path(soname) is None
-            and all(context.vendor.libraries.whose(soname, name) == "own" for name in rest)
+            for soname in context.missing_of_release
+            if rest and all(vendor.libraries.whose(soname, name) == "own" for name in rest)
         ]
-        nowhere = join_truncated(rest)
         if not (counts or sonames):
             return None, ()
+        nowhere = join_truncated(rest)
         text = f"nothing in the prefix exports {nowhere}"
         if counts:
             ((most, count),) = counts.most_common(1)
             text = f"{most} of the prefix has {count} of {len(imports)} symbols used"
             text += f", and nothing there {nowhere}" if nowhere else ""
         if sonames:
-            text += f", which may be of {' or '.join(sonames)} (table {context.vendor.name})"
+            text += f", which may be of {' or '.join(sonames)} (table {vendor.name})"
         fix = RULES["RLK302"].fix
-        vendor, about = context.vendor, (context.distribution, context.providers)
         where = (vendor.libraries.where_to_get(name, *about) for name in sonames)
         step = vendor.libraries.install(sonames[0], *about) if len(sonames) == 1 else None
-        return " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)]), (
-            step,
-        ) if step else ()
+        advice = " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)])
+        return advice, (step,) if step else ()
 
 
 def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of `size` libraries, in the alphabet's order, that have a member in each of `owners`."""
+    """Yield the sets of `size` libraries, each in the alphabet's order, that have a member in each of `owners`."""
     # Every set needs a member of the smallest group, so the search branches least when it begins there.
     fewest = min(owners, key=len, default=frozenset())
     if size == 1:
@@ -581,7 +541,11 @@ def find_suppliers(
     """Look for names among the exports of the wheel's members and of the providers' libraries, which are all read for it."""
     if not names:
         return Suppliers(Exporters({}), Exporters({}))
-    of_members = {member: _exported(table, names) for member, table in members.items()}
+
+    def exported(table: SymbolTable) -> dict[str, Collection[Export]]:
+        # Only the names that are looked for are kept: the tables of all libraries of a prefix are much larger.
+        return {name: table.exports[name] for name in table.exports.keys() & names}
+
     of_libraries: dict[str, Mapping[str, Collection[Export]]] = {}
     sources: dict[str, str] = {}
     needed: dict[str, Sequence[str]] = {}
@@ -598,10 +562,6 @@ def find_suppliers(
             if own not in sources:
                 sources[own] = provider.named
                 needed[own] = opened.image.needed
-                # Only the names that are looked for are kept: the tables of all libraries of a prefix are much larger.
-                of_libraries[own] = _exported(read_table(context.files, paths[0]), names)
+                of_libraries[own] = exported(read_table(context.files, paths[0]))
+    of_members = {member: exported(table) for member, table in members.items()}
     return Suppliers(Exporters(of_members), Exporters(of_libraries), sources, needed)
-
-
-def _exported(table: SymbolTable, names: AbstractSet[str]) -> dict[str, Collection[Export]]:
-    return {name: table.exports[name] for name in table.exports.keys() & names}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -17,20 +17,13 @@ from relink.elf.edit import result_of
 from relink.loader.binding import Unbound, differences
 from relink.loader.closest import Closest
 from relink.loader.closure import Closure
-from relink.loader.duplicates import SharedSymbols, TwoVersions, duplicates, two_versions
+from relink.loader.duplicates import SharedSymbols, duplicates, two_versions
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.loader.versions_check import check_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import find_suppliers, is_of_python
-from relink.planning.resolve.proof import (
-    DlopenKnowledge,
-    Prover,
-    forwardable,
-    preloaded_paths,
-    profile_of,
-    unloadable,
-)
+from relink.planning.resolve.proof import DlopenSource, Prover, find_forwardable, find_unloadable
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
@@ -49,397 +42,9 @@ _MAX_SHOWN = 4
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")
 
 
-def import_findings(
-    prover: Prover,
-    context: ResolveContext,
-    outcomes: Mapping[str, Outcome],
-    closures: Mapping[str, Closure],
-    gaps: VersionGaps,
-) -> Iterator[Finding]:
-    """Yield the findings of the proofs over all members that are served.
-
-    :param gaps: the versions that are missing: imports that are lost with them have the same cause.
-    """
-    unbound_imports: dict[str, dict[Unbound, Closure]] = {}
-    supplied: dict[tuple[str, str], dict[str, None]] = {}
-    for member, outcome in outcomes.items():
-        closure = outcome.closure
-        bindings = prover.bindings(member, closure)
-        # What an object does not find may be in a missing library, which has a finding of its own.
-        incomplete = {
-            issue.edge.requester
-            for issue in outcome.issues
-            if issue.kind in ("missing", "allowed", "sibling")
-        }
-        for unbound in bindings.unbound:
-            if unbound.requester in incomplete:
-                continue
-            unbound_imports.setdefault(context.layout.shown(unbound.path), {}).setdefault(unbound, closure)
-        for imported in bindings.explained:
-            if imported.kind != "process" and imported.requester == outcome.root:
-                key = (context.layout.shown(imported.path), context.layout.shown(imported.by))
-                supplied.setdefault(key, {})[imported.name] = None
-        yield from _changed_bindings(prover, context, member, outcome)
-    yield from _unbound_imports(prover, context, unbound_imports, gaps)
-    preloaded = preloaded_paths(context)
-    for (path, by), names in supplied.items():
-        text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
-        yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
-    yield from sibling_findings(
-        context.siblings,
-        {
-            context.layout.shown(context.layout.path_of(name)): outcome.closure
-            for name, outcome in outcomes.items()
-        },
-    )
-    yield from duplicate_findings(prover, context, outcomes, closures)
-    yield from dlopen_findings(context, closures, prover.knowledge)
-
-
-def _unbound_imports(
-    prover: Prover,
-    context: ResolveContext,
-    unbound_imports: Mapping[str, Mapping[Unbound, Closure]],
-    gaps: VersionGaps,
-) -> Iterator[Finding]:
-    """Yield RLK302: one finding an object and cause, with the nearest names that its closure exports."""
-    closest: dict[int, Closest] = {}  # by `id` of the closure
-    alphabets: dict[int, list[str]] = {}
-    of_python = dict.fromkeys(
-        imported.name
-        for imports in unbound_imports.values()
-        for imported in imports
-        if is_of_python(imported)
-    )
-    python_cause = (
-        f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
-    )
-    by_cause = grouped(
-        (
-            (path, python_cause if is_of_python(one) else gaps.cause_of(one.file, one.version, path)),
-            (one, closure),
-        )
-        for path, every in unbound_imports.items()
-        for one, closure in every.items()
-    )
-    lost = {one.name for (_, cause), imports in by_cause.items() if cause is None for one, _ in imports}
-    suppliers = find_suppliers(context, prover.members, lost)
-    for (path, cause), imports in by_cause.items():
-        parts = []
-        for imported, closure in imports[:_MAX_SHOWN]:
-            name = f"{imported.name}@{imported.version}" if imported.version else imported.name
-            supplier = f" of {imported.file}" if imported.file else ""
-            if id(closure) not in closest:
-                closest[id(closure)] = Closest(closure, prover.tables, alphabets)
-            names = closest[id(closure)].of(imported)
-            near = f" (near: {', '.join(names)})" if names else ""
-            parts.append(f"{name}{supplier}{near}")
-        more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
-        text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
-        remedy, steps = suppliers.advice(context, [imported for imported, _ in imports])
-        steps = steps if cause is None else ()
-        if first := _relinked_first(context, path):
-            remedy, steps = f"Relink that package for the same libraries first: {first}", (first,)
-        step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
-        yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
-
-
-def _relinked_first(context: ResolveContext, path: str) -> str | None:
-    """Return the command that relinks the package which an object belongs to and which the wheel comes after, or None."""
-    directories = {item.profile.name: item.directory for item in context.siblings if item.directory}
-    name = next((name for name, place in directories.items() if path.startswith(f"{place}/")), None)
-    if name is None or context.target.python is None:
-        return None
-    prefixes = (word for provider in context.providers for word in ("--prefix", provider.path))
-    return shlex.join(["relink", "repair", name, *prefixes, "--python", context.target.python])
-
-
-def _changed_bindings(
-    prover: Prover, context: ResolveContext, member: str, outcome: Outcome
-) -> Iterator[Finding]:
-    """Yield RLK304: bindings that differ between the flattened image and one whose libraries all come from LD_LIBRARY_PATH."""
-    if not outcome.edit.add:
-        return
-    natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
-    via_library_path = simulate(context, member, natural_image, via_library_path=True)
-    flat = outcome.closure
-    changed = differences(
-        (via_library_path, prover.bindings(member, via_library_path)),
-        (flat, prover.bindings(member, flat)),
-    )
-    # An import that was unbound before is left out: it has gained a binding, and nothing was taken over.
-    groups = grouped(
-        ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
-        for binding in changed
-        if binding.before is not None
-    )
-    for (requester, before, after), names in groups.items():
-        shown = context.layout.shown
-        symbols = f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"
-        yield finding("RLK304", member, f"{symbols} bound to {shown(after)}, not to {shown(before)}")
-
-
-def duplicate_findings(
-    prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
-) -> Iterator[Finding]:
-    """Yield RLK130 for each pair of versions of one library, RLK131 where a library takes symbols of another over."""
-    # One finding a pair: where two members differ, the error, whichever member comes first.
-    pairs: dict[tuple[str, ...], Finding] = {}
-    for member, closure in closures.items():
-        for key, reported in (
-            *_two_versions(prover, context, closure, outcomes[member].closure),
-            *_other_version_requested(context, closure),
-        ):
-            if key not in pairs or (reported.level == "error" and pairs[key].level != "error"):
-                pairs[key] = reported
-    yield from pairs.values()
-    mixed = (
-        shared
-        for member in closures
-        for shared in duplicates(
-            outcomes[member].closure,
-            prover.tables,
-            prover.bindings(member, outcomes[member].closure),
-        )
-    )
-    yield from _mixed_symbols(context, mixed)
-
-
-def _mixed_symbols(context: ResolveContext, shared_symbols: Iterable[SharedSymbols]) -> Iterator[Finding]:
-    """Yield RLK131: one finding a pair of files, whatever paths lead to them, with one cause a library that is answered for.
-
-    Between two members of the wheel it is an info: what the vendor built together is the vendor's to mix.
-    """
-    shown = context.layout.shown
-    pairs: dict[tuple[str, str], SharedSymbols] = {}
-    for shared in shared_symbols:
-        if shared.mixed:
-            pairs.setdefault((shown(shared.first), shown(shared.second)), shared)
-    own = context.layout.own
-    interposing = grouped(
-        ((second, first.startswith(own) and second.startswith(own)), first) for first, second in pairs
-    )
-    for (second, vendors), firsts in interposing.items():
-        level: Level = "info" if vendors else "warning"
-        names = join_truncated([posixpath.basename(path) for path in firsts])
-        cause = f"{names} export symbols of {second} too, and theirs are used" if len(firsts) > 1 else None
-        for first in firsts:
-            shared = pairs[first, second]
-            start = f"{first} exports {pluralize(shared.count, 'symbol')} of the same name"
-            end = f"and answers {shared.mixed} of them instead of this library's"
-            text = f"{start} ({join_truncated(list(shared.examples))}) {end}"
-            mixed = finding("RLK131", second, text, level=level, brief=f"{start} {end}")
-            yield replace(mixed, cause=cause)
-
-
-def _two_versions(
-    prover: Prover, context: ResolveContext, closure: Closure, needed_only: Closure
-) -> Iterator[tuple[tuple[str, ...], Finding]]:
-    """Two files of one library in one process: an error where both are there by NEEDED.
-
-    :param closure: with what is dlopened; `needed_only` without.
-    """
-    needed = {pair.paths for pair in two_versions(needed_only)}
-    without_opened = {loaded.path for loaded in needed_only.objects}
-    for pair in two_versions(closure):
-        by_needed = pair.paths in needed
-        chains = "; ".join(_arrows(chain) for chain in pair.chains)
-        opened = [
-            name for name, path in zip(pair.sonames, pair.paths, strict=True) if path not in without_opened
-        ]
-        how = "both by NEEDED" if by_needed else f"{' and '.join(opened) or pair.sonames[1]} by dlopen"
-        message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
-        links = {link for chain in pair.chains for link in pairwise(chain)}
-        knowing = (
-            profile_of(prover.knowledge.of(caller)[edge.soname])
-            for edge in closure.dlopened
-            if edge.target is not None
-            and ((caller := closure.objects[edge.requester]).path, closure.objects[edge.target].path) in links
-        )
-        profile = None if by_needed else next(filter(None, knowing), None)
-        level: Level = "error" if by_needed or _is_runtime(context, pair.stem) else "warning"
-        remedy = None
-        if copy := _renamed_copy(context, pair):
-            level = "warning"
-            message = (
-                f"{copy} is a copy that auditwheel put into the wheel under a name of its own, beside "
-                f"{' and '.join(name for name in pair.sonames if name != copy)}; {how}: {chains}"
-            )
-            remedy = "Both are mapped. RLK131 tells what the one answers in the other's place, if it does."
-        yield (
-            tuple(sorted(pair.sonames)),
-            finding("RLK130", pair.stem, message, remedy, level=level, profile=profile),
-        )
-
-
-def _renamed_copy(context: ResolveContext, pair: TwoVersions) -> str | None:
-    """The soname of the one of the two that auditwheel renamed by a hash, or None; a vendor's own library never counts."""
-    if context.vendor.libraries.is_own(f"{pair.stem}.so"):
-        return None
-    hashed = [
-        soname
-        for soname, path in zip(pair.sonames, pair.paths, strict=True)
-        if _HASHED.search(soname) and posixpath.dirname(path).endswith(".libs")
-    ]
-    return hashed[0] if len(hashed) == 1 else None
-
-
-def _other_version_requested(
-    context: ResolveContext, closure: Closure
-) -> Iterator[tuple[tuple[str, ...], Finding]]:
-    """What is dlopened needs another version of a library that is loaded: both would be loaded if that version were installed."""
-    loaded = {
-        soname_stem(library.image.soname): library for library in closure.objects if library.image.soname
-    }
-    scope = set(closure.scope)
-    for edge in closure.edges:
-        if edge.target is not None or edge.requester in scope:
-            continue
-        other = loaded.get(soname_stem(edge.soname))
-        own = other.image.soname if other else None
-        if other is None or own is None or own == edge.soname:
-            continue
-        key = tuple(sorted((own, edge.soname)))
-        shown = context.layout.shown
-        chain = _arrows([closure.objects[step].path for step in _chain(closure, edge.requester)])
-        message = f"{own} is loaded ({shown(other.path)}), and {chain}, which is opened later (dlopen), needs {edge.soname}"
-        stem = soname_stem(own).removesuffix(".so")
-        yield key, finding("RLK130", stem, message, level=None if _is_runtime(context, stem) else "warning")
-
-
-def _is_runtime(context: ResolveContext, stem: str) -> bool:
-    """Whether it is the vendor's runtime: two of these do not know of each other's memory, however the second one arrives."""
-    return context.vendor.libraries.runtime == f"{stem}.so"
-
-
-def _arrows(paths: Sequence[str]) -> str:
-    """Write a chain of paths by their file names."""
-    return " → ".join(posixpath.basename(path) for path in paths)
-
-
-def _chain(closure: Closure, index: int) -> list[int]:
-    """The indices of the objects from a root to this one, each of which needs or dlopens the next."""
-    edges = [edge for edge in (*closure.edges, *closure.dlopened) if edge.target is not None]
-    chain = [index]
-    while True:
-        step = next(
-            # Libraries may need each other in a circle, so no step is taken twice.
-            (edge.requester for edge in edges if edge.target == chain[-1] and edge.requester not in chain),
-            None,
-        )
-        if step is None:
-            return chain[::-1]
-        chain.append(step)
-
-
-def _not_opened(
-    context: ResolveContext, name: str, callers: Mapping[str, str], lacking: str | None, profile: str | None
-) -> Finding:
-    """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it, or does not load.
-
-    :param lacking: why what is found does not load.
-    :param profile: the one that knows of it, if that is how it is known.
-    """
-    who = "; ".join(
-        f"{caller} ({'a name in its data' if how == 'string' else f'known by {how}'})"
-        for caller, how in callers.items()
-    )
-    others = forwardable(context, name)
-    has = f"the prefix has {join_truncated(others)}" if others else "no prefix has it under another number"
-    members = [caller.removeprefix(context.layout.own).lstrip("/") for caller in callers]
-    required = any(context.profile.requires_opened(member, name) for member in members)
-    level: Level = "error" if required else "warning" if others else "info"
-    if any(matches_library(pattern, name) for pattern in context.allow_missing):
-        # --allow-missing says that the library will be there.
-        level = "info"
-    opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
-    return finding(
-        "RLK132",
-        name,
-        f"opened by {who}; {lacking or 'not found there'}; {has}",
-        f"Pass --forward {name}: the wheel gets a library of that name that leads to the prefix's."
-        if others
-        else None,
-        level,
-        profile=profile,
-        brief=f"opened by {opener}; {lacking or 'not found there'}; {has}",
-        step=f"--forward {shlex.quote(name)}" if others else None,
-    )
-
-
-def _package_of(context: ResolveContext, paths: Collection[str]) -> str | None:
-    """Return the distribution of a provider that has all of these files."""
-    places = (
-        (package.name, f"{provider.path}/{package.directory}/")
-        for provider in context.providers
-        for package in provider.packages
-        if package.directory
-    )
-    return next((name for name, place in places if all(path.startswith(place) for path in paths)), None)
-
-
-def dlopen_findings(
-    context: ResolveContext, closures: Mapping[str, Closure], knowledge: DlopenKnowledge
-) -> Iterator[Finding]:
-    """Yield RLK120: one finding a soname that would not be found, with its callers, the sources, and the option that helps.
-
-    Yield RLK111 for one that would be found in a later prefix, which does not serve it.
-    """
-    missing: dict[str, dict[str, str]] = {}
-    lacks: dict[str, str] = {}
-    later: dict[tuple[str, str], str] = {}
-    for closure in closures.values():
-        failing = unloadable(closure)
-        for edge in closure.dlopened:
-            caller = closure.objects[edge.requester]
-            if (lack := failing.get(edge)) and caller.path in context.members.at:
-                opened = context.layout.shown(closure.objects[edge.target or 0].path)
-                lacks[edge.soname] = f"{opened} does not load: {join_truncated(lack)} is not found"
-            if edge.target is None or (lack and caller.path in context.members.at):
-                missing.setdefault(edge.soname, {})[context.layout.shown(caller.path)] = knowledge.of(caller)[
-                    edge.soname
-                ]
-            elif is_of_later_provider(context, closure, edge):
-                taken = closure.objects[edge.target].path
-                later[edge.soname, taken] = context.layout.shown(closure.objects[edge.requester].path)
-    for (soname, taken), who in later.items():
-        path = context.provider_path(soname)
-        why = f"although the prefix has {path}" if path else why_withheld(context)
-        remedy = (
-            f"Say --preload {soname}: the prefix's own is then loaded before." if path else REMEDY_WITHHELD
-        )
-        step: str | None = f"--preload {shlex.quote(soname)}" if path else None
-        yield finding("RLK111", soname, f"dlopened by {who}, found as {taken}; {why}", remedy, step=step)
-    for soname, callers in missing.items():
-        who = "; ".join(f"{caller} (known by {how})" for caller, how in callers.items())
-        names = [profile_of(how) for how in callers.values()]
-        profile = None if None in names else names[0]
-        path = context.provider_path(soname)
-        if context.vendor.libraries.is_own(soname) and any(
-            caller.startswith(context.layout.own) for caller in callers
-        ):
-            yield _not_opened(context, soname, callers, lacks.get(soname), profile)
-        elif path:
-            message = f"would not be found, although the prefix has {path}; opened (dlopen) by {who}"
-            remedy = (
-                f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
-            )
-            who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
-            brief = f"not found when {who_opens} opens it (dlopen)"
-            step = f"--preload {shlex.quote(soname)}"
-            if package := _package_of(context, [path, *callers]):
-                remedy = f"Relink {package}, too: what loads it lies beside it, and does not look there."
-                step = None
-            yield finding("RLK120", soname, message, remedy, profile=profile, brief=brief, step=step)
-        else:
-            message = f"would not be found, and no prefix has it; opened (dlopen) by {who}"
-            remedy = "Install it where the library that loads it looks, if you use what it is for."
-            yield finding("RLK120", soname, message, remedy, level="info", profile=profile)
-
-
 @dataclass(frozen=True, slots=True)
 class VersionGap:
-    """What one object requires of another that does not define it.
+    """The versions that one object requires of another that does not define them.
 
     :ivar requester: path of the object with the version record; `supplier` of the one that lacks the versions.
     :ivar file: the soname that the record names.
@@ -474,34 +79,26 @@ class VersionGaps:
         return self.sentences.get(file or "") if (requester, file, version) in self.lost else None
 
 
-def python_mismatch(context: ResolveContext, outcomes: Iterable[Outcome]) -> str | None:
-    """Return that the target's Python has another C library than the target's loader, in a sentence; None where it has that one.
-
-    glibc's libraries and its loader are one thing, so such a process aborts before Python begins.
-    """
-    for outcome in outcomes:
-        for issue in outcome.issues:
-            edge, closure = issue.edge, outcome.closure
-            if issue.kind == "libc" and edge.target is not None and edge.target < closure.roots[0]:
-                return (
-                    f"{context.target.python}, run by {context.target.interpreter}, maps {issue.served_by}: not the C library "
-                    f"of that loader, which is in {context.target.libc_directory}"
-                )
-    return None
-
-
-def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: Tables) -> VersionGaps:
-    """Return what the version records of the closures ask for in vain, each pair of objects once."""
-    outcomes = list(outcomes)
-    mismatch = python_mismatch(context, outcomes)
+def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: Tables) -> VersionGaps:
+    """Return the versions that records of the closures require in vain, each pair of objects once."""
+    outcomes, target, shown = list(outcomes), context.target, context.layout.shown
+    mismatch = None
+    for first, issue in (
+        (outcome.closure.roots[0], issue) for outcome in outcomes for issue in outcome.issues
+    ):
+        # glibc's libraries and its loader are one build, so such a process aborts before Python begins.
+        if issue.kind == "libc" and issue.edge.target is not None and issue.edge.target < first:
+            mismatch = (
+                f"{target.python}, run by {target.interpreter}, maps {issue.served_by}: not the C library "
+                f"of that loader, which is in {target.libc_directory}"
+            )
+            break
     versions: dict[tuple[str, str, str], dict[str, None]] = {}
     highest: dict[tuple[str, str, str], str] = {}
-    shown = context.layout.shown
-    for outcome in outcomes:
-        for missing in check_versions(outcome.closure, tables):
-            key = (shown(missing.requester), missing.file, shown(missing.supplier))
-            versions.setdefault(key, {})[missing.version] = None
-            highest[key] = max(missing.defined, key=_order, default="none of that family")
+    for missing in (missing for outcome in outcomes for missing in check_versions(outcome.closure, tables)):
+        key = (shown(missing.requester), missing.file, shown(missing.supplier))
+        versions.setdefault(key, {})[missing.version] = None
+        highest[key] = max(missing.defined, key=_order, default="none of that family")
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
     # glibc's libraries are one thing with one version, that of the target's loader.
@@ -512,10 +109,9 @@ def version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: T
         if file:
             sentences[file] = f"{needs} of {file}; {same[0].supplier} goes up to {same[0].highest}"
         else:
-            own = context.target.glibc or max((gap.highest for gap in same), key=_order)
-            sentences |= dict.fromkeys(
-                (gap.file for gap in same), mismatch or f"{needs}; the target has {own}"
-            )
+            own = target.glibc or max((gap.highest for gap in same), key=_order)
+            cause = mismatch or f"{needs}; the target has {own}"
+            sentences |= dict.fromkeys((gap.file for gap in same), cause)
     return VersionGaps(gaps, lost, sentences, mismatch)
 
 
@@ -542,6 +138,353 @@ def _order(version: str) -> list[int]:
 def loader_of_a_prefix(context: ResolveContext) -> str | None:
     """Return the loader that a prefix carries: it was built with another C library than the target's."""
     own = context.target.interpreter
-    directories = (directory for provider in context.providers for directory in provider.directories)
-    paths = (posixpath.join(directory, posixpath.basename(own)) for directory in directories)
-    return next((path for path in paths if path != own and context.files.open(path).image is not None), None)
+    for directory in (directory for provider in context.providers for directory in provider.directories):
+        path = posixpath.join(directory, posixpath.basename(own))
+        if path != own and context.files.open(path).image is not None:
+            return path
+    return None
+
+
+def import_findings(
+    prover: Prover,
+    context: ResolveContext,
+    outcomes: Mapping[str, Outcome],
+    closures: Mapping[str, Closure],
+    gaps: VersionGaps,
+) -> Iterator[Finding]:
+    """Yield the findings of the proofs over all members that are served.
+
+    :param gaps: the versions that are missing: imports that are lost with them have the same cause.
+    """
+    shown = context.layout.shown
+    unbound_imports: dict[str, dict[Unbound, Closure]] = {}
+    supplied: dict[tuple[str, str], dict[str, None]] = {}
+    for member, outcome in outcomes.items():
+        bindings = prover.bindings(member, outcome.closure)
+        # What an object does not find may be in a missing library, which has a finding of its own.
+        incomplete = {
+            issue.edge.requester
+            for issue in outcome.issues
+            if issue.kind in ("missing", "allowed", "sibling")
+        }
+        for unbound in bindings.unbound:
+            if unbound.requester not in incomplete:
+                unbound_imports.setdefault(shown(unbound.path), {}).setdefault(unbound, outcome.closure)
+        for imported in bindings.explained:
+            if imported.kind != "process" and imported.requester == outcome.root:
+                supplied.setdefault((shown(imported.path), shown(imported.by)), {})[imported.name] = None
+        yield from _changed_bindings(prover, context, member, outcome)
+    yield from _unbound_imports(prover, context, unbound_imports, gaps)
+    preloaded = {shown(context.layout.path_of(name)) for name in context.profile.preload}
+    for (path, by), names in supplied.items():
+        text = f"{pluralize(len(names), 'symbol')} supplied by {by}: {join_truncated(list(names))}"
+        yield finding("RLK303", path, text, profile=context.profile.name if by in preloaded else None)
+    needing = {shown(context.layout.path_of(name)): outcome.closure for name, outcome in outcomes.items()}
+    yield from sibling_findings(context.siblings, needing)
+    yield from duplicate_findings(prover, context, outcomes, closures)
+    yield from dlopen_findings(prover, context, closures)
+
+
+def _changed_bindings(
+    prover: Prover, context: ResolveContext, member: str, outcome: Outcome
+) -> Iterator[Finding]:
+    """Yield RLK304: bindings that differ between the flattened image and one whose libraries all come from LD_LIBRARY_PATH."""
+    if not outcome.edit.add:
+        return
+    natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
+    natural, flat = simulate(context, member, natural_image, via_library_path=True), outcome.closure
+    changed = differences((natural, prover.bindings(member, natural)), (flat, prover.bindings(member, flat)))
+    # An import that was unbound before is left out: it has gained a binding, and nothing was taken over.
+    groups = grouped(
+        ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
+        for binding in changed
+        if binding.before is not None
+    )
+    for (requester, before, after), names in groups.items():
+        shown = context.layout.shown
+        symbols = f"{pluralize(len(names), 'symbol')} of {shown(requester)} ({join_truncated(names)})"
+        yield finding("RLK304", member, f"{symbols} bound to {shown(after)}, not to {shown(before)}")
+
+
+def _unbound_imports(
+    prover: Prover,
+    context: ResolveContext,
+    unbound_imports: Mapping[str, Mapping[Unbound, Closure]],
+    gaps: VersionGaps,
+) -> Iterator[Finding]:
+    """Yield RLK302: one finding an object and cause, with the nearest names that its closure exports."""
+    closest: dict[int, Closest] = {}  # by `id` of the closure
+    alphabets: dict[int, list[str]] = {}
+    of_python = dict.fromkeys(
+        unbound.name for imports in unbound_imports.values() for unbound in imports if is_of_python(unbound)
+    )
+    python_cause = (
+        f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
+    )
+    by_cause = grouped(
+        (
+            (
+                path,
+                python_cause if is_of_python(unbound) else gaps.cause_of(unbound.file, unbound.version, path),
+            ),
+            (unbound, closure),
+        )
+        for path, imports in unbound_imports.items()
+        for unbound, closure in imports.items()
+    )
+    lost = {
+        unbound.name for (_, cause), imports in by_cause.items() if cause is None for unbound, _ in imports
+    }
+    suppliers = find_suppliers(context, prover.members, lost)
+    for (path, cause), imports in by_cause.items():
+        parts = []
+        for imported, closure in imports[:_MAX_SHOWN]:
+            name = f"{imported.name}@{imported.version}" if imported.version else imported.name
+            supplier = f" of {imported.file}" if imported.file else ""
+            if id(closure) not in closest:
+                closest[id(closure)] = Closest(closure, prover.tables, alphabets)
+            names = closest[id(closure)].of(imported)
+            near = f" (near: {', '.join(names)})" if names else ""
+            parts.append(f"{name}{supplier}{near}")
+        more = f" and {len(imports) - _MAX_SHOWN} more" if len(imports) > _MAX_SHOWN else ""
+        text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
+        remedy, steps = suppliers.advice(context, [imported for imported, _ in imports])
+        steps = steps if cause is None else ()
+        # An object of a package that is imported before is relinked first, for the same libraries.
+        python = context.target.python
+        for sibling in context.siblings:
+            if python is not None and sibling.directory and path.startswith(f"{sibling.directory}/"):
+                prefixes = (word for provider in context.providers for word in ("--prefix", provider.path))
+                words = ["relink", "repair", sibling.profile.name, *prefixes, "--python", python]
+                steps = (shlex.join(words),)
+                remedy = f"Relink that package for the same libraries first: {steps[0]}"
+                break
+        step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
+        yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
+
+
+def duplicate_findings(
+    prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
+) -> Iterator[Finding]:
+    """Yield RLK130 for each pair of versions of one library, RLK131 where a library takes symbols of another over."""
+    # One finding a pair: where two members differ, the error, whichever member comes first.
+    pairs: dict[tuple[str, ...], Finding] = {}
+    for member, closure in closures.items():
+        for key, reported in (
+            *_two_versions(prover, context, closure, outcomes[member].closure),
+            *_other_version_requested(context, closure),
+        ):
+            if key not in pairs or (reported.level == "error" and pairs[key].level != "error"):
+                pairs[key] = reported
+    yield from pairs.values()
+    shown, own = context.layout.shown, context.layout.own
+    # One finding a pair of files, whatever paths lead to them, with one cause a library that is answered for.
+    mixed: dict[tuple[str, str], SharedSymbols] = {}
+    for member in closures:
+        closure = outcomes[member].closure
+        for shared in duplicates(closure, prover.tables, prover.bindings(member, closure)):
+            if shared.mixed:
+                mixed.setdefault((shown(shared.first), shown(shared.second)), shared)
+    interposing = grouped(
+        ((second, first.startswith(own) and second.startswith(own)), first) for first, second in mixed
+    )
+    for (second, of_the_wheel), firsts in interposing.items():
+        # Between two members of the wheel it is an info: what the vendor built together is the vendor's to mix.
+        level: Level = "info" if of_the_wheel else "warning"
+        names = join_truncated([posixpath.basename(path) for path in firsts])
+        cause = f"{names} export symbols of {second} too, and theirs are used" if len(firsts) > 1 else None
+        for first in firsts:
+            shared = mixed[first, second]
+            start = f"{first} exports {pluralize(shared.count, 'symbol')} of the same name"
+            end = f"and answers {shared.mixed} of them instead of this library's"
+            text = f"{start} ({join_truncated(list(shared.examples))}) {end}"
+            yield replace(finding("RLK131", second, text, level=level, brief=f"{start} {end}"), cause=cause)
+
+
+def _two_versions(
+    prover: Prover, context: ResolveContext, closure: Closure, needed_only: Closure
+) -> Iterator[tuple[tuple[str, ...], Finding]]:
+    """Yield two files of one library in one process: an error where both are there by NEEDED.
+
+    :param closure: with what is dlopened; `needed_only` without.
+    """
+    needed = {pair.paths for pair in two_versions(needed_only)}
+    without_opened = {loaded.path for loaded in needed_only.objects}
+    for pair in two_versions(closure):
+        by_needed = pair.paths in needed
+        chains = "; ".join(" → ".join(map(posixpath.basename, chain)) for chain in pair.chains)
+        named = list(zip(pair.sonames, pair.paths, strict=True))
+        opened = [name for name, path in named if path not in without_opened] or [pair.sonames[1]]
+        how = "both by NEEDED" if by_needed else f"{' and '.join(opened)} by dlopen"
+        message = f"{' and '.join(pair.sonames)} in one process, {how}: {chains}"
+        links = {link for chain in pair.chains for link in pairwise(chain)}
+        profiles = [
+            prover.knowledge.sources_of(caller)[edge.soname].profile
+            for edge in closure.dlopened
+            if edge.target is not None
+            and ((caller := closure.objects[edge.requester]).path, closure.objects[edge.target].path) in links
+        ]
+        profile = None if by_needed else ([*filter(None, profiles), None])[0]
+        level: Level = "error" if by_needed or _is_runtime(context, pair.stem) else "warning"
+        remedy = None
+        # A library of the vendor's own never counts as a copy that auditwheel has renamed by a hash.
+        copies = [
+            name for name, path in named if _HASHED.search(name) and posixpath.dirname(path).endswith(".libs")
+        ]
+        if len(copies) == 1 and not context.vendor.libraries.is_own(f"{pair.stem}.so"):
+            level = "warning"
+            others = " and ".join(name for name in pair.sonames if name not in copies)
+            message = (
+                f"{copies[0]} is a copy that auditwheel put into the wheel under a name of its own, beside "
+                f"{others}; {how}: {chains}"
+            )
+            remedy = "Both are mapped. RLK131 tells what the one answers in the other's place, if it does."
+        reported = finding("RLK130", pair.stem, message, remedy, level=level, profile=profile)
+        yield tuple(sorted(pair.sonames)), reported
+
+
+def _other_version_requested(
+    context: ResolveContext, closure: Closure
+) -> Iterator[tuple[tuple[str, ...], Finding]]:
+    """Yield a dlopened object that needs another version of a loaded library: both would be loaded if that one were installed."""
+    loaded = {
+        soname_stem(library.image.soname): library for library in closure.objects if library.image.soname
+    }
+    scope = set(closure.scope)
+    callers = [edge for edge in (*closure.edges, *closure.dlopened) if edge.target is not None]
+    for edge in closure.edges:
+        if edge.target is not None or edge.requester in scope:
+            continue
+        other = loaded.get(soname_stem(edge.soname))
+        own = other.image.soname if other else None
+        if other is None or own is None or own == edge.soname:
+            continue
+        # The objects from a root to the requester, backwards. Libraries may need each other in a circle, so no step is taken
+        # twice.
+        chain: list[int] = []
+        steps = [edge.requester]
+        while steps:
+            chain.append(steps[0])
+            steps = [
+                step.requester for step in callers if step.target == chain[-1] and step.requester not in chain
+            ]
+        arrows = " → ".join(posixpath.basename(closure.objects[index].path) for index in reversed(chain))
+        where = context.layout.shown(other.path)
+        message = (
+            f"{own} is loaded ({where}), and {arrows}, which is opened later (dlopen), needs {edge.soname}"
+        )
+        stem = soname_stem(own).removesuffix(".so")
+        level: Level | None = None if _is_runtime(context, stem) else "warning"
+        yield tuple(sorted((own, edge.soname))), finding("RLK130", stem, message, level=level)
+
+
+def _is_runtime(context: ResolveContext, stem: str) -> bool:
+    """Whether it is the vendor's runtime: two of these do not know of each other's memory, however the second one arrives."""
+    return context.vendor.libraries.runtime == f"{stem}.so"
+
+
+def dlopen_findings(
+    prover: Prover, context: ResolveContext, closures: Mapping[str, Closure]
+) -> Iterator[Finding]:
+    """Yield RLK120 or RLK132: one finding a soname that would not be found, with its callers, the sources, and what helps.
+
+    Yield RLK111 for one that would be found in a later prefix, which does not serve it.
+    """
+    shown, own = context.layout.shown, context.layout.own
+    missing: dict[str, dict[str, DlopenSource]] = {}
+    lacks: dict[str, str] = {}
+    later: dict[tuple[str, str], str] = {}
+    for closure in closures.values():
+        failing = find_unloadable(closure)
+        for edge in closure.dlopened:
+            caller = closure.objects[edge.requester]
+            lack = failing.get(edge) if caller.path in context.members.at else None
+            if lack:
+                opened = shown(closure.objects[edge.target or 0].path)
+                lacks[edge.soname] = f"{opened} does not load: {join_truncated(lack)} is not found"
+            if edge.target is None or lack:
+                source = prover.knowledge.sources_of(caller)[edge.soname]
+                missing.setdefault(edge.soname, {})[shown(caller.path)] = source
+            elif is_of_later_provider(context, closure, edge):
+                later[edge.soname, closure.objects[edge.target].path] = shown(caller.path)
+    for (soname, taken), who in later.items():
+        path = context.provider_path(soname)
+        why, remedy, step = why_withheld(context), REMEDY_WITHHELD, None
+        if path:
+            why, step = f"although the prefix has {path}", f"--preload {shlex.quote(soname)}"
+            remedy = f"Say --preload {soname}: the prefix's own is then loaded before."
+        yield finding("RLK111", soname, f"dlopened by {who}, found as {taken}; {why}", remedy, step=step)
+    for soname, callers in missing.items():
+        who = "; ".join(f"{caller} (known by {source})" for caller, source in callers.items())
+        names = [source.profile for source in callers.values()]
+        profile = None if None in names else names[0]
+        path = context.provider_path(soname)
+        if context.vendor.libraries.is_own(soname) and any(caller.startswith(own) for caller in callers):
+            yield _not_opened(context, soname, callers, lacks.get(soname), profile)
+        elif path:
+            who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
+            # A distribution of a provider that has all of these files is relinked itself.
+            packages = [
+                package.name
+                for provider in context.providers
+                for package in provider.packages
+                if package.directory
+                and all(file.startswith(f"{provider.path}/{package.directory}/") for file in (path, *callers))
+            ]
+            remedy = (
+                f"Relink {packages[0]}, too: what loads it lies beside it, and does not look there."
+                if packages
+                else f"Say --preload {soname}: it is then loaded with the wheel's library and found by its soname."
+            )
+            yield finding(
+                "RLK120",
+                soname,
+                f"would not be found, although the prefix has {path}; opened (dlopen) by {who}",
+                remedy,
+                profile=profile,
+                brief=f"not found when {who_opens} opens it (dlopen)",
+                step=None if packages else f"--preload {shlex.quote(soname)}",
+            )
+        else:
+            message = f"would not be found, and no prefix has it; opened (dlopen) by {who}"
+            remedy = "Install it where the library that loads it looks, if you use what it is for."
+            yield finding("RLK120", soname, message, remedy, level="info", profile=profile)
+
+
+def _not_opened(
+    context: ResolveContext,
+    name: str,
+    callers: Mapping[str, DlopenSource],
+    lacking: str | None,
+    profile: str | None,
+) -> Finding:
+    """Return RLK132: the vendor's library that a member opens is not found where the loader looks for it, or does not load.
+
+    :param lacking: why what is found does not load.
+    :param profile: the one that knows of it, if that is how it is known.
+    """
+    who = "; ".join(
+        f"{caller} ({'a name in its data' if source.kind == 'string' else f'known by {source}'})"
+        for caller, source in callers.items()
+    )
+    others = find_forwardable(context, name)
+    has = f"the prefix has {join_truncated(others)}" if others else "no prefix has it under another number"
+    members = [caller.removeprefix(context.layout.own).lstrip("/") for caller in callers]
+    required = any(context.profile.requires_opened(member, name) for member in members)
+    level: Level = "error" if required else "warning" if others else "info"
+    if any(matches_library(pattern, name) for pattern in context.allow_missing):
+        # --allow-missing says that the library will be there.
+        level = "info"
+    opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
+    how = f"{lacking or 'not found there'}; {has}"
+    remedy = f"Pass --forward {name}: the wheel gets a library of that name that leads to the prefix's."
+    return finding(
+        "RLK132",
+        name,
+        f"opened by {who}; {how}",
+        remedy if others else None,
+        level,
+        profile=profile,
+        brief=f"opened by {opener}; {how}",
+        step=f"--forward {shlex.quote(name)}" if others else None,
+    )

@@ -1,17 +1,107 @@
-"""The content of one member: inflated in chunks, and compared with the CRC and the size in the directory."""
+"""The content of one member: inflated in chunks, and compared with the CRC and the size in the directory.
+
+Inflating blocks out of the middle of a deflate stream (RFC 1951).
+
+zlib-ng inflates: it is about as fast as isal, and refuses what zlib refuses, as it has zlib's own checks of a block's header
+(inflate_table in inftrees.c). isal accepts sets of codes that are not complete. pip reads wheels by zlib.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import random
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias, cast
 
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.system.errors import WheelError
-from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.inflate import InflateError, dense, inflated
-from relink.wheel.zipformat import STORED, Member
+from relink.wheel.deflate.bits import LAST_BLOCK, Bits, copy_bits, joined_bits
+from relink.wheel.zipformat import STORED, Member, RangeReader
+
+Block: TypeAlias = tuple[int, int]
+"""(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
+
+WINDOW: Final = 32 << 10
+"""Bytes of content that a block may refer back to (RFC 1951, 2)."""
+
+# Bytes of content that are expected at a time.
+_OUTPUT: Final = 1 << 20
+# Compressed bytes without content in a row.
+_MOST_EMPTY: Final = 1 << 20
+
+# The stub of zlib-ng calls it an instance.
+InflateError = cast("type[Exception]", zlib_ng.error)
+
+
+def inflated(inflater: zlib_ng._Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
+    """Return the content of more data, about `size` bytes, in two parts.
+
+    ``decompress`` starts with a buffer of 16 KiB and takes the interpreter lock (GIL) each time that it enlarges it;
+    ``flush`` starts with one of `size` bytes.
+
+    :raises zlib_ng.zlib_ng.error: the data is damaged.
+    """
+    return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
+
+
+def dense(pieces: Iterator[bytes], produced: Callable[[], int]) -> Iterator[bytes]:
+    """Yield the pieces of a stream as long as they give content.
+
+    A block without content takes 10 bits and up to a microsecond, so a stream of these would keep a reader busy for a minute
+    for each 100 MB. What compressors write for content that does not compress is larger than this by a thousandth.
+
+    :param produced: returns how many bytes the pieces so far have been inflated to.
+    :raises zlib_ng.zlib_ng.error: they have given less than half as many bytes for too long.
+    """
+    missing = before = 0
+    for piece in pieces:
+        yield piece
+        now = produced()
+        missing = max(0, missing + len(piece) - 2 * (now - before))
+        before = now
+        if missing > _MOST_EMPTY:
+            raise InflateError(f"{_MOST_EMPTY >> 20} MiB of compressed data and more have next to no content")
+
+
+def read_up_to(inflater: zlib_ng._Decompress, read: RangeReader, byte: int, bit: int) -> bytes | None:
+    """Return the content that an inflater reads next, up to a bit of the stream; None if no block begins there.
+
+    :param inflater: has read what comes before a byte; it is of no use afterwards.
+    :param read: reads the stream; `byte`: the next one.
+    """
+    block, random_bytes = _random_block()
+    feed = b"".join(copy_bits(read, 8 * byte, bit, joined_bits([block, LAST_BLOCK])))
+    try:
+        data = b"".join(inflated(inflater, feed, _OUTPUT))
+    except InflateError:
+        return None
+    if inflater.eof and not inflater.unused_data and data.endswith(random_bytes):
+        return data[: -len(random_bytes)]
+    return None
+
+
+def _random_block() -> tuple[Bits, bytes]:
+    """Return a dynamic block that is not the last (RFC 1951, 3.2.7), and its content: 15 different bytes.
+
+    It shows that a block begins at a bit of a stream, if the stream is inflated up to there and goes on with this: only an
+    inflater that reads its header as one can give its content. It shows, too, that no block before was the last. A block that
+    can be foreseen shows less: a stream can be made so that the bits of it, inside of another block, are read as content and
+    that block's end.
+
+    The bytes and the block's end have codes of four bits. Of the code lengths, 0 and 4 have codes of one bit, so that the row of
+    code lengths says by one bit for each of 257 symbols whether it is used; the zero behind it says that no distance is.
+    """
+    values = random.SystemRandom().sample(range(256), 15)
+    codes = {value: code for code, value in enumerate(sorted(values))}
+    fields = [(0b100, 3), (0, 5), (0, 5), (12 - 4, 4)]
+    fields += [(1 if symbol in (0, 4) else 0, 3) for symbol in (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4)]
+    fields += [(int(symbol in codes or symbol == 256), 1) for symbol in range(257)] + [(0, 1)]
+    # A code's highest bit comes first (3.1.1).
+    for code in (*(codes[value] for value in values), 15):
+        fields += [(code >> shift & 1, 1) for shift in (3, 2, 1, 0)]
+    return joined_bits(fields), bytes(values)
+
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20

@@ -30,7 +30,7 @@ from relink.planning.wheel_plan import context_of
 from relink.runs.questions import verify_wheel
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding
-from relink.system.processes import Steps
+from relink.system.programs import Steps
 from relink.system.sandbox.start import KINDS, Sandbox, why_not
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared

@@ -78,7 +78,7 @@ def test_damage_at_its_beginning_leaves_nothing_open(tmp_path: Path) -> None:
 def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "REUSE", 1 << 20)
     monkeypatch.setattr(contents, "READ_AHEAD", 1 << 40)
-    monkeypatch.setattr("relink.wheel.deflate.blocks.AHEAD", 1)
+    monkeypatch.setattr("relink.wheel.deflate.splice.AHEAD", 1)
     data = random.Random(1).randbytes(4 << 20)
     opened = Contents(make_wheel(tmp_path, {"demo/a.so": data}), reuse=True)
     view = opened.read("demo/a.so", lambda _: None)

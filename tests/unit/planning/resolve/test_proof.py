@@ -17,8 +17,8 @@ from relink.elf.version_edits import VersionEdit
 from relink.loader.target import find_target
 from relink.planning.model.files import FilePlan
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.proof import required_edit
-from relink.planning.resolve.strategy import find_strategy
+from relink.planning.resolve.proof import Prover
+from relink.planning.resolve.strategy import AddedNeeded
 from relink.providers.distribution import Distribution
 from relink.providers.profiles import DlopenEntry, EqualSonames, Profile
 from relink.system.findings.model import RULES, Finding, causes
@@ -412,6 +412,7 @@ class TestDlopen:
         scene.member(MEMBER, ["libhip.so.7"], call("hip"))
         decisions = scene.decide()
         assert only(decisions).edit.add == ("libcomgr.so.3",)
+        assert only(decisions).needed[-1].evidence == ("loaded first, since a library opens it (dlopen)",)
         assert set(codes(decisions)) <= {"RLK121", "RLK205"}
         assert "RLK121" in codes(decisions)
 
@@ -764,11 +765,15 @@ def test_what_is_asked_for_keeps_the_version_edits(opening: Scene) -> None:
     """A NEEDED that is added later, because it was forgotten or is dlopened, comes on top of them."""
     opening.provide(f"lib/{RUNTIME}")
     opening.member(MEMBER, [RUNTIME])
-    outcome = find_strategy(opening.context(), MEMBER)
+    prover = Prover(opening.context(), opening.tables)
+    outcome = prover.find_outcome(MEMBER)
     versions = (VersionEdit("libold.so.1", "OLD_1", RUNTIME, "OLD_1", weak=True),)
-    asked = replace(outcome, edit=replace(outcome.edit, versions=versions), preloaded={BUILTINS: None})
-    assert outcome.edit.search_path is not None
-    assert required_edit(asked) == ElfEdit(add=(BUILTINS,), versions=versions)
+    asked = replace(outcome, edit=replace(outcome.edit, versions=versions))
+    reasons = (AddedNeeded(BUILTINS, "dlopened"), AddedNeeded("libmore.so.7", "imported"))
+    for number in (1, 2):
+        asked = prover.add_needed(MEMBER, asked, reasons[number - 1 : number])
+        assert (asked.needed, asked.edit.versions) == (reasons[:number], versions)
+        assert asked.edit.add == tuple(reason.soname for reason in reasons[:number])
 
 
 # Forgotten NEEDED

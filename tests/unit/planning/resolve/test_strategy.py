@@ -30,7 +30,7 @@ from relink.planning.resolve.strategy import (
     classify,
     matches_library,
     own_libc,
-    removed,
+    search_path_findings,
 )
 from relink.providers.prefix import Provider
 from relink.providers.profiles import NO_PROFILE, Profile
@@ -582,7 +582,7 @@ def test_what_is_kept(kind: EntryKind, kept: bool) -> None:
     ],
 )
 def test_one_finding_a_kind(entries: list[tuple[str, EntryKind]], said: list[tuple[str, str]]) -> None:
-    found = list(removed("pkg/a.so", [SearchPathEntry(text, kind) for text, kind in entries]))
+    found = list(search_path_findings("pkg/a.so", [SearchPathEntry(text, kind) for text, kind in entries]))
     assert [one.code for one in found] == [code for code, _ in said]
     for one, (_, words) in zip(found, said, strict=True):
         assert words in one.message

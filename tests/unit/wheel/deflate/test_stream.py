@@ -2,15 +2,139 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import pytest
+from isal import isal_zlib
+from zlib_ng import zlib_ng
 
 from relink.system.errors import WheelError
 from relink.wheel.deflate import stream
-from relink.wheel.deflate.stream import CHUNK, content
+from relink.wheel.deflate.stream import CHUNK, content, read_up_to
 from relink.wheel.zipformat import Member
+from tests.support.amount import amount
+from tests.support.deflate_encoder import DEFECTS, BitWriter, Encoder
+from tests.support.deflate_layouts import BLOCK_DEFECTS, damaged, encode
 from tests.unit.wheel.streams import KIB, deflate, made, member, reader
+
+STREAMS = amount(400)
+
+
+def by_zlib(stream: bytes) -> bytes | None:
+    """What pip reads, by zipfile; None if it reads nothing. zipfile ignores what comes behind the end; relink does not."""
+    inflater = zlib.decompressobj(-15)
+    try:
+        data = inflater.decompress(stream)
+    except zlib.error:
+        return None
+    return data if inflater.eof and not inflater.unused_data else None
+
+
+def by_isal(stream: bytes) -> bytes | None:
+    """What a lax inflater reads; None if it reads nothing."""
+    inflater = isal_zlib.decompressobj(-15)
+    try:
+        data: bytes = inflater.decompress(stream)
+    except isal_zlib.error:  # type: ignore[misc] # a stub calls it an instance
+        return None
+    return data if inflater.eof and not inflater.unused_data else None
+
+
+def by_relink(stream: bytes, claimed: bytes) -> bytes | None:
+    """What relink reads; None if it refuses the stream."""
+    of = replace(member(stream, claimed), compressed_size=len(stream))
+    try:
+        return b"".join(content(reader(stream), of))
+    except WheelError:
+        return None
+
+
+@pytest.mark.parametrize("defect", [*DEFECTS, *BLOCK_DEFECTS])
+def test_zlib_and_relink_read_the_same(defect: str) -> None:
+    differing, refused = [], 0
+    for seed in range(STREAMS):
+        stream, written = damaged(seed, defect)
+        wanted = by_zlib(stream)
+        for claimed in {written, wanted or b"", by_isal(stream) or b""}:
+            right = wanted if wanted == claimed else None
+            if by_relink(stream, claimed) != right:
+                differing.append((seed, len(claimed)))
+        refused += wanted is None
+    assert differing == []
+    assert refused > STREAMS // 8
+
+
+def test_both_read_what_is_valid() -> None:
+    for seed in range(STREAMS // 4):
+        stream, written = encode(seed)
+        assert by_zlib(stream) == written
+        assert by_relink(stream, written) == written
+
+
+def test_a_lax_inflater_would_be_seen() -> None:
+    """The streams are such that isal reads them otherwise than zlib: the comparison above is not of two that agree anyway."""
+    lax = {
+        defect
+        for defect in (*DEFECTS, *BLOCK_DEFECTS)
+        for stream, _ in (damaged(seed, defect) for seed in range(50))
+        if by_isal(stream) != by_zlib(stream)
+    }
+    assert lax >= {"literals incomplete", "distances incomplete", "one long distance"}
+
+
+def up_to(stream: bytes, bit: int) -> bytes | None:
+    return read_up_to(zlib_ng.decompressobj(-15), reader(stream), 0, bit)
+
+
+MORE = pytest.mark.slow(reason="other streams of the same kinds of blocks")
+
+
+@pytest.mark.few(0, reason="a second")
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=MORE) for seed in range(1, 6))])
+def test_it_can_be_read_up_to_where_blocks_begin_and_nowhere_else(seed: int) -> None:
+    """Every bit of streams of all kinds of blocks is tried; in the last block, too."""
+    encoder = Encoder(seed)
+    rng = encoder.rng
+    encoder.dynamic(encoder.tokens(20))
+    for _ in range(6):
+        encoder.stored(rng.randbytes(rng.randrange(12)), padding=rng.randrange(256))
+        encoder.fixed(encoder.tokens(rng.randrange(12)))
+        encoder.dynamic(encoder.tokens(rng.randrange(12)))
+    (encoder.fixed if seed % 2 else encoder.dynamic)(encoder.tokens(40), last=True)
+    raw, content = encoder.result()
+    found = {bit: up_to(raw, bit) for bit in range(8 * len(raw) + 1)}
+    assert {bit: data for bit, data in found.items() if data is not None} == {
+        bit: content[:start] for bit, start in encoder.starts
+    }
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_a_place_in_the_last_block(before: int) -> None:
+    """Its codes can give the bits of an end that is put there another meaning: byte 64, and the end of this block.
+
+    Who ends the stream there reads what no other reader does: what follows is read as blocks.
+    """
+    bits = BitWriter()
+    for _ in range(before):  # blocks without content: the place in a byte is another
+        bits.put(0b010, 10)
+    for value, width in ((0b101, 3), (0, 5), (0, 5), (18 - 4, 4)):
+        bits.put(value, width)
+    for symbol in (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1):
+        bits.put({0: 1, 1: 2, 8: 2}.get(symbol, 0), 3)
+    # 128 literals whose codes are a one and seven bits more, 128 that are not used, the end, whose code is a zero; no distance.
+    for value, width in (*[(0b11, 2)] * 128, *[(0, 1)] * 128, (0b01, 2), (0, 1)):
+        bits.put(value, width)
+    for value in b"ab":
+        bits.put(1 | int(f"{value:07b}"[::-1], 2) << 1, 8)
+    split, inner = bits.bit, made(1, 3000)
+    bits.put(
+        int.from_bytes(deflate(inner, 6, zlib.Z_FIXED), "little"), 8 * len(deflate(inner, 6, zlib.Z_FIXED))
+    )
+    bits.align()
+    raw = bytes(bits.done)
+    assert up_to(raw, split) is None
+
 
 CONTENT = made(1, 300 * KIB)
 
