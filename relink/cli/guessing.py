@@ -12,6 +12,8 @@ _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
 _EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
 _BARE = re.compile(_NAME)
 REMOVED_OPTIONS: Final = {
+    "--fix": "after a refusal relink prints a command that was tried and has no error. Run that one, or pass the option that a "
+    "finding names, such as --preload SONAME",
     "--statement": "relink.json and the SBOM in the wheel say what the wheel was made of. To sign where the wheel comes from, "
     "let the platform that runs relink attest the wheel (actions/attest-build-provenance on GitHub)",
 }

@@ -107,22 +107,38 @@ def explain(
         str | None,
         typer.Argument(metavar="LIBRARY", help="Only the ways to this soname (a glob works). Default: all."),
     ] = None,
+    *,
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="Say which plans were made, in order, and what was wrong with each."),
+    ] = False,
 ) -> None:
     """Draw who needs whom in a wheel as it will be: where each library is found, or where it was looked for in vain.
 
     Example: relink explain onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl 'librocm_smi64*'
     """
     from relink.cli.terminal import show
+    from relink.report.text import findings_text
     from relink.report.tree import dependency_trees
     from relink.runs import questions as queries
 
-    trees = dependency_trees(queries.explain(wheel, options), library)
+    explained = queries.explain(wheel, options)
+    trees = dependency_trees(explained.trees, library)
     if not trees and library is not None:
         raise UsageError(
             f"{library}: nothing in the closure of {wheel.name} needs a library of that name; "
             "leave it out to see all of them"
         )
     show(*trees)
+    show(*findings_text(explained.findings, verbose=False))
+    if trace:
+        show(
+            "",
+            *(
+                f"{number}. {attempt.what}: {attempt.result}"
+                for number, attempt in enumerate(explained.attempts, 1)
+            ),
+        )
 
 
 @app.command()

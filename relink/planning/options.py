@@ -70,7 +70,6 @@ class Options:
         binding.
     :ivar stub: sonames of libraries that nobody has and that a stub is written for; ``auto``: all that are known to be optional.
     :ivar forward: names that members open by dlopen, and that get a forwarder to a provider's library; ``auto``: all that can.
-    :ivar fix: add the options that findings name and that are sound by proof alone.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
     :ivar environment: the environment in which :func:`relink.verify` looks for the packages beside the wheel.
@@ -209,7 +208,7 @@ class Options:
         decides=True,
     ).field(None)
     gpus: Sequence[str] = Option(
-        (*_PLANS, "isa", "check"),
+        (*_PLANS, "isa", "check", "verify"),
         GPUS,
         "A GPU that there must be code for: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         ("--gpu",),
@@ -275,11 +274,6 @@ class Options:
         least=256,
         parse=mebibytes,
     ).field(None)
-    fix: bool = Option(
-        ("run", "diff"),
-        WORK,
-        "Add by itself the options that findings name and that can be proved right: --preload alone.",
-    ).field(False)
     force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
     lock: Path | None = Option(  # noqa: RUF009 (a field)
         ("run",),
@@ -371,8 +365,7 @@ def words_of(values: object, names: Iterable[str]) -> list[str]:
 def deciding(options: Options) -> tuple[str, ...]:
     """Return the options that decide how a wheel's files are edited and what the result is called, as words of a command.
 
-    Left out are providers and target, which a plan has by themselves, the directory of a profile's file, and ``--fix``, which
-    decides nothing for a wheel that loads.
+    Left out are providers and target, which a plan has by themselves, and the directory of a profile's file.
     """
     profile = options.profile and os.path.basename(options.profile)
     return tuple(words_of(replace(options, profile=profile), _DECIDING))

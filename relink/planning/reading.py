@@ -63,6 +63,11 @@ class Wheel:
         """The wheel's file."""
         return self.contents.archive
 
+    @property
+    def needed(self) -> set[str]:
+        """The sonames that the members need."""
+        return {soname for image in self.images.values() for soname in image.needed}
+
 
 def open_wheel(
     path: Path,

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 
 from relink.elf.image import Image
-from relink.loader.dryrun import LoaderMap
 from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
@@ -204,12 +203,26 @@ def _parents(directory: str) -> Iterator[str]:
         yield directory
 
 
-def reliance_findings(
-    plan: Plan, maps: Mapping[str, LoaderMap], site: str, target: Target
-) -> Iterator[Finding]:
+def idle_findings(plan: Plan, files: Sequence[FilePlan], context: ResolveContext) -> Iterator[Finding]:
+    """Yield RLK127 for each stub of a plan whose real library exists by now, and say whether the loader prefers it.
+
+    :param files: what loading each member maps now.
+    """
+    members = [file.path for file in files if not context.images[file.path].is_executable]
+    for stub in plan.stubs:
+        own = context.layout.shown(context.layout.path_of(stub.path))
+        objects = (entry for file in files for entry in file.closure)
+        paths = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
+        if real := sorted(paths - {own}):
+            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
+        elif members and (path := system_path(context, members[0], stub.soname)):
+            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
+
+
+def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: Target) -> Iterator[Finding]:
     """Yield what a relinked wheel relies on and an environment has not: a package, its version, or that a library comes from it.
 
-    :param maps: what the loader mapped for each member, in that environment.
+    :param files: what loading each member maps in that environment.
     """
     facts = target.python_facts
     sites = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
@@ -237,7 +250,7 @@ def reliance_findings(
         if path.startswith(f"{SITE}/")
     }
     places = (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
-    loaded = ((name, posixpath.normpath(path)) for mapped in maps.values() for name, path in mapped.objects)
+    loaded = ((name, posixpath.normpath(path)) for file in files for name, path in file.closure)
     elsewhere = {name: path for name, path in loaded if name in beside and not path.startswith(places)}
     for name, path in elsewhere.items():
         text = f"the loader takes {path}, and not {beside[name]} as when the wheel was relinked"

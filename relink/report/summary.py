@@ -111,8 +111,6 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
 
 
 def _loads(report: Report) -> str:
-    if _is_done(report):
-        return f"Already relinked for this {product_of(report)}: nothing was written"
     changed = sum(file.changed for file in report.files)
     if not report.files:
         return "No ELF file in the wheel: nothing to relink"
@@ -144,17 +142,11 @@ def _gpus_here(isa: Mapping[str, Any] | None) -> str:
     )
 
 
-def _is_done(report: Report) -> bool:
-    return any(reported.code == "RLK542" for reported in report.findings)
-
-
 def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
     """The step after a run without errors, and the commands of it."""
     if report.output is not None:
         command = f"pip install {shlex.quote(report.output.path)}"
         return f"{_whose_pip(report)}{command}", (command,)
-    if _is_done(report):
-        return None, ()
     again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
     return "the same command without --dry-run", again
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relink.loader.target import Target
 from relink.make.editing import edit_members, new_content
+from relink.planning.case import open_providers
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
 from relink.planning.model.files import is_plain
@@ -17,7 +18,7 @@ from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.layout import Layout
-from relink.planning.wheel_plan import PreparedPlan, open_providers
+from relink.planning.wheel_plan import PreparedPlan
 from relink.providers.prefix import Provider, tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report

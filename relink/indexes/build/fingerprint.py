@@ -25,7 +25,7 @@ from relink.elf.patchelf import find_patchelf
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.install.cache import LARGEST, cache_directory
 from relink.loader.seen_files import resolve_inside
-from relink.planning.wheel_plan import open_providers, target_of
+from relink.planning.case import open_providers, target_of
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
 from relink.system.errors import UsageError

@@ -25,18 +25,16 @@ from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import FileCode, RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
 from relink.loader.seen_files import Files
-from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
 from relink.make.added_members import PLAN_MEMBER
-from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
+from relink.planning.assess import assess
+from relink.planning.case import Case
+from relink.planning.contents import Contents
 from relink.planning.model.model import plain
 from relink.planning.options import Options
+from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.decide import decide
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.strategy import find_strategy
-from relink.planning.siblings import find_siblings
-from relink.providers.distribution import Distribution, read_distribution
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.report.check_text import Checked, EnvironmentCheck
@@ -54,7 +52,6 @@ from relink.vendors.registry import (
     processors_of,
     products,
     read_device_code,
-    vendor_of,
 )
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
@@ -102,7 +99,6 @@ class _World:
     target: Target
     files: Files
     gpus: tuple[RequestedGpu, ...]
-    distribution: Distribution | None
     has_other: bool
 
 
@@ -128,7 +124,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     gpus = tuple(options.requested_gpus or local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
-    world = _World(target, files, gpus, read_distribution(target.sysroot), has_other)
+    world = _World(target, files, gpus, has_other)
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
@@ -204,25 +200,23 @@ def _checked(
 ) -> tuple[Checked, dict[str, None]]:
     """Return what is to be said of one distribution, and the sonames that it maps."""
     name = archive.name.distribution
-    context = _context(archive, content, world)
-    if not content.damaged and (_loads_alone(context) or (context.profile.variants and world.has_other)):
+    if world.has_other and not content.damaged and profile_for(name).variants:
         # Which of several variants Python picks is that vendor's business whose own packages are installed.
         return Checked(canonicalize_name(name), archive.version, "info", "works"), {}
-    siblings = find_siblings(archive, content.images, world.target, world.files)
-    draft = decide(replace(context, siblings=siblings), content.tables, Tables(world.files, {}))
-    files = [file for file in draft.files if file.path in content.images]
-    gpu = plan_gpus(
-        draft.context,
+    wheel = Wheel(
+        Contents(archive.path, archive=archive),
+        content.images,
+        content.tables,
         content.codes,
-        files,
-        world.gpus,
-        dlopened=dlopened_libraries(draft),
-        release=(name, archive.version),
-        allow_gap=options.allow_isa_gap,
+        tuple(content.damaged),
+        content.opens,
     )
-    found = (*content.damaged, *draft.findings, *(gpu.findings if world.gpus else ()))
-    findings = _selected(found, options)
-    vendor = draft.context.vendor
+    python = world.target.python_facts
+    layout = Layout(str(archive.path), f"3.{python.version[1]}" if python else "3", tree=True)
+    case = Case(wheel, world.target, (), options, "check", world.gpus, layout, files=world.files)
+    assessed = assess(case)
+    files, vendor = assessed.files, assessed.vendor
+    findings = _selected(assessed.found, options)
     mapped = dict.fromkeys(soname for file in files if file.served for soname, _ in file.closure)
     runtimes = dict.fromkeys(
         os.path.realpath(path)
@@ -237,7 +231,7 @@ def _checked(
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{archive.dist_info}/{PLAN_MEMBER}" in archive.members
     level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
-    text = _sentence(errors, findings, draft.context, gpu_part=needs)
+    text = _sentence(errors, findings, assessed.context, gpu_part=needs)
     checked = Checked(
         canonicalize_name(name),
         archive.version,
@@ -256,39 +250,6 @@ def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, .
     """Return the findings that count; a pattern may be about another package than this one, so none is told to match nothing."""
     chosen = select(findings, options.select, options.ignore)
     return tuple(reported for reported in chosen if reported in findings)
-
-
-def _loads_alone(context: ResolveContext) -> bool:
-    """Whether every file finds all that it needs, and nothing of the vendor's is among that or opened."""
-    own = context.vendor.libraries.is_own
-    named = (name for image in context.images.values() for name in (*image.needed, image.soname or ""))
-    if any(map(own, (*named, *(name for names in context.opens.values() for name in names)))):
-        return False
-    if any(map(context.profile.dlopens, context.images)):
-        return False
-    outcomes = (find_strategy(context, member) for member in context.images)
-    return all(
-        outcome.loads and not any(own(loaded.image.soname or "") for loaded in outcome.closure.objects)
-        for outcome in outcomes
-    )
-
-
-def _context(archive: _InstalledFiles, content: _Read, world: _World) -> ResolveContext:
-    """Return what the planner is asked with: the files where and as they are."""
-    target, name = world.target, archive.name.distribution
-    python = target.python_facts
-    return ResolveContext(
-        target=target,
-        files=world.files,
-        providers=(),
-        images=content.images,
-        layout=Layout(str(archive.path), f"3.{python.version[1]}" if python else "3", tree=True),
-        profile=profile_for(name),
-        distribution=world.distribution,
-        vendor=vendor_of({soname for image in content.images.values() for soname in image.needed}),
-        opens=content.opens,
-        as_it_is=True,
-    )
 
 
 def _sentence(

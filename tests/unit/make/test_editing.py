@@ -89,7 +89,8 @@ def test_the_result_is_that_of_patchelf_on_the_whole_file(
     original = fat.read_bytes()
     apply_edit(whole, planned.edit, read_image(original, "x"), original)
     assert written == whole.read_bytes()
-    assert verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings == ()
+    verified = verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings
+    assert not [found for found in verified if found.level == "error"]
 
 
 hooks: list[Callable[[str, tuple[Any, ...]], None]] = []  # an audit hook cannot be taken away again

@@ -270,14 +270,6 @@ def test_name_tags_and_metadata_are_true(works: Works, prefix: Path, member: Pat
     assert "Provides-Extra" not in metadata
 
 
-def test_a_second_run_changes_nothing(works: Works, prefix: Path, member: Path, tmp_path: Path) -> None:
-    options = Options(prefixes=(str(with_rocm(prefix, tmp_path)),), output_directory=tmp_path / "out")
-    first = relink(works.wheel(tmp_path, {"demo/a.so": member}), options)
-    again = relink(first.path or "", dataclasses.replace(options, output_directory=tmp_path / "again"))
-    assert (again.ok, again.output) == (True, None)
-    assert not any(file.changed for file in again.files)
-
-
 def test_a_library_of_a_prefix_keeps_it_here(works: Works, prefix: Path, tmp_path: Path) -> None:
     site = with_rocm(prefix, tmp_path)
     other = tmp_path / "other"

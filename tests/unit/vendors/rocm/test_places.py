@@ -12,8 +12,8 @@ import pytest
 from relink.gpu.amd.device import find_local
 from relink.loader.cache import CacheEntry, LoaderCache
 from relink.loader.target import Target, find_target
+from relink.planning.case import open_providers
 from relink.planning.options import Options
-from relink.planning.wheel_plan import open_providers
 from relink.system.errors import ProviderError, UsageError
 from relink.vendors import registry
 from relink.vendors.protocol import Place
