@@ -51,7 +51,6 @@ EXCEPTIONS |= {
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
     ("relink/report/nix/lock.py", "rocm"): KEY,
     ("relink/report/nix/lock.py", "rocm_version"): KEY,
-    ("relink/planning/assess.py", "rocm_version"): KEY,
     ("relink/report/html/page.py", "rocm_version"): KEY,
     ("relink/report/text.py", "rocm_version"): KEY,
     ("relink/runs/tree_copy.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
