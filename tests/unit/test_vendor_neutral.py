@@ -45,8 +45,6 @@ EXCEPTIONS |= {
         "an index is read by pycurl: pip install 'rocm-relink[index]'",
     ): PRODUCT,
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
-    ("relink/report/nix/lock.py", "rocm"): KEY,
-    ("relink/report/nix/lock.py", "rocm_version"): KEY,
     ("relink/planning/assess.py", "rocm_version"): KEY,
     ("relink/report/html/page.py", "rocm_version"): KEY,
     ("relink/report/text.py", "rocm_version"): KEY,
