@@ -73,7 +73,6 @@ class Options:
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
     :ivar environment: the environment in which :func:`relink.verify` looks for the packages beside the wheel.
-    :ivar lock: what :func:`relink.report.nix.lock.lock_json` wrote, to compare the plan with.
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -275,14 +274,6 @@ class Options:
         parse=mebibytes,
     ).field(None)
     force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
-    lock: Path | None = Option(  # noqa: RUF009 (a field)
-        ("run",),
-        OUTPUT,
-        "Say where the plan differs from this lock, which `relink nix --lock` wrote.",
-        metavar="FILE",
-        kind=Path,
-    ).field(None)
-    lock_strict: bool = Option(("run",), OUTPUT, "A plan that differs from --lock is an error.").field(False)
     gc_root: str | None = Option(
         ("run",),
         OUTPUT,

@@ -24,12 +24,11 @@ from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import open_wheel, read_wheel
 from relink.planning.surroundings import environment_site, own_site, python_in
-from relink.planning.wheel_plan import plan_of, target_facts, wheel_facts
+from relink.planning.wheel_plan import target_facts, wheel_facts
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
-from relink.report.nix.lock import lock_json
 from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
 from relink.runs.relinked_input import refuse_relinked
@@ -222,7 +221,7 @@ def unmatched(profile: Profile, path: Path) -> list[str]:
         return list(profile.unmatched(wheel.archive.members, entries))
 
 
-def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:
+def nix_package(path: Path, options: Options, address: str | None = None) -> Package:
     """Make a package for Nix of a wheel. Where libraries were named it is proved with them, too.
 
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
@@ -232,16 +231,15 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
         contents = stack.enter_context(Contents(path, options.limits))
         refuse_relinked(contents.archive)
         wheel = read_wheel(contents, target)
-        named = bool(options.prefixes or options.nix_closures)
+        gpus = options.requested_gpus
+        targets = replace(options, gpus=[str(gpu.target) for gpu in gpus])
         case = Case(wheel, target, (), options, "nix without libraries")
-        package = package_of(wheel.archive, context_of(case), options, url, major)
-        if named:
-            providers = open_providers(options, target, wheel.needed)
-            case = replace(case, providers=providers, command="nix", gpus=options.requested_gpus)
-        assessed = assess(case)
-        if named:
-            package = replace(package, lock=lock_json(plan_of(assessed)))
-        findings = select((*assessed.found, *package.findings), options.select, options.ignore)
+        package = package_of(wheel.archive, context_of(case), targets, address)
+        if options.prefixes or options.nix_closures:
+            case = replace(
+                case, providers=open_providers(options, target, wheel.needed), command="nix", gpus=gpus
+            )
+        findings = select((*assess(case).found, *package.findings), options.select, options.ignore)
     return replace(package, findings=findings)
 
 

@@ -37,7 +37,6 @@ from relink.planning.wheel_plan import PreparedPlan, plan_wheel
 from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
-from relink.report.nix.lock import lock_findings
 from relink.report.nix.roots import register_roots
 from relink.runs.relinked_input import refuse_relinked
 from relink.system.errors import TargetError, UsageError
@@ -97,10 +96,6 @@ def make_plan(
         planned = plan_wheel(case, trace)
         if not (planned.plan.ok or options.force):
             planned = replace(planned, ways_out=find_ways_out(planned, options, plan_again))
-        if options.lock is not None:
-            differences = lock_findings(options.lock, planned.plan, strict=options.lock_strict)
-            plan = replace(planned.plan, findings=(*planned.plan.findings, *differences))
-            planned = replace(planned, plan=plan)
         return wheel, replace(planned, attempts=tuple(trace.attempts))
 
 

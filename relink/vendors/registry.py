@@ -157,12 +157,6 @@ def component_of(soname: str, major: int | None) -> tuple[Component, str] | None
     return next(chain(exact, others), None)
 
 
-def package_set(attribute: str) -> str | None:
-    """Return the set of nixpkgs that most components of a vendor are in, if that attribute is in it, or None."""
-    name = attribute.partition(".")[0]
-    return name if any(vendor.libraries.package_set == name for vendor in VENDORS) else None
-
-
 def processors_of(gpus: Iterable[RequestedGpu], vendor: Vendor) -> list[str]:
     """Return the processors of those GPUs that are the vendor's."""
     return [gpu.target.processor for gpu in gpus if gpu.vendor == vendor.name]

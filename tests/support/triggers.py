@@ -121,7 +121,7 @@ TRIGGERS: dict[str, str] = {
     "RLK711": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
     "RLK712": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
     "RLK713": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
-    "RLK716": "tests/unit/report/nix/test_lock.py::test_another_plan_is_told_and_fails_where_strict",
+    "RLK717": "tests/unit/report/nix/test_package.py::test_what_nixpkgs_builds_itself_is_named",
 }
 """Code → a test that triggers it. tests/conftest.py holds the test to it, tests/unit/test_rules.py that every code is here."""
 

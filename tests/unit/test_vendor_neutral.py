@@ -49,8 +49,6 @@ EXCEPTIONS |= {
         "an index is read by pycurl: pip install 'rocm-relink[index]'",
     ): PRODUCT,
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
-    ("relink/report/nix/lock.py", "rocm"): KEY,
-    ("relink/report/nix/lock.py", "rocm_version"): KEY,
     ("relink/report/html/page.py", "rocm_version"): KEY,
     ("relink/report/text.py", "rocm_version"): KEY,
     ("relink/runs/tree_copy.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
@@ -63,6 +61,8 @@ EXCEPTIONS |= {
 
 OF_ONE_VENDOR = {
     "planning/options.py": "the help of options, by the example of ROCm",
+    "report/nix/emit.py": "nixpkgs' rocmPackages",
+    "report/nix/package.py": "nixpkgs' rocmPackages",
 }
 """Modules of these packages that name a vendor. The list only becomes shorter."""
 

@@ -88,7 +88,6 @@ rocm = Vendor(
         whose=facts.whose,
         dlopens_of=facts.dlopens_of,
         components=lambda: facts.rocm_facts().components,
-        package_set="rocmPackages",
         where_to_get=where_to_get,
         install=install,
         release_of=installation.release_of,
