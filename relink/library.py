@@ -169,19 +169,18 @@ def diff(
     :raises UsageError: prefixes and a plan are both given, or the plan does not hold for the old wheel.
     :raises RelinkError: one of them cannot be read, or as for :func:`relink`.
     """
-    from relink.runs.comparison.reference import made_again
-    from relink.runs.comparison.wheels import diff as compare
+    from relink.runs.comparison import compare_wheels, make_again
 
     options = options or Options()
     before, after, prefixes = Path(old), Path(new), (*options.prefixes, *options.nix_closures)
     if plan is not None and prefixes:
         raise UsageError("a plan and prefixes are two things to compare with; name one of them")
     if plan is None and not prefixes:
-        return compare(before, after, options.limits)
+        return compare_wheels(before, after, options.limits)
 
     def make(chosen: Options) -> Report:
         return relink(before, chosen) if plan is None else apply(plan, wheel=before, options=chosen)
 
     source = f"made anew for {', '.join(prefixes)}" if plan is None else "the one that was given"
-    with made_again(before, after, options, make, source) as reference:
-        return compare(before, after, options.limits, reference)
+    with make_again(before, after, options, make, source) as reference:
+        return compare_wheels(before, after, options.limits, reference)

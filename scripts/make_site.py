@@ -62,7 +62,6 @@ NAVIGATION = {
         "index-building",
         "api",
         "examples/all",
-        "statement",
         "large-wheels",
     ],
     "What it does, and what it promises": ["how", "sandbox", "security", "changelog"],
@@ -72,7 +71,6 @@ NAVIGATION = {
         "packages",
         "scan",
         "benchmarks",
-        "claims",
     ],
 }
 """The menu, in the order in which a user needs the pages."""

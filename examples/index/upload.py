@@ -15,7 +15,7 @@ import boto3
 
 FILES = "files/"
 SIMPLE_JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691
-KINDS = {".whl": "application/zip", ".metadata": "text/plain; charset=utf-8", ".atom": "application/atom+xml"}
+KINDS = {".whl": "application/zip", ".metadata": "text/plain; charset=utf-8"}
 
 
 def kind_of(key: str) -> str:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from relink import __version__
-from relink.cli.guessing import unknown_word
+from relink.cli.guessing import removed_option_message, unknown_word
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
 from relink.system.errors import MachineError, RelinkError
@@ -31,11 +31,16 @@ _INTERRUPTED = "interrupted; no unfinished file was left behind"
 
 @contextmanager
 def _escaped_usage() -> Iterator[None]:
-    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged."""
+    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged.
+
+    An option that relink had in an earlier release gets its advice in the place of typer's message.
+    """
     try:
         yield
     except _UsageError as error:
-        raise _UsageError(escaped(error.format_message()), error.ctx) from None
+        # Only the error about an unknown option has `option_name`.
+        removed = removed_option_message(getattr(error, "option_name", ""))
+        raise _UsageError(removed or escaped(error.format_message()), error.ctx) from None
 
 
 class _WithDefault(TyperGroup):

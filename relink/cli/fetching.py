@@ -42,7 +42,7 @@ def fetch(
 
     wanted = [parse_requirement(text) for text in requirements]
     platform = platform_for(options)
-    documents, output = [], options.output_directory
+    documents, output = [], options.output_place
     for requirement in wanted:
         found = fetch_wheel(requirement, platform)
         place = output / found.path.name

@@ -1,4 +1,4 @@
-"""What the first word of a command line may have been meant to be, where it is neither a command nor an option."""
+"""Advice for words of a command line, or keys of a settings file, that relink does not know: misspelt, or removed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,27 @@ import difflib
 import os
 import re
 from collections.abc import Iterable
+from typing import Final
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
 _EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
 _BARE = re.compile(_NAME)
+REMOVED_OPTIONS: Final = {
+    "--statement": "relink.json and the SBOM in the wheel say what the wheel was made of. To sign where the wheel comes from, "
+    "let the platform that runs relink attest the wheel (actions/attest-build-provenance on GitHub)",
+}
+"""Options of earlier releases that relink has no more, each with what to do instead."""
 # The least ratio of difflib: one letter of four may be another.
 _CLOSE = 0.75
+
+
+def removed_option_message(option: str) -> str | None:
+    """Return the message about an option of an earlier release, with what to do instead; None for any other option.
+
+    :param option: as on the command line: ``--statement``.
+    """
+    advice = REMOVED_OPTIONS.get(option)
+    return advice and f"{option} was removed from relink: {advice}."
 
 
 def is_requirement(word: str) -> bool:

@@ -193,7 +193,7 @@ def repair(
         except RelinkError as error:  # each is as it was, or done: the others are done all the same
             if name is not None:
                 raise
-            failures.append(type(error)(f"{one}: {error.message}", error.issues))
+            failures.append(RelinkError(f"{one}: {error.message}", error.issues))
             continue
         outcomes.append(done)
         if not shown.as_json:

@@ -63,7 +63,7 @@ def nix(
         show(f"{attribute}  {', '.join(sonames)}")
     if has_errors(findings) and not options.force:
         raise typer.Exit(1)
-    for path in write_package(packages, options.output_directory, lock=lock):
+    for path in write_package(packages, options.output_place, lock=lock):
         show(str(path))
     if has_errors(findings):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Where the files go that are written beside a result, and writing the HTML pages of reports."""
+"""The HTML pages of reports: their paths, and writing them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ if TYPE_CHECKING:
     from relink.report.model import Report
 
 
-def file_for(
-    option: str, wanted: Path | None, wheels: Sequence[Path], wheel: Path, suffix: str
-) -> Path | None:
-    """Return the path of a file that an option writes for `wheel`; `wanted` is that file, or a directory for all wheels.
+def page_path(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
+    """Return the path of the page of `wheel`, one of the `wheels` of the command line.
 
-    :raises UsageError: there are several wheels, or nothing can be written there.
+    :param wanted: as ``--report`` names it: the page, or a directory for the pages of all wheels.
+    :raises UsageError: `wanted` is one file for several wheels, or its directory does not exist.
     """
     if wanted is None:
         return None
     if os.path.isdir(wanted):
-        return wanted / f"{wheel.stem}{suffix}"
+        return wanted / f"{wheel.stem}.html"
     if len(wheels) > 1:
         raise UsageError(
-            f"{option} {wanted}: one file is about one wheel; name a directory for those of {len(wheels)}"
+            f"--report {wanted}: a page shows one wheel, and {len(wheels)} were passed; name a directory"
         )
     if not os.path.isdir(wanted.parent):
-        raise UsageError(f"{option} {wanted}: there is no directory {wanted.parent}; make it first")
+        raise UsageError(f"--report {wanted}: there is no directory {wanted.parent}; make it first")
     return wanted
 
 

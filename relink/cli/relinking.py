@@ -16,8 +16,8 @@ from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.guessing import is_requirement
 from relink.cli.options import takes_options
-from relink.cli.pages import file_for, write_page
-from relink.planning.option_fields import OUTPUT, SHOWN
+from relink.cli.pages import page_path, write_page
+from relink.planning.option_fields import SHOWN
 from relink.planning.options import Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
 
@@ -46,16 +46,6 @@ def run(
             rich_help_panel=SHOWN,
         ),
     ] = None,
-    statement: Annotated[
-        Path | None,
-        typer.Option(
-            "--statement",
-            metavar="FILE",
-            help="Write where the result comes from as an in-toto statement (SLSA provenance), to be signed; "
-            "a directory for several wheels.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
     shown: Shown,
 ) -> None:
     """Relink wheels: `relink WHEEL --prefix DIR`. This is the default command, `run` need not be written.
@@ -76,12 +66,11 @@ def run(
         from relink.cli.fetching import with_fetched
 
         wheels = with_fetched(wheels, options, quiet=quiet)
-    _check_paths(wheels, statement)
-    pages = [file_for("--report", html, wheels, path, ".html") for path in wheels]
-    statements = [file_for("--statement", statement, wheels, path, ".intoto.json") for path in wheels]
+    _check_paths(wheels)
+    pages = [page_path(html, wheels, path) for path in wheels]
     reports: list[tuple[Path, Report]] = []
     failures: list[RelinkError] = []
-    for path, page, place in zip(wheels, pages, statements, strict=True):
+    for path, page in zip(wheels, pages, strict=True):
         try:
             with progress(quiet) as (on_stage, on_bytes):
                 report = (
@@ -114,13 +103,6 @@ def run(
                 write_page(report, page)
                 if not quiet:
                     show(f"report: {page}")
-        if place is not None and report.output is not None:
-            from relink.runs.statement import make_statement, write_statement
-
-            with _collected(failures):
-                write_statement(make_statement(report, options), place)
-                if not quiet:
-                    show(f"statement: {place}")
     if len(reports) > 1 and not quiet:
         with _collected(failures):
             show("", *several_text([report for _, report in reports]))
@@ -140,12 +122,12 @@ def run(
         raise typer.Exit(2 if failures else 1)
 
 
-def _check_paths(paths: Sequence[Path], statement: Path | None) -> None:
+def _check_paths(paths: Sequence[Path]) -> None:
     """Refuse what cannot be done with these wheels and directories together.
 
     :raises UsageError: says which; also for a directory of wheels or of sources.
     """
-    from relink.wheel.lookalikes import no_tree
+    from relink.wheel.naming import no_tree
 
     directories = [path for path in paths if path.is_dir()]
     for path in directories:
@@ -155,8 +137,6 @@ def _check_paths(paths: Sequence[Path], statement: Path | None) -> None:
         raise UsageError(
             f"{directories[0]}: a directory is relinked alone, as --output is the name of its copy"
         )
-    if directories and statement is not None:
-        raise UsageError("--statement says where a wheel comes from; the copy of a directory has none")
 
 
 @contextmanager

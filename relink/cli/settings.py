@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from relink.cli.guessing import removed_option_message
 from relink.cli.options import option_names
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options
@@ -194,7 +195,9 @@ def _problems(data: Any) -> Iterator[Problem]:
     refused = option_names("run") - settable
     for item in problems(data, load_schema("settings")):
         key = item.path[0] if len(item.path) == 1 else None
-        if f"--{key}" in refused:
+        if key is not None and (removed := removed_option_message(f"--{key}")):
+            yield Problem(item.path, removed.removesuffix("."))
+        elif f"--{key}" in refused:
             message = (
                 f"not taken from a file, since whoever wrote the file would decide about it; pass --{key}"
             )

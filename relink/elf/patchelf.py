@@ -26,15 +26,13 @@ from packaging.version import InvalidVersion, Version
 
 from relink.elf.dynamic import Buffer
 from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
-from relink.elf.edit_checks import check_edit
-from relink.elf.executables import edited_as_library, place_headers
+from relink.elf.edit_checks import check_edit, edited_as_library, place_headers
 from relink.elf.gaps import Gap, with_gaps, without_gaps
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.version_edits import write_versions
 from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
 from relink.system.findings.model import Finding
-from relink.system.processes import Steps
-from relink.system.programs import NoAnswerError, ask_program
+from relink.system.programs import NoAnswerError, Steps, ask_program
 from relink.system.safe_open import map_file
 from relink.system.sandbox.start import Limits, Sandbox, failure, find_sandbox, status_of, stop
 from relink.system.spool import release_pages

@@ -16,7 +16,7 @@ from typing import Final
 
 from relink.elf.constants import DT_NEEDED, DT_VERSYM
 from relink.elf.dynamic import Buffer, Memory, Strings, loaded
-from relink.elf.symbol_columns import symbol_columns
+from relink.elf.symbol_reader import symbol_columns
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.versions import VER_FLG_WEAK, VersionNeed, elf_hash, version_needs
 from relink.system.errors import ElfError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relink.elf.dlopen_strings import DLOPEN, library_names
 from relink.elf.image import Image
+from relink.elf.sections import DLOPEN, library_names
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.closure import LoadedObject
@@ -81,7 +81,7 @@ class Tables:
         return self._read[identity]
 
     def dlopened(self, identity: tuple[object, ...], image: Image) -> tuple[str, ...]:
-        """Return the names that a file on disk may dlopen (:func:`relink.elf.dlopen_strings.library_names`).
+        """Return the names that a file on disk may dlopen (:func:`relink.elf.sections.library_names`).
 
         None of them if it does not import dlopen or dlmopen, or cannot be read.
         """

@@ -5,9 +5,13 @@ It also reads the plan of a wheel that was relinked before.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from typing import Any
+from urllib.parse import quote
+
+from packaging.utils import canonicalize_name
 
 from relink import __version__
 from relink.planning.model.embedded import BASE_PREFIX, SITE, embedded
@@ -45,6 +49,11 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
     return stubs | {f"{dist_info}/{member}": addition for member, addition in added.items()}
 
 
+def _package_url(name: str, version: str) -> str:
+    """Return the package URL of a release on PyPI (purl-spec, types/pypi): the name normalised, the version percent-encoded."""
+    return f"pkg:pypi/{canonicalize_name(name)}@{quote(version, safe='')}"
+
+
 def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     """Describe where the output comes from as a CycloneDX 1.6 document: the vendor's wheel, the plan, every library linked to.
 
@@ -53,9 +62,10 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     :param version: the output's version.
     """
     wheel = plan.wheel
-    vendor = f"pkg:pypi/{wheel.name}@{wheel.version}"
-    result = f"pkg:pypi/{wheel.name}@{version.replace('+', '%2B')}"
-    serial = uuid.uuid5(_NAMESPACE, f"{wheel.sha256} {plan.output} {__version__}")
+    vendor, result = (_package_url(wheel.name, own) for own in (wheel.version, version))
+    # The plan is all that the output depends on, beside the release of relink.
+    content = hashlib.sha256(json_bytes(to_json(plan))).hexdigest()
+    serial = uuid.uuid5(_NAMESPACE, f"{content} {version} {__version__}")
     libraries = sorted((path, soname) for file in plan.changed for soname, path in file.closure)
     # The wheel's own files are shown as $WHEEL/… and $PREFIX/…. A file may have been loaded by two names: the first one stays.
     outside = {

@@ -34,7 +34,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.tables import Tables
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.unserved_edges import own_libc
+from relink.planning.resolve.strategy import own_libc
 from relink.planning.siblings import sibling_paths
 from relink.system.atomic import working_directory
 from relink.system.errors import TargetError

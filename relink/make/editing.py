@@ -28,13 +28,13 @@ from relink.planning.reading import Wheel
 from relink.planning.wheel_plan import PreparedPlan
 from relink.system.errors import EditError
 from relink.system.findings.model import Finding, finding, has_errors
-from relink.system.processes import Steps, side_by_side
+from relink.system.programs import Steps, side_by_side
 from relink.system.progress import OnProgress
 from relink.system.sandbox.start import Sandbox
 from relink.system.spool import release_pages
 from relink.wheel.changes import NewContent
-from relink.wheel.deflate.inflate import WINDOW
 from relink.wheel.deflate.splice import Span
+from relink.wheel.deflate.stream import WINDOW
 from relink.wheel.record import default_jobs, verify_member
 
 # Bytes; that patchelf has read all of a smaller file is not worth a finding.

@@ -56,7 +56,7 @@ class Staging:
     def __init__(
         self, contents: Contents, name: WheelName, options: Options, on_progress: OnProgress = lambda _: None
     ) -> None:
-        self.final = options.output_directory / name.filename
+        self.final = options.output_place / name.filename
         self._contents = contents
         self._name = name
         self._options = options

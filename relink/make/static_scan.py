@@ -19,7 +19,7 @@ from relink.loader.scan import scan
 from relink.loader.scan_relocations import Refusal
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.resolve.strategy import matches_library
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import NOT_REGULAR, map_file

@@ -25,11 +25,10 @@ from relink.system.errors import WheelError
 from relink.system.progress import OnProgress
 from relink.system.spool import Spool, release_pages
 from relink.wheel.archive import WheelArchive
-from relink.wheel.byte_types import RangeReader
 from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
-from relink.wheel.zipformat import DEFLATED
+from relink.wheel.zipformat import DEFLATED, RangeReader
 
 Chunk: TypeAlias = bytes | memoryview
 

@@ -59,7 +59,8 @@ def spool_of(options: Options) -> Spool:
     if most is not None and most < LEAST_MEMORY:
         raise UsageError(f"--max-memory {most >> 20}: a run takes at least {LEAST_MEMORY >> 20} MiB")
     shares = shares_of(most)
-    directories = (options.output_directory.absolute(), *options.output_directory.absolute().parents)
+    output = options.output_place.absolute()
+    directories = (output, *output.parents)
     beside = (
         None
         if options.dry_run

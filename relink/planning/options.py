@@ -93,10 +93,10 @@ class Options:
         "PATH",
         setting="nix-closure",
     ).field(())
-    output_directory: Path = Option(  # noqa: RUF009 (a field)
+    output_directory: Path | None = Option(  # noqa: RUF009 (a field)
         ("run", *_INSTALLS, "nix", "fetch"),
         OUTPUT,
-        "Where the result goes.",
+        "Where the result goes. Default: the current directory.",
         ("--output", "-o"),
         "DIR",
         kind=Path,
@@ -105,10 +105,10 @@ class Options:
                 _INSTALLS,
                 "Keep the relinked wheels there. Without it they are removed after they were installed.",
             ),
-            "nix": "Where package.nix goes.",
-            "fetch": "Where the wheels go.",
+            "nix": "Where package.nix goes. Default: the current directory.",
+            "fetch": "Where the wheels go. Default: the current directory.",
         },
-    ).field(Path())
+    ).field(None)
     environment: str | None = Option(
         ("verify",),
         RUN,
@@ -320,6 +320,11 @@ class Options:
     ).field(())
     epoch: int | None = None
     command: Sequence[str] = ()
+
+    @property
+    def output_place(self) -> Path:
+        """The directory that results go to: the one that was named, or the current one."""
+        return self.output_directory or Path()
 
 
 # Lists, then flags, then single values: the order of "options" in every relink.json.

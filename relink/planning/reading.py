@@ -16,9 +16,9 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from relink.elf.constants import PT_DYNAMIC
-from relink.elf.dlopen_strings import DLOPEN, library_names
 from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, is_elf, machine_name, read_image
+from relink.elf.sections import DLOPEN, library_names
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.gpu import DeviceCode, NotedSource, read_device_code

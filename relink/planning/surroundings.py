@@ -42,7 +42,10 @@ def environment_site(directory: str, python: str) -> str:
     :param python: the version in the directory's name, ``3.12``.
     :raises UsageError: there is none.
     """
-    names = [f"python{python}", "python3", *(f"python3.{minor}" for minor in range(8, 30))]
+    # A free-threaded Python has a `t` at the end of the name (PEP 703).
+    versions = [python.removesuffix("t"), *(f"3.{minor}" for minor in range(8, 30))]
+    both = [f"python{version}{free}" for version in versions for free in ("", "t")]
+    names = [f"python{python}", both[0], both[1], "python3", *both]
     inside = [
         posixpath.join(directory, lib, name, "site-packages") for lib in ("lib", "lib64") for name in names
     ]

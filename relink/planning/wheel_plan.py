@@ -23,8 +23,8 @@ from relink.planning.options import Options, deciding
 from relink.planning.reading import Wheel, required_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
+from relink.planning.resolve.decision_findings import has_vendors, mapped_for
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.served_parts import has_vendors, mapped_for
 from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
 from relink.planning.siblings import find_siblings
 from relink.planning.site_requirements import (

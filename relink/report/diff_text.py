@@ -1,4 +1,4 @@
-"""How two wheels differ, as data, as JSON and for people; made by :mod:`relink.runs.comparison`."""
+"""The differences of two wheels as data, as JSON and for people; made by :mod:`relink.runs.comparison`."""
 
 from __future__ import annotations
 
@@ -28,32 +28,10 @@ class WheelSide(WheelFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class ByteRange:
-    """Offsets from `start` up to, not including, `stop` at which the contents differ, and the parts of the new file there."""
-
-    start: int
-    stop: int
-    where: str
-
-
-@dataclass(frozen=True, slots=True)
-class ElfChange:
-    """What is different in one ELF file beyond its bytes.
-
-    :ivar dynamic: one line an entry that went (``- NEEDED libx.so.1``) or came (``+ RUNPATH $ORIGIN``).
-    """
-
-    dynamic: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class MemberChange:
     """A member that both wheels have and that differs.
 
     :ivar path: its name in the new wheel.
-    :ivar ranges: the first of the ranges that differ; `differing` bytes do in all.
-    :ivar elf: None for what is no ELF file, or a damaged one.
-    :ivar unexplained: what of it is not as relink writes it.
     """
 
     path: str
@@ -61,10 +39,6 @@ class MemberChange:
     size_after: int
     mode_before: int
     mode_after: int
-    differing: int
-    ranges: tuple[ByteRange, ...]
-    elf: ElfChange | None
-    unexplained: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +48,7 @@ class WheelDiff:
     :ivar renamed: directories that are called by the version, before and after.
     :ivar unchanged: how many members are the same.
     :ivar planned: whether the new one was compared with what relink makes of the old one; else nothing is judged.
-    :ivar unexplained: what is not as relink writes it, that of `changed` included.
-    :ivar archive: how the two differ as ZIP files, beyond the contents of members; a line a kind of difference.
+    :ivar unexplained: what is not as relink writes it; a text begins with the name of the member that it is about.
     :ivar reference: what relink made the old one by, a plan or prefixes; None where nothing is judged.
     :ivar notes: what was taken from the new one although it is its maker's, and what is not judged.
     """
@@ -90,7 +63,6 @@ class WheelDiff:
     planned: bool
     verdict: DiffVerdict
     unexplained: tuple[str, ...]
-    archive: tuple[str, ...] = ()
     reference: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -123,16 +95,15 @@ def to_text(diff: WheelDiff, *, verbose: bool = False) -> list[Line]:
         *(Line(f"renamed  {before} -> {after}") for before, after in diff.renamed),
         *_name_lines("removed  ", diff.removed, limit, "red"),
         *_name_lines("added    ", diff.added, limit, "green"),
-        *(line for change in diff.changed[:limit] for line in _change(change, verbose=verbose)),
+        *(line for change in diff.changed[:limit] for line in _change_lines(change)),
     ]
     if len(diff.changed) > limit:
         lines.append(Line(f"… and {len(diff.changed) - limit} more changed members (--verbose shows them)"))
     return [
         *lines,
-        *(Line(f"archive  {line}") for line in diff.archive),
         *_name_lines("unexplained: ", diff.unexplained, sys.maxsize, "bold red"),
         *map(Line, diff.notes),
-        Line(_verdict(diff), style="bold green" if diff.ok else "bold red"),
+        Line(_verdict_text(diff), style="bold green" if diff.ok else "bold red"),
     ]
 
 
@@ -143,32 +114,22 @@ def _name_lines(word: str, names: tuple[str, ...], limit: int, style: str) -> li
     return lines
 
 
-def _change(change: MemberChange, *, verbose: bool) -> list[Line]:
+def _change_lines(change: MemberChange) -> list[Line]:
     before, after = change.size_before, change.size_after
     sizes = f"{before}" if before == after else f"{before} -> {after}"
-    lines = [Line.assemble("changed  ", (change.path, "bold"), f"  {sizes} bytes, {change.differing} differ")]
+    lines = [Line.assemble("changed  ", (change.path, "bold"), f"  {sizes} bytes")]
     if change.mode_before != change.mode_after:
         lines.append(Line(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))
-    if change.elf is not None:
-        lines += [
-            Line(f"    {line}", style="red" if line.startswith("-") else "green")
-            for line in change.elf.dynamic
-        ]
-    shown = change.ranges if verbose else change.ranges[:8]
-    lines += [Line(f"    bytes {part.start:#x}..{part.stop:#x}  {part.where}".rstrip()) for part in shown]
-    hidden = change.differing - sum(part.stop - part.start for part in shown)
-    if hidden > 0:
-        lines.append(Line(f"    … and {hidden} more bytes"))
     return lines
 
 
-def _verdict(diff: WheelDiff) -> str:
+def _verdict_text(diff: WheelDiff) -> str:
     counts = f"{len(diff.changed)} changed, {len(diff.added)} added, {len(diff.removed)} removed, {diff.unchanged} unchanged"
     number = pluralize(len(diff.unexplained), "difference")
     return {
         "identical": "identical",
         "same content": "same content, packed differently",
         "not judged": f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD",
-        "only what the plan says": f"only what the plan says ({counts}); the plan is {diff.reference}",
-        "unexplained": f"{number} from what relink makes of OLD ({counts}); the plan is {diff.reference}",
+        "only what the plan says": f"made again: equal ({counts}); the plan is {diff.reference}",
+        "unexplained": f"made again: {number} ({counts}); the plan is {diff.reference}",
     }[diff.verdict]

@@ -13,7 +13,7 @@ from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.files import FilePlan
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.resolve.strategy import matches_library
 from relink.report.lines import Line, branch
 from relink.system.text import grouped
 
@@ -22,19 +22,15 @@ from relink.system.text import grouped
 class DependencyTree:
     """One ELF member: what is planned for it, and what loading it then maps.
 
+    :ivar root: the index of the member in the closure's `objects`; objects before it are mapped before it.
     :ivar sources: where libraries that are not found are to be had: soname → sentence.
     """
 
     file: FilePlan
     closure: Closure
+    root: int
     layout: Layout
     sources: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def root(self) -> int:
-        """Its index in the closure's `objects`; what stands before it is there before it is loaded."""
-        path = self.layout.path_of(self.file.path)
-        return next(index for index, loaded in enumerate(self.closure.objects) if loaded.path == path)
 
 
 def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = None) -> list[Tree]:

@@ -25,7 +25,7 @@ from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import open_wheel
 from relink.planning.resolve.decide import decide
-from relink.planning.resolve.served_parts import idle_findings, unfound_findings
+from relink.planning.resolve.decision_findings import missing_at_runtime, superseded_stub_findings
 from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
 from relink.planning.wheel_plan import (
     context_of,
@@ -107,11 +107,11 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
         draft = decide(replace(context, as_it_is=True), wheel.tables, tables)
         more = [
             *(found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"),
-            *unfound_findings(maps, context),
+            *missing_at_runtime(maps, context),
             *stack_findings(archive, context, wheel.tables, mapped),
         ]
         if plan is not None:
-            more += idle_findings(maps, context, plan)
+            more += superseded_stub_findings(maps, context, plan)
             more += reliance_findings(plan, maps, site, target) if site is not None else ()
         hinted = with_hints(
             (*wheel.findings, *more, *result.findings, *sandbox_findings(sandbox)), context.profile
@@ -205,14 +205,17 @@ def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
         providers = open_providers(options, target)
         draft = plan_links(open_wheel(path, stack, target, options.limits), target, providers, options)[1]
     context = draft.context
-    closures = {file.path: draft.outcomes[file.path].closure for file in draft.files}
-    missing = {edge.soname for closure in closures.values() for edge in closure.missing}
+    outcomes = {file.path: draft.outcomes[file.path] for file in draft.files}
+    missing = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.missing}
     sources = {
         soname: where
         for soname in missing
         if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
     }
-    return tuple(DependencyTree(file, closures[file.path], context.layout, sources) for file in draft.files)
+    return tuple(
+        DependencyTree(file, outcomes[file.path].closure, outcomes[file.path].root, context.layout, sources)
+        for file in draft.files
+    )
 
 
 def unmatched(profile: Profile, path: Path) -> list[str]:

@@ -86,7 +86,7 @@ def _place_of_copy(directory: Path, options: Options) -> Path | None:
         )
     if options.dry_run:
         return None
-    new = options.output_directory
+    new = options.output_place
     parent, wrong = Path(os.path.realpath(new.parent)), None
     if new == Path():
         wrong = f"{directory} is a directory, and its relinked copy has no name"

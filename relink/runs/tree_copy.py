@@ -12,7 +12,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,14 +27,12 @@ from relink.system.errors import ElfError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_start
-from relink.system.spool import Room
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Content, pieces
 from relink.wheel.limits import WheelLimits
-from relink.wheel.lookalikes import not_a_wheel
-from relink.wheel.naming import WheelName
+from relink.wheel.naming import WheelName, not_a_wheel
 from relink.wheel.record import RecordEntry, hashed, with_new_hashes
 from relink.wheel.zipformat import Member
 
@@ -121,12 +119,6 @@ class TreeArchive(WheelArchive):
                 left -= len(data)
                 yield data
             self.check(name, file.fileno())
-
-    def _fill(
-        self, name: str, room: Room, on_progress: OnProgress, restart: Callable[[], object] = lambda: None
-    ) -> None:
-        del restart  # a file is what it is
-        self._fill_by_chunks(name, room, on_progress)
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
         """Return a SHA-256 of the names and contents of all members, in hexadecimal."""

@@ -1,13 +1,76 @@
-"""Running a program that answers a question: a Python, pip, patchelf, a package manager."""
+"""Running a program that answers a question: a Python, pip, patchelf, a package manager.
+
+Work in steps, each of which ends when a process has been started: several processes side by side, all in the caller's thread.
+
+A thread for each would do as well, but Ctrl-C reaches only the main one, and the sandbox ends a process with the thread that
+started it.
+"""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 from relink.system.errors import RelinkError
 from relink.system.sandbox.environment import child_environment
 from relink.system.system_errors import raise_if_machine_fault
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that pauses while its process runs, waits for it when it goes on, and returns a T. Closing it ends the process."""
+
+
+def finished(steps: Steps[T]) -> T:
+    """Take all steps that are left; return the result, and raise as the work does."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def side_by_side(work: Iterable[tuple[int, Steps[T]]], jobs: int, room: int) -> Iterator[T]:
+    """Yield the results of several pieces of work, in order; what has been begun is ended if one raises or nobody asks on.
+
+    :param work: each with the bytes of memory that it takes.
+    :param jobs: how many are under way at most.
+    :param room: bytes that those under way may take together; one that takes more is under way alone.
+    """
+    waiting = iter(work)
+    following = next(waiting, None)
+    begun: deque[tuple[int, Steps[T]]] = deque()
+    try:
+        while following or begun:
+            while following and (
+                not begun or (len(begun) < jobs and sum(cost for cost, _ in begun) + following[0] <= room)
+            ):
+                cost, steps = following
+                begun.append((cost, _started(steps)))
+                following = next(waiting, None)
+            # The work stays in `begun` until it has ended, so that a failure closes it below.
+            yield finished(begun[0][1])
+            begun.popleft()
+    finally:
+        for _, steps in begun:
+            steps.close()
+
+
+def _started(steps: Steps[T]) -> Steps[T]:
+    """Take the first step of work that pauses there once more, or has its result already."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return _returning(end.value)
+    return steps
+
+
+def _returning(result: T) -> Steps[T]:
+    yield from ()
+    return result
 
 
 class NoAnswerError(RelinkError):

@@ -144,10 +144,6 @@ class Filling:
             self._start = start
         return self._memory[start - self._start : stop - self._start]
 
-    def restart(self) -> None:
-        """Begin once more."""
-        self._start = 0
-
     def finished(self) -> memoryview:
         """Return all of it, mapped read-only.
 

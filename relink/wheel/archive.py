@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
@@ -20,14 +20,12 @@ from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
 from relink.system.system_errors import raise_if_machine_fault
-from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.stream import CHUNK, content, inflate_into, raw_content
+from relink.wheel.deflate.stream import CHUNK, content, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
-from relink.wheel.lookalikes import not_a_wheel
-from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.naming import WheelName, not_a_wheel, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
-from relink.wheel.zipformat import Member
+from relink.wheel.zipformat import Member, RangeReader
 
 # Bytes of a member that is read as a whole: metadata, never a library.
 _READ_LIMIT = 64 << 20
@@ -212,22 +210,11 @@ class WheelArchive:
             self._fill(name, room_in(view), on_progress)
             return view
         with filling:
-            self._fill(name, filling.room, on_progress, filling.restart)
+            self._fill(name, filling.room, on_progress)
             return filling.finished()
 
-    def _fill(
-        self,
-        name: str,
-        room: Room,
-        on_progress: OnProgress,
-        restart: Callable[[], object] = lambda: None,
-    ) -> None:
+    def _fill(self, name: str, room: Room, on_progress: OnProgress) -> None:
         """Inflate a member to its place in memory."""
-        if not inflate_into(self._pread, self.member(name), room, on_progress):
-            restart()
-            self._fill_by_chunks(name, room, on_progress)
-
-    def _fill_by_chunks(self, name: str, room: Room, on_progress: OnProgress) -> None:
         position = 0
         for data in self.chunks(name):
             write_into(room, position, data)

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from relink.system.errors import RelinkError
 from relink.wheel import zipformat as z
-from relink.wheel.byte_types import BytesLike
 from relink.wheel.deflate.splice import Span
 from relink.wheel.naming import WheelName
+from relink.wheel.zipformat import BytesLike
 
 Content: TypeAlias = BytesLike | Iterable[BytesLike]
 """What a member's new content may be: bytes, or pieces, each of which is valid until the next is asked for."""
@@ -29,7 +29,7 @@ class NewContent:
     :ivar size: bytes; required if `content` is in pieces, checked whenever it is given.
     :ivar spans: gives ranges of the content whose compressed bytes are reused (:func:`relink.wheel.deflate.splice.find_spans`);
         may wait until they are known. The content must be unchanged in them and in the
-        :data:`~relink.wheel.deflate.inflate.WINDOW` bytes before them.
+        :data:`~relink.wheel.deflate.stream.WINDOW` bytes before them.
     :ivar mode: permission bits of a member that is added.
     :ivar stored: do not compress it; only of a member that is added.
     """

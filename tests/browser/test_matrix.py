@@ -22,7 +22,7 @@ def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     facts = record(
         "warning", {"gfx1031": "full", "gfx1100": "slow", "gfx942": "none", "gfx1030": "jit"}, "RLK401"
     )
-    facts["file"] = {"filename": "demo-1.0+rocm7.2.4.1-x.whl", "sha256": "ab", "statement": True}
+    facts["file"] = {"filename": "demo-1.0+rocm7.2.4.1-x.whl", "sha256": "ab"}
     refused = record("error", None, "RLK101")
     cells = [
         (

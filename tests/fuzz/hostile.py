@@ -49,8 +49,7 @@ from relink.report.model import to_json as report_json
 from relink.report.summary import verdict
 from relink.runs import questions as queries
 from relink.runs import relink_wheel as pipeline
-from relink.runs.comparison.reference import Reference
-from relink.runs.comparison.wheels import diff
+from relink.runs.comparison import Reference, compare_wheels
 from relink.runs.relinked_input import is_relinked
 from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
@@ -262,8 +261,8 @@ def check_diff(scene: Scene, data: bytes) -> None:
     old, right = scene.pair
     path = scene.scratch / OUTPUT
     path.write_bytes(data)
-    assert diff(old, path).verdict != "unexplained"
-    found = diff(old, path, reference=Reference(right, "made before"))
+    assert compare_wheels(old, path).verdict != "unexplained"
+    found = compare_wheels(old, path, reference=Reference(right, "made before"))
     console = Console(file=io.StringIO())
     show(console, *to_text(found, verbose=True))
     json.dumps(diff_json(found))

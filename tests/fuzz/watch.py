@@ -14,7 +14,7 @@ from relink.loader.closure import LoadedObject
 from relink.loader.object_graph import file_of
 from relink.loader.seen_files import Files, OpenedFile
 from relink.loader.tables import Tables
-from relink.planning.resolve.dlopen import DlopenKnowledge
+from relink.planning.resolve.proof import DlopenKnowledge
 
 __all__ = ["remember", "watched"]
 

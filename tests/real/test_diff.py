@@ -31,7 +31,7 @@ def test_only_what_relink_makes(migraphx_wheel: Path, small_prefix: Path, tmp_pa
     output, options = relinked(migraphx_wheel, small_prefix, tmp_path)
     found = diff(migraphx_wheel, output, options)
     assert (found.verdict, found.unexplained) == ("only what the plan says", ())
-    assert sum(change.elf is not None for change in found.changed) == 3
+    assert sum(change.path.endswith(".so") or ".so." in change.path for change in found.changed) == 3
 
 
 def test_one_bit_of_what_patchelf_never_saw(rocm_wheel: Path, full_prefix: Path, tmp_path: Path) -> None:
@@ -46,4 +46,4 @@ def test_one_bit_of_what_patchelf_never_saw(rocm_wheel: Path, full_prefix: Path,
     data[at] ^= 1
     found = diff(rocm_wheel, changed(output, tmp_path / "tampered", {name: bytes(data)}), options)
     assert found.verdict == "unexplained"
-    assert any(f"{name}: bytes {at:#x}..{at + 1:#x}" in text for text in found.unexplained), found.unexplained
+    assert f"{name}: the content is not what relink writes" in found.unexplained

@@ -10,7 +10,7 @@ from relink.elf.edit import ElfEdit
 from relink.elf.gaps import Gap
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
-from relink.system.processes import finished
+from relink.system.programs import finished
 from relink.system.sandbox.start import Sandbox
 
 

@@ -10,7 +10,7 @@ __all__ = ["PRINTED", "TRIGGERS", "plain_words", "printed", "same_words", "unfin
 
 TRIGGERS: dict[str, str] = {
     "RLK101": "tests/unit/planning/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",
-    "RLK102": "tests/unit/planning/resolve/test_served_parts.py::test_verify_allowed_by_an_honest_plan",
+    "RLK102": "tests/unit/planning/resolve/test_decision_findings.py::test_verify_allowed_by_an_honest_plan",
     "RLK103": "tests/unit/planning/resolve/test_decide.py::test_unserved_variants_stay_as_they_are",
     "RLK104": "tests/unit/planning/resolve/test_decide.py::test_no_variant_served_is_an_error",
     "RLK105": "tests/unit/planning/resolve/test_decide.py::test_a_linker_script_under_a_needed_name",
@@ -30,7 +30,7 @@ TRIGGERS: dict[str, str] = {
     "RLK119": "tests/unit/planning/test_siblings.py::test_an_installed_one_is_resolved_for_real",
     "RLK120": "tests/unit/planning/resolve/test_proof.py::TestDlopen::test_would_not_be_found",
     "RLK121": "tests/unit/planning/resolve/test_proof.py::TestDlopen::test_preload_makes_it_findable",
-    "RLK122": "tests/unit/planning/resolve/test_added_libraries.py::test_the_soname_that_other_members_need",
+    "RLK122": "tests/unit/planning/resolve/test_proof.py::test_the_soname_that_other_members_need",
     "RLK123": "tests/unit/planning/resolve/test_strategy.py::test_a_library_that_one_other_member_is",
     "RLK124": "tests/unit/planning/resolve/test_decide.py::test_what_the_package_does_without_is_left",
     "RLK125": "tests/unit/planning/resolve/test_stubs.py::test_a_stub_has_what_the_wheel_imports",

@@ -145,16 +145,13 @@ def test_a_directory_that_others_may_write_to(
 
 @pytest.mark.parametrize("kind", [kind for kind in PLANTED if kind != "a link to a directory"])
 def test_at_the_names_of_other_files(works: Works, run: Run, tmp_path: Path, victim: Path, kind: str) -> None:
-    """The page and the statement. A link to a directory names the directory, into which a file of the wheel's name goes."""
+    """The page. A link to a directory names the directory, into which a file of the wheel's name goes."""
     vendor = works.small(tmp_path)
-    places = [tmp_path / name for name in ("page.html", "statement.json")]
-    for place in places:
-        PLANTED[kind](place, victim)
+    page = tmp_path / "page.html"
+    PLANTED[kind](page, victim)
     before = state(victim)
-    code, _, said = run(
-        *(vendor, "--prefix", works.prefix, "-o", tmp_path / "out", "-q"),
-        *("--report", places[0], "--statement", places[1]),
-    )
+    code, _, said = run(vendor, "--prefix", works.prefix, "-o", tmp_path / "out", "-q", "--report", page)
     assert state(victim) == before
     assert code == 0, said
-    assert all(place.is_file() and not place.is_symlink() for place in places)
+    assert page.is_file()
+    assert not page.is_symlink()

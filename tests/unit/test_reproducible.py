@@ -142,3 +142,40 @@ def test_what_is_asked_for_differently_differs(
 ) -> None:
     """Or the other tests show nothing."""
     assert digest(done(works, wheel, tmp_path / "x", Way(("--compress", "small")))) != right
+
+
+_PLAN = """
+import sys
+from pathlib import Path
+from relink.providers.profiles import Profile
+from tests.unit.planning.resolve.scenes import Scene, call, define
+scene = Scene(Path(sys.argv[1]))
+early = [f"demo/libearly{number}.so.1" for number in range(4)]
+scene.profile = Profile("p", preload=tuple(early))
+scene.substitutes = tuple((f"libold{number}.so.1", f"libold{number}.so.2") for number in range(4))
+for number in range(4):
+    scene.member(early[number], source=define(f"early{number}"))
+    scene.provide(f"lib/lib{'even' if number % 2 else 'odd'}{number}.so.1", source=define("odd" if number % 2 else "even"))
+names = [f"early{number}" for number in range(4)]
+scene.member("demo/sub/a.so", [f"lib{name}.so.1" for name in names], call(*names, "odd", "even"), ["-Wl,-rpath,/x"])
+for found in scene.decide().findings:
+    print(found.code, found.subject, found.message, found.remedy, found.choices)
+"""
+"""Four libraries that preloaded members bring, four options for nothing, and imports that several pairs of libraries export."""
+
+
+def test_no_finding_depends_on_hashes(tmp_path: Path) -> None:
+    """The findings of a plan, and what they list, have the order of the files: the plan is written into the output."""
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", _PLAN, str(tmp_path)],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(5)
+    }
+    (lines,) = printed
+    for code in ("RLK109", "RLK115", "RLK302"):
+        assert code in lines

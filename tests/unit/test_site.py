@@ -157,7 +157,6 @@ def test_the_site(tmp_path: Path) -> None:
         "nix",
         "api",
         "architecture",
-        "claims",
     ):
         assert f'href="{name}.html"' in start
 

@@ -1,6 +1,6 @@
 """The files of a site, each wheel in a directory that is called by its SHA-256, with what lies beside it; `relink index check`.
 
-Beside a wheel lie its metadata (PEP 658), and of a relinked one the bill of materials and the in-toto statement.
+Beside a wheel lie its metadata (PEP 658), and of a relinked one the bill of materials.
 
 What checks a site reads every page, link, hash and name of it as an installer does, and uses nothing that the run that made it
 remembers. A wheel of the right content has the RECORD and the plan that it was made with; `relink verify` asks its loader.
@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from relink.indexes.build.simple_api import (
     METADATA,
     PAGE_LIMIT,
     SBOM_FILE,
-    STATEMENT_FILE,
     ListedWheel,
     read_page,
 )
@@ -35,7 +34,7 @@ from relink.indexes.build.site import BASIS, no_site
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
 from relink.indexes.install.cache import LARGEST, cache_directory
-from relink.make.added_members import SBOM_MEMBER, json_bytes
+from relink.make.added_members import SBOM_MEMBER
 from relink.system.atomic import atomic_file, copy_file, publish_directory
 from relink.system.bounded_json import parse_json
 from relink.system.errors import RelinkError
@@ -165,14 +164,6 @@ def _wheel_problems(site: Path, key: str, wheel: ListedWheel, metadata: Any) -> 
             yield f"{key}: the metadata beside it is not that of the wheel, or its hash is wrong"
     except (OSError, RelinkError) as error:
         yield f"{key}: cannot be read ({error})"
-    statement = Path(f"{path}{STATEMENT_FILE}")
-    try:
-        if statement.exists():
-            said = parse_json(read_text(statement, PAGE_LIMIT))["subject"][0]["digest"]["sha256"]
-            if said != wheel.sha256:
-                yield f"{path.name}: its statement is about another file"
-    except _ODD as error:
-        yield f"{path.name}: its statement cannot be read ({error})"
 
 
 def _matrix_problems(site: Path) -> Iterator[str]:
@@ -196,7 +187,7 @@ def _matrix_problems(site: Path) -> Iterator[str]:
             yield f"{target}: the matrix has it, and there is no index of it"
 
 
-def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, Any] | None) -> dict[str, Any]:
+def place_wheel(wheel: Path, files: Path, place: Path) -> dict[str, Any]:
     """Put a wheel, and what lies beside it, into the directory of its content: all of it appears at once.
 
     :param place: a working directory of the same file system.
@@ -208,8 +199,6 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
         beside = read_beside(archive)
     for ending, content in beside.items():
         (made / f"{wheel.name}{ending}").write_bytes(content)
-    if statement is not None:
-        (made / f"{wheel.name}{STATEMENT_FILE}").write_bytes(json_bytes(dict(statement)))
     if wheel.is_relative_to(place):
         wheel.replace(made / wheel.name)
     else:
@@ -231,7 +220,6 @@ def place_wheel(wheel: Path, files: Path, place: Path, statement: Mapping[str, A
         "size": (final / wheel.name).stat().st_size,
         "metadata": hashlib.sha256(beside[METADATA]).hexdigest(),
         "requires_python": read_metadata(beside[METADATA]).requires_python,
-        "statement": statement is not None,
     }
 
 
@@ -244,13 +232,10 @@ def read_beside(archive: WheelArchive) -> dict[str, bytes]:
 
 
 def _is_there(made: Path, final: Path) -> bool:
-    """Whether a directory has all that is to be in it, with its content; of a statement any."""
+    """Whether a directory has all that is to be in it, with its content."""
     with contextlib.suppress(OSError):
         return all(
-            (final / path.name).is_file()
-            if path.name.endswith(STATEMENT_FILE)
-            else file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST)
-            for path in made.iterdir()
+            file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST) for path in made.iterdir()
         )
     return False
 

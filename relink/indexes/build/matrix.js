@@ -170,11 +170,6 @@
       const from = version.includes("+") ? `--extra-index-url '${index}'` : `--no-deps --index-url '${index}'`;
       parts.push(element("h3", "Install"), element("pre", `pip install ${from} '${row.project}==${version}'`));
     }
-    if (cell.place) {
-      const line = element("p", "What it was made of: ");
-      line.append(element("a", "statement", { href: up + cell.place }));
-      parts.push(line);
-    }
     if (data.texts[cell.command]) parts.push(element("h3", "The same by hand"), element("pre", data.texts[cell.command]));
     parts.push(element("p", `${column.target.release} in ${column.target.prefixes.join(", ")}, fingerprint ${column.target.fingerprint.slice(0, 16)}.`));
     const history = data.changes.filter((one) => one.wheel === row.wheel && one.target === column.target.target);

@@ -18,7 +18,7 @@ from typing import Any
 from relink import __version__
 from relink.gpu import table, wanted_gpus
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.simple_api import FILES, STATEMENT_FILE, name_of
+from relink.indexes.build.simple_api import name_of
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -78,7 +78,6 @@ def matrix_data(
             "tags": f"{wheel.python}-{wheel.abi}",
         }
         row = rows.setdefault(wheel.filename, {**about, "wheel": wheel.filename, "cells": {}})
-        place = file and f"{FILES}/{file['sha256'][:2]}/{file['sha256']}/{file['filename']}{STATEMENT_FILE}"
         ids: list[str | None] = [str(gpu.target) for gpu in gpus[cell["target"]]] or [None]
         row["cells"][cell["target"]] = {
             "status": cell["status"],
@@ -87,7 +86,6 @@ def matrix_data(
             "causes": [number(text) for text in record.get("causes", ())],
             "command": number(record.get("command", "")),
             "file": file and file["filename"],
-            "place": place if file and file["statement"] else None,  # of the statement
         }
     return {
         "schema": MATRIX_SCHEMA,

@@ -31,7 +31,7 @@ from relink.system.errors import UsageError, WheelError
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 FILES = "files"
-METADATA, STATEMENT_FILE, SBOM_FILE = ".metadata", ".intoto.json", ".cdx.json"
+METADATA, SBOM_FILE = ".metadata", ".cdx.json"
 """What the names of files end in that lie beside a wheel."""
 # The way from the page of a project to the top of the site.
 _UP = "../../../"

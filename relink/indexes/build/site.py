@@ -1,4 +1,4 @@
-"""A site of the results that hold: indexes of files, the matrix, the feed; see docs/index-building.md for what lies where.
+"""A site of the results that hold: indexes of files and the matrix; see docs/index-building.md for what lies where.
 
 It is written project by project, so that an index of a hundred thousand wheels needs no more memory than its largest project, and
 not at all where nothing of what it is made of has changed.
@@ -18,15 +18,12 @@ import json
 import os
 import shutil
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -48,10 +45,9 @@ from relink.system.atomic import publish_directory, sync_directory, working_dire
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
-from relink.system.text import escaped, grouped
+from relink.system.text import grouped
 
 _CHANGES = 500  # on the page
-_FEED = 100  # in the feed
 ONE_PAGE = 15_000
 """Results that one page shows; where there are more, each project has a page."""
 YOUNG = 3600
@@ -113,41 +109,7 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
         data |= {PROJECTS: listed} if many else {}
         write("matrix.json", json_bytes(data))
         write("index.html", matrix_page(data).encode())
-        ((identity,),) = store.rows("select id from site")
-        write("changes.atom", atom_feed("Changes of the index", uuid.UUID(identity), changes[:_FEED]))
     return True
-
-
-def atom_feed(title: str, site: uuid.UUID, changes: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return changes of a site as an Atom feed (RFC 4287).
-
-    :param changes: the newest first; each has time (seconds since 1970), project, version, target, before and after.
-    """
-    feed = Element("feed", xmlns="http://www.w3.org/2005/Atom")
-    updated = _time(changes[0]["time"] if changes else 0)
-    _add(feed, id=site.urn, title=title, updated=updated, author="")
-    SubElement(feed[-1], "name").text = "relink"
-    SubElement(feed, "link", href="index.html")
-    for change in changes:
-        what = f"{change['project']} {change['version']} for {change['target']}: {change['after']}"
-        entry = SubElement(feed, "entry")
-        identity = uuid.uuid5(site, f"{change['time']} {change['wheel']} {change['target']}")
-        _add(entry, id=identity.urn, title=what, updated=_time(change["time"]))
-        SubElement(entry, "link", href="index.html")
-        said = f"{change['wheel']}: {change['before'] or 'new'} → {change['after']}. {change['text']}"
-        SubElement(entry, "content", type="text").text = escaped(said)
-    indent(feed)
-    text: bytes = tostring(feed, encoding="utf-8", xml_declaration=True)
-    return text + b"\n"
-
-
-def _add(parent: Element, **texts: str) -> None:
-    for name, text in texts.items():
-        SubElement(parent, name).text = escaped(text)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def check_place(site: Path) -> None:

@@ -42,8 +42,6 @@ create table if not exists releases (
     primary key (project, version, target)) without rowid;
 create table if not exists names (
     target text not null, filename text not null, number integer not null, primary key (target, filename, number)) without rowid;
-create table if not exists site (id text not null);
-insert into site select lower(hex(randomblob(16))) where not exists (select 1 from site);
 """
 _CHANGED = """
 insert into changes select ?, json_object('project', project, 'version', version, 'wheel', filename, 'target', target,

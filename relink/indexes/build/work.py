@@ -38,7 +38,6 @@ from relink.planning.options import words_of
 from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.runs.relink_wheel import carry_out, make_plan
-from relink.runs.statement import make_statement
 from relink.system.atomic import working_directory
 from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.system.findings.model import Cause, causes
@@ -176,11 +175,10 @@ def _relinked(
             raise RelinkError(record["verdict"]["text"], told)
         if planned.plan.empty:
             if task.mirror:
-                record["file"] = place_wheel(cached.path, files, place, None)
+                record["file"] = place_wheel(cached.path, files, place)
             return "original", record, report
         assert report.output is not None  # noqa: S101 (it is ok, and its plan is not empty)
-        statement = make_statement(report, options, lambda path: _digests().sha256(os.path.realpath(path)))
-        record["file"] = place_wheel(Path(report.output.path), files, place, statement)
+        record["file"] = place_wheel(Path(report.output.path), files, place)
         return "written", record, report
 
 

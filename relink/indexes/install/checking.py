@@ -17,8 +17,8 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from relink.elf.dlopen_strings import DLOPEN, library_names
 from relink.elf.image import Image, read_image
+from relink.elf.sections import DLOPEN, library_names
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.gpu import BufferSource, DeviceCode, Wanted, read_device_code, seen_gpus, wanted_gpus

@@ -51,8 +51,8 @@ def install_wheel(
 ) -> InstallResult:
     """Relink a wheel for an environment and install it there, with its `dependencies`; no error may be among the findings.
 
-    :param options: what relinking is told; the target is the environment's Python. `output_directory` keeps the relinked wheel
-        unless it is the current directory.
+    :param options: what relinking is told; the target is the environment's Python. The relinked wheel stays in
+        `output_directory`, if one is given.
     :raises UsageError: conda has installed the package, or it is an editable installation.
     :raises InstallerError: pip or uv fails.
     """
@@ -61,7 +61,7 @@ def install_wheel(
         refuse_foreign(environment, present)
     with working_place() as place:
         if dependencies:
-            wanted = _wanted(wheel, extras)
+            wanted = list_requirements(wheel, extras, environment)
             refused = select(
                 tuple(_other_stack(name.canonical, _new(environment, wanted, place), wanted)),
                 options.select,
@@ -87,8 +87,11 @@ def install_wheel(
         return InstallResult(report, done, imports, required_by(result), loads, relinked)
 
 
-def _wanted(wheel: Path, extras: Collection[str]) -> list[str]:
-    """Return the requirements of a wheel that hold with these extras; other markers are left to the installer."""
+def list_requirements(wheel: Path, extras: Collection[str], environment: TargetEnvironment) -> list[str]:
+    """Return the requirements of a wheel that hold with these extras in an environment; markers without extras stay.
+
+    The installer evaluates those markers. Requirements of packages of the vendor's libraries are left out.
+    """
     wanted = []
     for text in requirements_of(wheel):
         try:
@@ -100,7 +103,8 @@ def _wanted(wheel: Path, extras: Collection[str]) -> list[str]:
             # A package of the vendor's libraries: the relinked wheel may not require it.
             continue
         if requirement.marker is not None and "extra" in str(requirement.marker):
-            if not any(requirement.marker.evaluate({"extra": extra}) for extra in extras or ("",)):
+            cases = ({**environment.markers, "extra": extra} for extra in extras or ("",))
+            if not any(map(requirement.marker.evaluate, cases)):
                 continue
             requirement.marker = None
         wanted.append(str(requirement))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
 _QUESTION = (
     FIND_HOME
     + """
+import platform
 scheme = [name for name in ("venv", "posix_prefix") if home and name in sysconfig.get_scheme_names()][:1]
 paths = sysconfig.get_paths(*scheme, vars={"base": home, "platbase": home} if home else None)
 print(json.dumps({
@@ -44,9 +45,14 @@ print(json.dumps({
     "purelib": paths["purelib"],
     "platlib": paths["platlib"],
     "stdlib": paths["stdlib"],
+    "python_version": ".".join(platform.python_version_tuple()[:2]),
+    "python_full_version": platform.python_version(),
+    "implementation_name": sys.implementation.name,
+    "platform_python_implementation": platform.python_implementation(),
 }))
 """
 )
+_MARKERS = ("python_version", "python_full_version", "implementation_name", "platform_python_implementation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,13 @@ class TargetEnvironment:
     :ivar python: its Python as it is called there; symbolic links are not resolved, since the environment hangs on the name.
     :ivar prefix: its directory.
     :ivar site: where distributions lie, each directory once.
+    :ivar markers: what the Python says of itself in environment markers ("Dependency specifiers" of the PyPA specifications).
     """
 
     python: str
     prefix: Path
     site: tuple[Path, ...]
+    markers: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_environment(
@@ -91,7 +99,8 @@ def find_environment(
                 "there; pass the Python of an environment of yours by --python"
             )
     site = dict.fromkeys((Path(said["purelib"]), Path(said["platlib"])))
-    return TargetEnvironment(os.path.abspath(named) if "/" in named else named, prefix, tuple(site))
+    program = os.path.abspath(named) if "/" in named else named
+    return TargetEnvironment(program, prefix, tuple(site), {name: said[name] for name in _MARKERS})
 
 
 def _ask(python: str) -> dict[str, str]:

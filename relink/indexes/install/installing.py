@@ -173,8 +173,8 @@ def relinked_into(
 
     :return: the report, and the relinked wheel, which may be `wheel` itself; None for it where a finding is an error.
     """
-    is_kept = options.output_directory != Path()
-    directory = options.output_directory if is_kept else place
+    is_kept = options.output_directory is not None
+    directory = options.output_directory or place
     report = relink(wheel, replace(options, python=environment.python, output_directory=directory))
     if not report.ok:
         findings = tuple(_of_an_environment(reported) for reported in report.findings)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from relink.elf.digest import linking_digest
+from relink.elf.source import linking_digest
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.files import FilePlan
@@ -26,7 +26,7 @@ class LibraryFacts:
     """A library outside of the wheel that a plan rests on.
 
     :ivar path: as the target sees it.
-    :ivar digest: of what linking depends on (:func:`relink.elf.digest.linking_digest`).
+    :ivar digest: of what linking depends on (:func:`relink.elf.source.linking_digest`).
     :ivar sha256: of the whole content, hex; None where it was not computed.
     """
 
@@ -72,7 +72,7 @@ def provider_digests(paths: Iterable[str], files: Sequence[FilePlan], sysroot: s
     """Return a digest for each provider, by which another run sees that it is the same.
 
     It is the SHA-256 of a sorted line for each library that the closures have of the provider: the library's
-    :func:`~relink.elf.digest.linking_digest` and the soname. The C library's parts are the target's, and left out.
+    :func:`~relink.elf.source.linking_digest` and the soname. The C library's parts are the target's, and left out.
 
     :param paths: of the providers.
     :raises UsageError: a library cannot be read.

@@ -125,7 +125,7 @@ class FilePlan:
             seen.add(entry.soname)
 
 
-def necessary(edit: ElfEdit, needed: Sequence[str]) -> ElfEdit:
+def normalize_edit(edit: ElfEdit, needed: Sequence[str]) -> ElfEdit:
     """Return `edit` with its sonames in the order of a file's NEEDED, and without additions that the file has already.
 
     :param needed: each soname once.

@@ -80,6 +80,9 @@ class ResolveContext:
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     as_it_is: bool = False
+    # By soname: the same question is asked for each edge of each attempt.
+    _serving: dict[str, list[Provider]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _identities: dict[str, set[object]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def members(self) -> Members:
@@ -103,6 +106,11 @@ class ResolveContext:
             name for part in self.vendor.components() for major in majors for name in part.of(major)
         )
 
+    @cached_property
+    def missing_of_release(self) -> list[str]:
+        """The sonames of `of_release` that no provider serves, in the alphabet's order."""
+        return sorted(soname for soname in self.of_release if self.provider_path(soname) is None)
+
     def stub_facts(self, soname: str) -> OptionalLibrary | None:
         """Return what a stub of a library needs to know; its reason is the vendor's table's, or the package's profile's."""
         facts = self.vendor.optional(soname)
@@ -117,15 +125,21 @@ class ResolveContext:
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""
-        return next((provider.find(soname) for provider in self._serving(soname)), None)
+        providers = self.serving(soname)
+        return providers[0].find(soname) if providers else None
 
     def withheld_path(self, soname: str) -> str | None:
         """Return the vendor's runtime of that soname that only a later provider has, and that it therefore does not serve."""
         having = (path for provider in self.providers if (path := provider.find(soname)))
-        return None if self._serving(soname) else next(having, None)
+        return None if self.serving(soname) else next(having, None)
 
-    def _serving(self, soname: str) -> list[Provider]:
-        return serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
+    def serving(self, soname: str) -> list[Provider]:
+        """Return the providers that serve `soname` (:func:`relink.providers.prefix.serving`)."""
+        providers = self._serving.get(soname)
+        if providers is None:
+            providers = serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
+            self._serving[soname] = providers
+        return providers
 
     def is_of_first(self, path: str) -> bool:
         """Whether a file of a closure lies in a directory of what the user named first."""
@@ -141,8 +155,11 @@ class ResolveContext:
 
     def is_providers(self, identity: tuple[object, ...], soname: str) -> bool:
         """Whether that file is the library of that soname of the provider that serves it, by whatever path it was reached."""
-        paths = (path for provider in self._serving(soname) for path in provider.libraries[soname])
-        return any(self.files.open(path).identity == identity for path in paths)
+        identities = self._identities.get(soname)
+        if identities is None:
+            paths = (path for provider in self.serving(soname) for path in provider.libraries[soname])
+            identities = self._identities[soname] = {self.files.open(path).identity for path in paths}
+        return identity in identities
 
     def is_of_another(self, identity: tuple[object, ...], soname: str) -> bool:
         """Whether that file is the library of that soname of a provider, and of none that serves it."""

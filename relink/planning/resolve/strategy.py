@@ -1,42 +1,301 @@
-"""How to make one image load: the least invasive edit that does, found by simulation (docs/architecture.md, decision 2).
+"""Find the least invasive edit that makes one image load, by simulation (docs/architecture.md, decision 2).
 
-Takes a context and a member. Gives an :class:`Outcome`: edit, closure after it, and edges that are not served.
+Takes a context and a member. Gives an :class:`Outcome`: the edit with its reasons, the closure after the edit, and a
+:class:`ResolutionIssue` for each edge that is served by nothing, by another copy than a provider's, or by a foreign C library.
+Search path entries are classified on the way (:class:`SearchPathEntry`, RLK201 to RLK204; decision 3). An empty entry means the
+current directory (elf/dl-load.c, fillin_rpath), and so does a relative one.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
 
 from relink.elf.edit import ElfEdit, result_of
 from relink.elf.image import Image
-from relink.loader.closure import Closure, DlopenNames
+from relink.loader.closure import Closure, DlopenNames, Edge
 from relink.loader.loading import load, trace
-from relink.loader.search import Environment
+from relink.loader.search import Environment, expand
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import Strategy
+from relink.planning.model.files import STUB_DIRECTORY, Strategy
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.search_path import (
-    SearchPathEntry,
-    classify,
-    is_of_stubs,
-    origin_entries,
-)
-from relink.planning.resolve.substitution import SubstitutionDecision
-from relink.planning.resolve.unserved_edges import ResolutionIssue, check_edges, is_libc_elsewhere, own_libc
-from relink.planning.siblings import sibling_paths
+from relink.planning.resolve.evidence import SubstitutionDecision
+from relink.planning.resolve.layout import is_below
+from relink.planning.siblings import sibling_of, sibling_paths
+from relink.providers.prefix import soname_stem
+from relink.system.findings.model import Finding, finding
+from relink.system.text import grouped, join_truncated, pluralize
+
+IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "withheld", "libc", "shadowed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionIssue:
+    """An edge that is not served as it must be.
+
+    ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``sibling``: by nothing, and another package is to
+    bring it; ``incoherent``: from elsewhere although a provider has the soname; ``withheld``: by a runtime of a later provider;
+    ``libc``: by a C library that is not the target's own; ``shadowed``: by a library that Python loaded before.
+    """
+
+    kind: IssueKind
+    edge: Edge
+    requester: str
+    served_by: str | None = None
+
+
+def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
+    """Whether a glob names a library: by its soname, its soname without the version, or its path."""
+    names = [soname, soname_stem(soname), soname_stem(soname).removesuffix(".so")]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
+
+
+def assumed_kind(context: ResolveContext, soname: str) -> Literal["allowed", "sibling"] | None:
+    """Return who promises a library that is not there: the user, or a package that is imported before; None for nobody."""
+    if any(matches_library(pattern, soname) for pattern in context.allow_missing):
+        return "allowed"
+    sibling = sibling_of(context.siblings, soname)
+    return "sibling" if sibling is not None and sibling.directory is None else None
+
+
+REMEDY_WITHHELD: Final = "Name the prefix that has the runtime first: its --prefix before the others."
+
+
+def why_withheld(context: ResolveContext) -> str:
+    """Say why the runtime of a later provider is not taken."""
+    return f"a process has one runtime of {context.vendor.product}, and no later --prefix serves it"
+
+
+def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
+    """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
+    path = posixpath.join(context.target.libc_directory, soname)
+    return path if context.files.open(path).image is not None else None
+
+
+def is_libc_elsewhere(context: ResolveContext, soname: str = "libc.so.6") -> bool:
+    """Whether a library of glibc lies beside the target's loader, and the loader's default directories lead to another one."""
+    own = own_libc(context, soname)
+    usual = (posixpath.join(directory, soname) for directory in context.target.directories)
+    opened = context.files.open
+    return own is not None and all(opened(path).identity != opened(own).identity for path in usual)
+
+
+def check_edges(context: ResolveContext, closure: Closure, root: int) -> tuple[ResolutionIssue, ...]:
+    """Return the issues of the member's own closure; edges of the program and its libraries are not checked.
+
+    :param root: the index of the member: objects with a lower one were loaded before.
+    """
+    issues, scope = [], set(closure.scope)
+    for edge in (edge for edge in closure.edges if edge.requester >= root and edge.requester in scope):
+        if kind := _issue_kind(context, closure, edge, root):
+            served = None if edge.target is None else closure.objects[edge.target].path
+            issues.append(ResolutionIssue(kind, edge, closure.objects[edge.requester].path, served))
+    return tuple(issues)
+
+
+def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, root: int) -> IssueKind | None:
+    soname = edge.soname
+    if edge.target is None:
+        # A library that a provider has is not missing: a pattern of --allow-missing that is too wide must not hide it.
+        assumed = assumed_kind(context, soname) if context.provider_path(soname) is None else None
+        return assumed or "missing"
+    served = closure.objects[edge.target]
+    if soname in GLIBC_SONAMES:
+        # glibc and its loader are one build: they share GLIBC_PRIVATE symbols, which change from release to release.
+        own = own_libc(context, soname)
+        wrong = own is not None and context.files.open(own).identity != served.identity
+        return "libc" if wrong and served.identity[0] != "loader" else None
+    if served.identity[0] == "member":
+        return None
+    if context.provider_path(soname) is None:
+        return "withheld" if edge.target >= root and is_of_later_provider(context, closure, edge) else None
+    if context.is_providers(served.identity, soname):
+        return None
+    # A library that was loaded before the member is in the process in any case: no edit of the member changes that.
+    return "shadowed" if edge.target < root else "incoherent"
+
+
+def is_of_later_provider(context: ResolveContext, closure: Closure, edge: Edge) -> bool:
+    """Whether an edge is served by a library of a provider that does not serve it, since an earlier one has it, or as a runtime.
+
+    Where the first provider's own library loads that very runtime (each package of Spack is a prefix), it is the right one.
+    """
+    if edge.target is None or not context.is_of_another(closure.objects[edge.target].identity, edge.soname):
+        return False
+    return context.provider_path(edge.soname) is not None or not any(
+        other.target == edge.target and context.is_of_first(closure.objects[other.requester].path)
+        for other in closure.edges
+    )
+
+
+EntryKind: TypeAlias = Literal[
+    "wheel",
+    "stub",
+    "sibling",
+    "sibling-dropped",
+    "provider",
+    "serving",
+    "original",
+    "vendor",
+    "empty",
+    "relative",
+]
+_KEPT = frozenset({"wheel", "stub", "sibling", "provider", "serving"})
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPathEntry:
+    """One entry as written, and its kind.
+
+    ``wheel``: leads inside of the wheel, ``stub``: to the stubs that relink has added; ``sibling``: another
+    package in site-packages, ``sibling-dropped`` where the profile says that the prefix replaces it; ``provider``: a directory of
+    a provider; ``serving``: another absolute directory that serves an edge which nothing else does; ``original``: leads into the
+    tree that is copied, and not into the copy; ``vendor``: any other; ``empty``, ``relative``: found from the current directory.
+    """
+
+    text: str
+    kind: EntryKind
+
+    @property
+    def kept(self) -> bool:
+        """Whether the edited search path has it."""
+        return self.kind in _KEPT
+
+
+def classify(
+    context: ResolveContext, image: Image, path: str, serving: Collection[str]
+) -> list[SearchPathEntry]:
+    """Classify every entry of an image's search path.
+
+    :param path: where the image will be installed, for ``$ORIGIN``.
+    :param serving: entries, as written, that some edge of its closure was found by.
+    """
+    directories = {directory for provider in context.providers for directory in provider.directories}
+    texts = image.search_path.split(":") if image.search_path else []
+    return [SearchPathEntry(text, _entry_kind(context, text, path, directories, serving)) for text in texts]
+
+
+def _entry_kind(
+    context: ResolveContext, text: str, path: str, providers: Collection[str], serving: Collection[str]
+) -> EntryKind:
+    layout, origin = context.layout, posixpath.dirname(path)
+    if not text:
+        return "empty"
+    expanded = expand(text, origin=origin, target=context.target) or ""
+    if not expanded.startswith("/"):
+        return "relative"
+    # normpath() leaves two slashes at the start, which POSIX gives a meaning of their own.
+    directory = "/" + posixpath.normpath(expanded).lstrip("/")
+    if layout.tree and is_below(directory, layout.root):
+        # With $ORIGIN relative to the root, an entry that is absolute, or that leaves the tree, leads to the original and not
+        # to the copy.
+        relative = posixpath.relpath(origin, layout.root)
+        within = posixpath.normpath(expand(text, origin=relative, target=context.target) or "")
+        if within.startswith(("/", "../")):
+            return "original"
+    # Only $ORIGIN leads into a wheel: an absolute path names one installation of it, on the machine of its maker.
+    if "ORIGIN" in text and directory in context.member_directories:
+        return "stub" if is_of_stubs(directory) else "wheel"
+    if (real := layout.real(directory)) != directory and real in providers:
+        return "provider"
+    if "ORIGIN" in text and is_below(directory, layout.site_packages):
+        parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
+        package = f"{layout.site_packages}/{parts[0]}"
+        own = any(is_below(member, package) for member in context.member_directories)
+        # Bazel links against TARGET.runfiles/ and _solib_CPU/, which no wheel installs. Any other directory below a package of
+        # the wheel may be another wheel's, as packages of one namespace share a directory.
+        built = any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
+        if is_of_stubs(directory) or (own and built):
+            return "vendor"
+        beside = any(context.vendor.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(context.vendor.is_package, parts))
+        return "sibling-dropped" if replaced or context.profile.drops(text) else "sibling"
+    if directory in providers:
+        return "provider"
+    return "serving" if text in serving else "vendor"
+
+
+def origin_entries(path: str, directories: Iterable[str]) -> list[str]:
+    """Return the search path entries, each once, by which the file at `path` finds directories that move together with it."""
+    relative = (posixpath.relpath(directory, posixpath.dirname(path)) for directory in directories)
+    return list(dict.fromkeys("$ORIGIN" if to == "." else f"$ORIGIN/{to}" for to in relative))
+
+
+def is_of_stubs(directory: str) -> bool:
+    """Whether a directory is one that relink writes stubs to, by its name."""
+    return posixpath.basename(directory) == STUB_DIRECTORY
+
+
+_ENTRY_MESSAGES: dict[EntryKind, str] = {
+    "vendor": "removed from the search path, since nothing is found there: {0}",
+    "original": "removed from the search path, since the copy has a place of its own: {0}",
+    "empty": "the search path had an empty entry, which is the current directory; removed",
+    "relative": "removed from the search path, since it counts from the current directory: {0}",
+    "sibling-dropped": "{1} to sibling packages removed, as the profile says: the prefix replaces them",
+    "sibling": "entries to sibling packages kept: {0}",
+}
+"""The message about the entries of a kind: {0} are the entries, {1} their number."""
+
+
+def search_path_findings(
+    member: str, entries: Iterable[SearchPathEntry], profile: str | None = None
+) -> Iterator[Finding]:
+    """Yield one finding for each kind of entry that is removed, or kept for a reason that the user should know.
+
+    :param profile: the name of the profile that entries to sibling packages were classified by.
+    """
+    by_kind = grouped((entry.kind, entry.text) for entry in entries)
+    for kind, message in _ENTRY_MESSAGES.items():
+        if texts := by_kind.get(kind):
+            text = message.format(join_truncated(texts), pluralize(len(texts), "entry", "entries"))
+            code = (
+                "RLK204"
+                if "sibling" in kind
+                else {"empty": "RLK202", "relative": "RLK203"}.get(kind, "RLK201")
+            )
+            yield finding(code, member, text, profile=profile if kind == "sibling-dropped" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedNeeded:
+    """A library that an edit adds to NEEDED, and the reason.
+
+    :ivar reason: ``unfound``: a library that needs it cannot find it; ``dlopened``: an object dlopens it; ``imported``: the
+        member imports from it, and names no library for these imports.
+    :ivar profile: the profile that knows of a dlopen; None for the user, and for other reasons.
+    :ivar evidence: the sentences that show where the imports come from.
+    """
+
+    soname: str
+    reason: Literal["unfound", "dlopened", "imported"]
+    profile: str | None = None
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddedEntry:
+    """An entry that an edit adds to the search path since one other member is a library that nobody else has.
+
+    :ivar path: where that member is installed.
+    """
+
+    text: str
+    soname: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An edit of one image, and what loading it gives then.
+    """An edit of one image with its reasons, and the closure that loading the edited image gives.
 
     :ivar root: the index of the member itself in `closure`.
     :ivar original: the image before the edit, `image` after it; `entries`: the original's search path, entry by entry.
-    :ivar substitutions: what the evidence allows for each NEEDED that was missing before any edit, by soname.
-    :ivar preloaded: the sonames that are added since an object dlopens them, with the profile that knows of it; None: the user.
-    :ivar forgotten: the sonames that are added since imports need them, with the evidence.
+    :ivar needed: the reason for each NEEDED that the edit adds.
+    :ivar carried: the reason for each search path entry that leads to another member and that the edit adds.
+    :ivar substitutions: the evidence for each NEEDED that was missing before any edit, and the edits of version records.
     """
 
     strategy: Strategy
@@ -47,18 +306,9 @@ class Outcome:
     root: int
     issues: tuple[ResolutionIssue, ...]
     entries: tuple[SearchPathEntry, ...]
+    needed: tuple[AddedNeeded, ...] = ()
+    carried: tuple[AddedEntry, ...] = ()
     substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
-    preloaded: Mapping[str, str | None] = field(default_factory=dict)
-    forgotten: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def with_reasons_of(self, other: Outcome) -> Outcome:
-        """Return the outcome with the evidence that another one of the same member was found by."""
-        return replace(
-            self,
-            substitutions=other.substitutions,
-            preloaded=other.preloaded,
-            forgotten=other.forgotten,
-        )
 
     @property
     def loads(self) -> bool:
@@ -85,56 +335,61 @@ def simulate(
     :param via_library_path: with the providers' directories on LD_LIBRARY_PATH, and without any edit. A Python's own libraries
         are found as ever, so that only the member and what it needs can differ.
     """
-    layout = context.layout
+    layout, target = context.layout, context.target
     path = layout.path_of(member)
-    directories = tuple(directory for provider in context.providers for directory in provider.directories)
-    if image.is_executable and is_libc_elsewhere(context):
-        directories += (context.target.libc_directory,)
-    library_path = directories if via_library_path else ()
-    in_python = Environment(context.target, context.members.with_image(path, image))
-    environment = replace(in_python, library_path=library_path)
-    if image.is_executable:
-        return trace(environment, path, dlopens=dlopens)
-    preloads = [
-        layout.path_of(name) for name in context.profile.preload if name in context.images and name != member
-    ]
-    if context.target.python is not None:
-        roots = [*sibling_paths(context.siblings), *preloads, path]
-        return load(in_python, roots, context.target.python, dlopens=dlopens, library_path=library_path)
+    environment = Environment(target, context.members.with_image(path, image))
+    library_path: tuple[str, ...] = ()
+    if via_library_path:
+        library_path = tuple(
+            directory for provider in context.providers for directory in provider.directories
+        )
+        if image.is_executable and is_libc_elsewhere(context):
+            library_path += (target.libc_directory,)
+    if target.python is not None and not image.is_executable:
+        early = [name for name in context.profile.preload if name in context.images and name != member]
+        roots = [*sibling_paths(context.siblings), *map(layout.path_of, early), path]
+        return load(environment, roots, target.python, dlopens=dlopens, library_path=library_path)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
-    libc = own_libc(context)
+    libc = None if image.is_executable else own_libc(context)
+    environment = replace(environment, library_path=library_path)
     return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
 
 
-def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit | None = None) -> Outcome:
+def find_strategy(
+    context: ResolveContext,
+    member: str,
+    required: ElfEdit | None = None,
+    reasons: tuple[AddedNeeded, ...] = (),
+) -> Outcome:
     """Return the first strategy after which `member` loads, or else the one with the fewest issues; no edit comes first.
 
-    :param required_edit: NEEDED entries that are to be replaced, dropped or added in any case.
+    A RUNPATH changes what one file finds, a DT_RPATH what all find that the file loads, flattening what the file needs.
+
+    :param required: NEEDED entries that are to be replaced, dropped or added in any case.
+    :param reasons: those for the added ones.
     """
     image = context.images[member]
-    required_edit = required_edit or ElfEdit()
-    nothing = _attempt(context, member, image, "nothing", required_edit)
+    required = required or ElfEdit()
+    nothing = _attempt(context, member, "nothing", required, reasons)
     if context.as_it_is:
         return nothing
     interpreter = context.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
     clean = all(entry.kept for entry in nothing.entries) and not (
-        wrong_interpreter or required_edit or opened_in_wheel(context, member)
+        wrong_interpreter or required or opened_in_wheel(context, member)
     )
     if clean and nothing.loads:
         return nothing
-    edit = replace(required_edit, interpreter=interpreter if wrong_interpreter else None)
-    base = _Base(context, member, image, edit, nothing)
+    edit = replace(required, interpreter=interpreter if wrong_interpreter else None)
     # A file with entries to remove, or another loader to get, cannot stay as it is.
     outcomes = [nothing] if clean else []
-    # In this order: a RUNPATH changes what one file finds, a DT_RPATH what all find that it loads, flattening what it needs.
-    for outcome in base.attempts():
+    for outcome in _Base(context, member, edit, nothing).attempts():
         if outcome.loads:
             return outcome
         outcomes.append(outcome)
 
-    def badness(attempt: Outcome) -> tuple[int, int]:
-        """First what uses all that a provider has: what is missing then is truly missing. Then the fewest issues."""
+    def strategy_rank(attempt: Outcome) -> tuple[int, int]:
+        """First the attempt that uses all that a provider has: what is missing then is truly missing. Then the fewest issues."""
         unused = (
             issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
             for issue in attempt.issues
@@ -142,17 +397,24 @@ def find_strategy(context: ResolveContext, member: str, required_edit: ElfEdit |
         return sum(unused), attempt.issue_count
 
     # min() takes the first of equals, which is the least invasive one.
-    return min(outcomes, key=badness)
+    return min(outcomes, key=strategy_rank)
 
 
 def _attempt(
-    context: ResolveContext, member: str, image: Image, strategy: Strategy, edit: ElfEdit
+    context: ResolveContext,
+    member: str,
+    strategy: Strategy,
+    edit: ElfEdit,
+    needed: tuple[AddedNeeded, ...],
+    carried: tuple[AddedEntry, ...] = (),
 ) -> Outcome:
     """Simulate loading `member` after an edit, classify its entries, and check every edge."""
+    image = context.images[member]
     edited = result_of(image, edit)
     closure = simulate(context, member, edited)
-    path = context.layout.path_of(member)
-    root = next(index for index, loaded in enumerate(closure.objects) if loaded.path == path)
+    # A Python dlopens the member last. A library that was dlopened before may have mapped it by another spelling of the path.
+    root = 0 if image.is_executable or context.target.python is None else closure.roots[-1]
+    path = closure.objects[root].path
     # A directory that belongs to no provider stays in the search path where it has what no provider has.
     serving = {
         how.entry
@@ -161,70 +423,105 @@ def _attempt(
         and how.entry is not None
         and not context.provider_path(loaded.name)
     }
-    entries = classify(context, image, path, serving)
+    entries = tuple(classify(context, image, path, serving))
     issues = check_edges(context, closure, root)
-    return Outcome(strategy, edit, image, edited, closure, root, issues, tuple(entries))
+    return Outcome(strategy, edit, image, edited, closure, root, issues, entries, needed, carried)
 
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """What every strategy starts from: the image, the edit that is required in any case, and what loading it gave as it is.
+    """What every strategy starts from: the member, the edit that is required in any case, and its outcome.
 
     :ivar tried: the outcome of each edit: that of one strategy may be the first of another.
     """
 
     context: ResolveContext
     member: str
-    image: Image
     edit: ElfEdit
     nothing: Outcome
     tried: dict[ElfEdit, Outcome] = field(default_factory=dict)
 
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """What the image needs after the required edit."""
-        return result_of(self.image, self.edit).needed
-
-    def attempt(self, strategy: Strategy, edit: ElfEdit) -> Outcome:
-        if edit not in self.tried:
-            self.tried[edit] = _attempt(self.context, self.member, self.image, strategy, edit)
-        return replace(self.tried[edit], strategy=strategy)
-
-    def with_path(self, wanted: Sequence[str], kind: str) -> ElfEdit:
-        """Return the edit with a search path of the entries that are kept and those that serve `wanted`, if it is another.
-
-        The wheel's own members come first, then the providers, other packages, and stubs last.
-        """
+    def attempts(self) -> Iterator[Outcome]:
+        """Yield the outcome of each strategy that edits, the least invasive first."""
+        needed = result_of(self.nothing.original, self.edit).needed
+        # A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object).
+        last = self.attempt("runpath", needed, "runpath")
+        yield last
+        # A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count.
+        yield self.attempt("rpath", [edge.soname for edge in last.closure.edges], "rpath")
+        # Flattening adds to NEEDED, in load order, the libraries that the provider's own libraries cannot find by themselves.
         context = self.context
-        entries = [entry for entry in self.nothing.entries if entry.kept and entry.kind != "provider"]
-        own = [
-            *(entry.text for entry in entries if entry.kind == "wheel"),
-            *carried_entries(context, self.member, self.nothing.issues),
-            *dlopened_entries(context, self.member),
-        ]
-        others = [entry.text for entry in entries if entry.kind not in ("wheel", "stub")]
-        # Stubs come last: a real library goes before its stub, wherever it is found.
-        stubs = [entry.text for entry in entries if entry.kind == "stub"]
-        opened = opened_in_wheel(context, self.member)
+        added: dict[str, AddedNeeded] = {}
+        while True:
+            wanted = [*needed, *added]
+            outcome = self.attempt("flatten", wanted, "runpath", tuple(added.values()))
+            unserved = (
+                issue.edge.soname
+                for issue in outcome.issues
+                if issue.kind in ("missing", "incoherent", "libc")
+            )
+            more = {
+                soname: AddedNeeded(soname, "unfound")
+                for soname in unserved
+                if soname not in wanted
+                and (
+                    soname in context.added
+                    or context.provider_path(soname)
+                    or self.comes_with_the_loader(soname)
+                )
+            }
+            if not more:
+                yield outcome
+                return
+            # The loop ends: every round adds libraries of a provider, which has finitely many.
+            added |= more
+
+    def attempt(
+        self, strategy: Strategy, wanted: Sequence[str], kind: str, added: tuple[AddedNeeded, ...] = ()
+    ) -> Outcome:
+        """Simulate the edit with a search path for `wanted` and more NEEDED.
+
+        The wheel's own members come first, then the providers, other packages, and stubs last: a real library goes before its
+        stub, wherever it is found.
+
+        :param kind: of the search path, ``runpath`` or ``rpath``.
+        """
+        context, image = self.context, self.nothing.original
         path_of = context.layout.path_of
-        stubs_of = {
+        carried = carried_entries(context, self.member, self.nothing)
+        of_kind = grouped((entry.kind, entry.text) for entry in self.nothing.entries)
+        opened = opened_in_wheel(context, self.member)
+        stubs = {
             posixpath.dirname(path_of(context.added[soname]))
             for soname in (*wanted, *opened)
             if soname in context.added
         }
-        added = origin_entries(path_of(self.member), sorted(stubs_of))
+        to_stubs = origin_entries(path_of(self.member), sorted(stubs))
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]
         # A forwarder has the name of a provider's library that does not load from there, so the forwarder has to be found
         # first.
         if any(map(context.provider_path, opened)):
-            of_providers = [*added, *of_providers]
-        text = ":".join(dict.fromkeys([*own, *of_providers, *others, *added, *stubs]))
+            of_providers = [*to_stubs, *of_providers]
+        entries = [
+            *of_kind.get("wheel", ()),
+            *(entry.text for entry in carried),
+            *dlopened_entries(context, self.member),
+            *of_providers,
+            *(entry.text for entry in self.nothing.entries if entry.kind in ("sibling", "serving")),
+            *to_stubs,
+            *of_kind.get("stub", ()),
+        ]
+        text = ":".join(dict.fromkeys(entries))
+        edit = replace(self.edit, add=(*self.edit.add, *(reason.soname for reason in added)))
         # An equal path in the other entry (DT_RPATH, DT_RUNPATH) is a change. An empty path needs no entry.
-        if text == (self.image.search_path or "") and (not text or self.image.search_kind == kind):
-            return self.edit
-        return replace(self.edit, search_path=text, search_kind=kind if text else None)
+        if text != (image.search_path or "") or (text and image.search_kind != kind):
+            edit = replace(edit, search_path=text, search_kind=kind if text else None)
+        if edit not in self.tried:
+            needed = (*self.nothing.needed, *added)
+            self.tried[edit] = _attempt(context, self.member, strategy, edit, needed, carried)
+        return replace(self.tried[edit], strategy=strategy)
 
     def directories(self, sonames: Sequence[str]) -> list[str]:
         """The provider directories that serve `sonames`, in the order of the providers and of their directories.
@@ -250,71 +547,36 @@ class _Base:
             return False
         return is_libc_elsewhere(context, soname)
 
-    def attempts(self) -> Iterator[Outcome]:
-        """Yield the outcome of each strategy that edits, the least invasive first."""
-        # A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object).
-        last = self.attempt("runpath", self.with_path(self.needed, "runpath"))
-        yield last
-        # A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count.
-        yield self.attempt("rpath", self.with_path([edge.soname for edge in last.closure.edges], "rpath"))
-        yield self.flattened()
 
-    def flattened(self) -> Outcome:
-        """Add to NEEDED, in load order, what the provider's own libraries cannot find by themselves."""
-        context = self.context
-        added = list(self.edit.add)
-        while True:
-            needed = [*self.needed, *added]
-            outcome = self.attempt("flatten", replace(self.with_path(needed, "runpath"), add=tuple(added)))
-            unserved = (
-                issue.edge.soname
-                for issue in outcome.issues
-                if issue.kind in ("missing", "incoherent", "libc")
-            )
-            had = (
-                soname
-                for soname in unserved
-                if soname in context.added
-                or context.provider_path(soname)
-                or self.comes_with_the_loader(soname)
-            )
-            more = dict.fromkeys(soname for soname in had if soname not in needed)
-            if not more:
-                return outcome
-            # The loop ends: every round adds libraries of a provider, which has finitely many.
-            added += more
-
-
-def carried_entries(context: ResolveContext, member: str, issues: Iterable[ResolutionIssue]) -> list[str]:
+def carried_entries(context: ResolveContext, member: str, nothing: Outcome) -> tuple[AddedEntry, ...]:
     """Return the search path entries by which `member` finds what it needs, nobody has, and one other member is.
 
     Where several members have the name, none is the right one for sure.
+
+    :param nothing: the outcome without an edit.
     """
-    layout = context.layout
-    path = layout.path_of(member)
-    directories = []
-    for issue in issues:
-        soname = issue.edge.soname
-        if issue.kind in ("missing", "allowed") and issue.requester == path and soname not in context.added:
+    path_of = context.layout.path_of
+    carried = []
+    for issue in nothing.issues:
+        soname, own = issue.edge.soname, issue.edge.requester == nothing.root
+        if issue.kind in ("missing", "allowed") and own and soname not in context.added:
             named = (name for name in context.members.named.get(soname, ()) if name != member)
-            carrying = [name for name in named if not is_of_stubs(posixpath.dirname(name))]
-            if len(carrying) == 1 and context.provider_path(soname) is None:
-                directories.append(posixpath.dirname(layout.path_of(carrying[0])))
-    return origin_entries(path, directories)
+            places = [path_of(name) for name in named if not is_of_stubs(posixpath.dirname(name))]
+            if len(places) == 1 and context.provider_path(soname) is None:
+                (entry,) = origin_entries(path_of(member), [posixpath.dirname(places[0])])
+                carried.append(AddedEntry(entry, soname, places[0]))
+    return tuple(carried)
 
 
 def opened_in_wheel(context: ResolveContext, member: str) -> list[str]:
     """Return the names that `member` is known to open, and that relink has added to the wheel: forwarders, and stubs."""
-    opened = {*context.opens.get(member, ()), *context.profile.dlopens(member)}
+    opened = {*context.opens.get(member, ()), *context.profile.dlopens(member)} if context.added else ()
     return [name for name in context.added if name in opened]
 
 
 def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
     """Return the search path entries by which `member` finds the other members that it is known to dlopen."""
-    layout, own = context.layout, context.images[member].soname
-    sonames = context.members.sonames
+    path_of, own, sonames = context.layout.path_of, context.images[member].soname, context.members.sonames
     known = context.vendor.dlopens_of(own, sonames) if own else {}
-    directories = [
-        posixpath.dirname(layout.path_of(sonames[soname])) for soname in known if soname in sonames
-    ]
-    return origin_entries(layout.path_of(member), directories)
+    directories = [posixpath.dirname(path_of(sonames[soname])) for soname in known if soname in sonames]
+    return origin_entries(path_of(member), directories)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from relink.elf.constants import EM_X86_64
 from relink.elf.dynamic import Buffer
@@ -28,14 +28,17 @@ from relink.loader.closure import Closure
 from relink.loader.duplicates import two_versions
 from relink.loader.tables import Tables
 from relink.planning.model.files import STUB_DIRECTORY, Stub, check_places, is_plain
-from relink.planning.resolve.added_libraries import with_known_preloads
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.dlopen import DlopenKnowledge, forwardable, unloadable
-from relink.planning.resolve.proof import Prover
+from relink.planning.resolve.proof import (
+    DlopenKnowledge,
+    Prover,
+    add_known_preloads,
+    find_forwardable,
+    find_unloadable,
+)
 from relink.planning.resolve.strategy import find_strategy
-from relink.providers.profiles import OptionalLibrary
 from relink.system.findings.model import Finding, finding
-from relink.system.text import grouped, join_truncated, pluralize
+from relink.system.text import join_truncated, pluralize
 
 AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
@@ -50,8 +53,8 @@ class StubPlans:
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """What the members import from one library: symbols, each with whether it can be stubbed, and version nodes."""
+class _StubImports:
+    """The imports of members from one library: symbols, version nodes, and names of copied variables."""
 
     imports: dict[tuple[str, str | None], Import] = field(default_factory=dict)
     versions: dict[str, None] = field(default_factory=dict)
@@ -72,8 +75,8 @@ def plan_stubs(
     """
     if not wanted:
         return StubPlans()
-    by_soname: dict[str, _Wanted] = {}
-    missed: dict[str, None] = {}
+    by_soname: dict[str, _StubImports] = {}
+    missed: set[str] = set()
     known, every = Tables(context.files, {}), AUTO in wanted
     for member in context.images:
         outcome = find_strategy(context, member)
@@ -82,12 +85,25 @@ def plan_stubs(
             for issue in outcome.issues
             if issue.kind == "missing" and issue.edge.requester == outcome.root
         }
-        missed |= dict.fromkeys(missing)
-        if asked := [name for name in missing if name in wanted or (every and context.is_optional(name))]:
-            bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
-            unbound = {(imported.name, imported.version) for imported in bindings.unbound}
-            for soname in sorted(asked):
-                _note(by_soname.setdefault(soname, _Wanted()), context, tables[member], soname, unbound)
+        missed |= missing
+        asked = [name for name in missing if name in wanted or (every and context.is_optional(name))]
+        if not asked:
+            continue
+        table = tables[member]
+        bindings = bind(outcome.closure, known.over(context.files, tables), only=[outcome.root])
+        unbound = {(imported.name, imported.version) for imported in bindings.unbound}
+        for soname in sorted(asked):
+            library = by_soname.setdefault(soname, _StubImports())
+            needs = [need for need in table.verneeds if need.file == soname]
+            library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
+            for imported in table.imports:
+                key = (imported.name, imported.version)
+                if key in unbound and _is_its(context, imported, soname):
+                    library.imports.setdefault(key, imported)
+            # Copy relocations are for variables: a program that has one needs data of the library.
+            library.copied |= dict.fromkeys(
+                imported.name for imported in table.copies if _is_its(context, imported, soname)
+            )
     stubs: list[Stub] = []
     findings = [
         finding("RLK126", soname, "--stub: no member of the wheel misses a library of that name")
@@ -101,31 +117,77 @@ def plan_stubs(
         if why := _why_not(context, soname, library, distribution):
             findings.append(finding("RLK126", soname, why))
             continue
-        stub = _stub(context, soname, library, distribution)
+        stub = _build_stub(context, soname, library, distribution)
         stubs.append(stub)
-        findings.append(finding("RLK125", soname, _message(stub, context.stub_facts(soname))))
+        facts = context.stub_facts(soname)
+        functions = stub.functions
+        answering = sum(function.answer is not None for function in functions)
+        texts = sum(function.text is not None for function in functions)
+        ending = [one.name for one in functions if one.answer is None and one.text is None]
+        parts = [f"a stub with {pluralize(len(functions), 'function')} stands in for it ({stub.why})"]
+        if facts and answering:
+            parts.append(f"returning {facts.status}: {answering}")
+        if texts:
+            parts.append(f"giving a constant text: {texts}")
+        if ending:
+            parts.append(f"aborting with a message: {join_truncated(ending)}")
+        findings.append(finding("RLK125", soname, "; ".join(parts)))
     return StubPlans(tuple(stubs), tuple(findings))
 
 
-def _note(
-    library: _Wanted,
-    context: ResolveContext,
-    table: SymbolTable,
-    soname: str,
-    unbound: AbstractSet[tuple[str, str | None]],
-) -> None:
-    """Add what one member imports of a library and nothing exports."""
-    needs = [need for need in table.verneeds if need.file == soname]
-    library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
+def _is_its(context: ResolveContext, imported: Import, soname: str) -> bool:
+    """Whether an import is of that library: by its version record, or by its name where it has no version."""
+    if imported.file is not None:
+        return imported.file == soname
     facts = context.vendor.optional(soname)
-    for imported in table.imports:
-        key = (imported.name, imported.version)
-        if key in unbound and _is_its(context, imported, soname, facts):
-            library.imports.setdefault(key, imported)
-    # Copy relocations are for variables: a program that has one needs data of the library.
-    library.copied |= dict.fromkeys(
-        imported.name for imported in table.copies if _is_its(context, imported, soname, facts)
-    )
+    if facts is not None and re.match(facts.names, imported.name):
+        return True
+    return context.vendor.whose(soname, imported.name) == "own"
+
+
+def _why_not(context: ResolveContext, soname: str, library: _StubImports, distribution: str) -> str | None:
+    """Return why there can be no stub, or None."""
+    if not is_plain(soname):
+        return "cannot be stubbed: that is no plain file name"
+    if _member(soname, distribution) in context.images:
+        return "cannot be stubbed: the wheel has a member where the stub would be"
+    if context.target.header.machine != EM_X86_64:
+        return "cannot be stubbed: stubs are written for x86-64 only"
+    facts = context.vendor.optional(soname)
+    known = facts.functions if facts else frozenset()
+    # An undefined symbol may have no type (STT_NOTYPE). Then only the vendor's table can say that it is a function.
+    data = [
+        imported.name
+        for imported in library.imports.values()
+        if imported.type != "func" and not (imported.type == "notype" and imported.name in known)
+    ]
+    if data := [*data, *library.copied]:
+        return f"cannot be stubbed, since {join_truncated(data)} may be data: a stub has functions only"
+    if not library.imports and not library.versions:
+        return "cannot be stubbed: no import is known to be of this library"
+    return None
+
+
+def _build_stub(context: ResolveContext, soname: str, library: _StubImports, distribution: str) -> Stub:
+    facts = context.stub_facts(soname)
+    why = (facts.why if facts else "") or "--stub asks for it"
+    functions = []
+    # Sorted, so that the bytes of a stub do not depend on the order of the members.
+    for name, version in sorted(library.imports, key=lambda key: (key[0], key[1] or "")):
+        answer = facts.answer if facts and name in facts.functions else None
+        kind = context.vendor.text_of(name)
+        text, sentence = None, ""
+        advice = f"({why}): install the library, or do without what calls it"
+        if kind is not None and (kind == "stored") == (answer is not None):
+            text = f"relink wrote this {soname} as a stub {advice}"
+        elif answer is None:
+            sentence = f"{name} of {soname} was called, and relink wrote this {soname} as a stub {advice}."
+        functions.append(StubFunction(name, version, answer, sentence, text))
+    return Stub(_member(soname, distribution), soname, why, tuple(functions), tuple(library.versions))
+
+
+def _member(soname: str, distribution: str) -> str:
+    return f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
 
 
 def with_stubs(
@@ -150,74 +212,8 @@ def with_stubs(
     return context, {**tables, **{path: read_symbols(content) for path, content in contents.items()}}
 
 
-def _is_its(context: ResolveContext, imported: Import, soname: str, facts: OptionalLibrary | None) -> bool:
-    """Whether an import is of that library: by its version record, or by its name where it has no version."""
-    if imported.file is not None:
-        return imported.file == soname
-    if facts is not None and re.match(facts.names, imported.name):
-        return True
-    return context.vendor.whose(soname, imported.name) == "own"
-
-
-def _why_not(context: ResolveContext, soname: str, library: _Wanted, distribution: str) -> str | None:
-    """Return why there can be no stub, or None."""
-    if not is_plain(soname):
-        return "cannot be stubbed: that is no plain file name"
-    if _member(soname, distribution) in context.images:
-        return "cannot be stubbed: the wheel has a member where the stub would be"
-    if context.target.header.machine != EM_X86_64:
-        return "cannot be stubbed: stubs are written for x86-64 only"
-    facts = context.vendor.optional(soname)
-    known = facts.functions if facts else frozenset()
-    # An undefined symbol may have no type (STT_NOTYPE). Then only the vendor's table can say that it is a function.
-    data = [
-        imported.name
-        for imported in library.imports.values()
-        if imported.type not in ("func", "notype")
-        or (imported.type == "notype" and imported.name not in known)
-    ]
-    if data := [*data, *library.copied]:
-        return f"cannot be stubbed, since {join_truncated(data)} may be data: a stub has functions only"
-    if not library.imports and not library.versions:
-        return "cannot be stubbed: no import is known to be of this library"
-    return None
-
-
-def _stub(context: ResolveContext, soname: str, library: _Wanted, distribution: str) -> Stub:
-    facts = context.stub_facts(soname)
-    why = (facts.why if facts else "") or "--stub asks for it"
-    functions = []
-    # Sorted, so that the bytes of a stub do not depend on the order of the members.
-    for name, version in sorted(library.imports, key=lambda key: (key[0], key[1] or "")):
-        answer = facts.answer if facts and name in facts.functions else None
-        kind = context.vendor.text_of(name)
-        text, sentence = None, ""
-        advice = f"({why}): install the library, or do without what calls it"
-        if kind is not None and (kind == "stored") == (answer is not None):
-            text = f"relink wrote this {soname} as a stub {advice}"
-        elif answer is None:
-            sentence = f"{name} of {soname} was called, and relink wrote this {soname} as a stub {advice}."
-        functions.append(StubFunction(name, version, answer, sentence, text))
-    return Stub(_member(soname, distribution), soname, why, tuple(functions), tuple(library.versions))
-
-
-def _member(soname: str, distribution: str) -> str:
-    return f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
-
-
-def _message(stub: Stub, facts: OptionalLibrary | None) -> str:
-    answering = sum(function.answer is not None for function in stub.functions)
-    texts = sum(function.text is not None for function in stub.functions)
-    refusing = (function for function in stub.functions if function.answer is None)
-    ending = [function.name for function in refusing if function.text is None]
-    parts = [f"a stub with {pluralize(len(stub.functions), 'function')} stands in for it ({stub.why})"]
-    if facts and answering:
-        parts.append(f"returning {facts.status}: {answering}")
-    if texts:
-        parts.append(f"giving a constant text: {texts}")
-    if ending:
-        parts.append(f"aborting with a message: {join_truncated(ending)}")
-    return "; ".join(parts)
+_Openers: TypeAlias = Mapping[str, tuple[int, Closure]]
+"""For each member its index in its closure, and the closure with what is opened in it."""
 
 
 def plan_forwarders(
@@ -231,12 +227,17 @@ def plan_forwarders(
     """
     if not wanted:
         return StubPlans()
-    openers = grouped(
-        (name, member)
-        for member in context.images
-        for name in _unfound(context, tables, member)
-        if name in wanted or (AUTO in wanted and forwardable(context, name))
-    )
+    before = dict(_follow(context, tables, context.images))
+    # The names without a number that a member opens, and that the loader does not find, or that do not load.
+    openers: dict[str, list[str]] = {}
+    for member, (root, closure) in before.items():
+        failing = find_unloadable(closure)
+        for edge in closure.dlopened:
+            name, in_vain = edge.soname, edge.target is None or edge in failing
+            if edge.requester != root or not in_vain or not name.endswith(".so"):
+                continue
+            if name in wanted or (AUTO in wanted and find_forwardable(context, name)):
+                openers.setdefault(name, []).append(member)
     stubs: list[Stub] = []
     findings: list[Finding] = [
         finding("RLK134", name, "--forward: no member of the wheel opens it in vain")
@@ -244,7 +245,9 @@ def plan_forwarders(
         if name != AUTO and name not in openers
     ]
     for name, members in openers.items():
-        stub = _forwarder(context, tables, name, members, distribution)
+        if stubs:
+            before |= _follow(context, tables, members)
+        stub = _forwarder(context, tables, name, {member: before[member] for member in members}, distribution)
         if isinstance(stub, str):
             if name in wanted:
                 findings.append(finding("RLK134", name, stub))
@@ -257,46 +260,35 @@ def plan_forwarders(
     return StubPlans(tuple(stubs), tuple(findings))
 
 
-def _unfound(context: ResolveContext, tables: Mapping[str, SymbolTable], member: str) -> Iterator[str]:
-    """Yield the names without a number that a member opens, and that the loader does not find, or that do not load."""
-    path = context.layout.path_of(member)
-    closure = _opened(context, tables, member)
-    failing = unloadable(closure)
-    for edge in closure.dlopened:
-        if (
-            (edge.target is None or edge in failing)
-            and closure.objects[edge.requester].path == path
-            and edge.soname.endswith(".so")
-        ):
-            yield edge.soname
-
-
-def _opened(context: ResolveContext, tables: Mapping[str, SymbolTable], member: str) -> Closure:
-    """Return the closure of a member as it will be, with what the objects in it open."""
+def _follow(context: ResolveContext, tables: Mapping[str, SymbolTable], members: Iterable[str]) -> _Openers:
+    """Load members as they will be, with what the objects in their closures open."""
     knowledge = DlopenKnowledge(context, Tables(context.files, tables))
-    return knowledge.follow(member, find_strategy(context, member))
+    outcomes = {member: find_strategy(context, member) for member in members}
+    return {member: (outcome.root, knowledge.follow(member, outcome)) for member, outcome in outcomes.items()}
 
 
 def _forwarder(
     context: ResolveContext,
     tables: Mapping[str, SymbolTable],
     name: str,
-    members: Sequence[str],
+    before: _Openers,
     distribution: str,
 ) -> Stub | str:
-    """Return the forwarder to the first library that loads and brings no second version of another; or why there is none."""
+    """Return the forwarder to the first library that loads and brings no second version of another; or why there is none.
+
+    :param before: the members that open the name.
+    """
     path = _member(name, distribution)
     if not is_plain(name) or context.target.header.machine != EM_X86_64:
         return "cannot be forwarded: forwarders are written for x86-64, and for plain file names"
     if path in context.images:
         return "cannot be forwarded: the wheel has a member where the forwarder would be"
     refused: list[str] = []
-    before = {member: _pairs(_opened(context, tables, member)) for member in members}
-    for soname in forwardable(context, name):
+    for soname in find_forwardable(context, name):
         # The forwarder is planned like any member, since it has to find the library that it leads to.
         plain = Stub(path, name, f"leads to {soname}", needed=(soname,))
         prover = Prover(*with_stubs(context, tables, [plain]))
-        outcome = with_known_preloads(prover, path, prover.find_outcome(path))
+        outcome = add_known_preloads(prover, path, prover.find_outcome(path))
         if not outcome.loads:
             refused.append(f"{soname} does not load")
             continue
@@ -305,25 +297,21 @@ def _forwarder(
             plain, needed=image.needed, search_path=image.search_path, search_kind=image.search_kind
         )
         after, symbols = with_stubs(context, tables, [stub])
-        closures = {member: _opened(after, symbols, member) for member in members}
-        if any(_pairs(closure) - before[member] for member, closure in closures.items()):
-            refused.append(f"{soname} brings a second version of a library that is loaded")
-        elif all(_leads(closure, name, after.layout.path_of(path)) for closure in closures.values()):
+        place = after.layout.path_of(path)
+        second, leads = False, True
+        for member, (_, closure) in _follow(after, symbols, before).items():
+            pairs = {pair.sonames for pair in two_versions(closure)}
+            second |= bool(pairs - {pair.sonames for pair in two_versions(before[member][1])})
+            targets = [edge.target for edge in closure.dlopened if edge.soname == name and edge.target]
+            found = [posixpath.normpath(closure.objects[target].path) == place for target in targets]
+            leads &= bool(found) and all(found)
+        if leads and not second:
             return stub
-        else:
-            refused.append(f"{soname} would not be found by the search path of what opens it")
+        refused.append(
+            f"{soname} brings a second version of a library that is loaded"
+            if second
+            else f"{soname} would not be found by the search path of what opens it"
+        )
     return (
         f"cannot be forwarded: {'; '.join(refused) or 'no prefix has a library of that name with a number'}"
     )
-
-
-def _pairs(closure: Closure) -> set[tuple[str, str]]:
-    """Return the libraries that are there in two versions, with what is opened."""
-    return {pair.sonames for pair in two_versions(closure)}
-
-
-def _leads(closure: Closure, name: str, path: str) -> bool:
-    targets = [
-        closure.objects[edge.target].path for edge in closure.dlopened if edge.soname == name and edge.target
-    ]
-    return bool(targets) and all(posixpath.normpath(target) == path for target in targets)

@@ -11,7 +11,7 @@ from relink.elf.image import Image
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.unserved_edges import matches_library
+from relink.planning.resolve.strategy import matches_library
 from relink.planning.siblings import sibling_of
 from relink.report.nix import metadata
 from relink.report.nix.metadata import About, Source

@@ -188,7 +188,7 @@ def _landlock(version: int, writable: int | None) -> None:
 
 
 def _filter(program: list[tuple[int, int, int, int]]) -> None:
-    """Install the filter; a value of -1 is replaced by this process's id (:data:`relink.system.sandbox.filter.PID`)."""
+    """Install the filter; a value of -1 is replaced by this process's id (:data:`relink.system.sandbox.start.PID`)."""
     pid = os.getpid()
     code = b"".join(
         struct.pack("=HBBI", opcode, yes, no, pid if value < 0 else value)

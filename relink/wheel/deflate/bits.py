@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from relink.wheel.byte_types import RangeReader
+from relink.wheel.zipformat import RangeReader
 
 Bits: TypeAlias = tuple[int, int]
 """A number whose lowest bit comes first, and how many bits there are."""

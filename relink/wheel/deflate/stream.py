@@ -1,32 +1,114 @@
-"""The content of one member: inflated in chunks, and compared with the CRC and the size in the directory."""
+"""The content of one member: inflated in chunks, and compared with the CRC and the size in the directory.
+
+Inflating blocks out of the middle of a deflate stream (RFC 1951).
+
+zlib-ng inflates: it is about as fast as isal, and refuses what zlib refuses, as it has zlib's own checks of a block's header
+(inflate_table in inftrees.c). isal accepts sets of codes that are not complete. pip reads wheels by zlib.
+"""
 
 from __future__ import annotations
 
-import io
-import struct
+import random
 from collections.abc import Callable, Iterator
-from gzip import BadGzipFile
-from itertools import chain
-from typing import BinaryIO, Final, cast
+from typing import Final, TypeAlias, cast
 
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.system.errors import WheelError
-from relink.system.spool import Room
-from relink.wheel.byte_types import RangeReader
-from relink.wheel.deflate.inflate import InflateError, dense
-from relink.wheel.zipformat import STORED, Member
+from relink.wheel.deflate.bits import LAST_BLOCK, Bits, copy_bits, joined_bits
+from relink.wheel.zipformat import STORED, Member, RangeReader
+
+Block: TypeAlias = tuple[int, int]
+"""(bit, content): where a block begins in the stream, and how many bytes of content come before it."""
+
+WINDOW: Final = 32 << 10
+"""Bytes of content that a block may refer back to (RFC 1951, 2)."""
+
+# Bytes of content that are expected at a time.
+_OUTPUT: Final = 1 << 20
+# Compressed bytes without content in a row.
+_MOST_EMPTY: Final = 1 << 20
+
+# The stub of zlib-ng calls it an instance.
+InflateError = cast("type[Exception]", zlib_ng.error)
+
+
+def inflated(inflater: zlib_ng._Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
+    """Return the content of more data, about `size` bytes, in two parts.
+
+    ``decompress`` starts with a buffer of 16 KiB and takes the interpreter lock (GIL) each time that it enlarges it;
+    ``flush`` starts with one of `size` bytes.
+
+    :raises zlib_ng.zlib_ng.error: the data is damaged.
+    """
+    return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
+
+
+def dense(pieces: Iterator[bytes], produced: Callable[[], int]) -> Iterator[bytes]:
+    """Yield the pieces of a stream as long as they give content.
+
+    A block without content takes 10 bits and up to a microsecond, so a stream of these would keep a reader busy for a minute
+    for each 100 MB. What compressors write for content that does not compress is larger than this by a thousandth.
+
+    :param produced: returns how many bytes the pieces so far have been inflated to.
+    :raises zlib_ng.zlib_ng.error: they have given less than half as many bytes for too long.
+    """
+    missing = before = 0
+    for piece in pieces:
+        yield piece
+        now = produced()
+        missing = max(0, missing + len(piece) - 2 * (now - before))
+        before = now
+        if missing > _MOST_EMPTY:
+            raise InflateError(f"{_MOST_EMPTY >> 20} MiB of compressed data and more have next to no content")
+
+
+def read_up_to(inflater: zlib_ng._Decompress, read: RangeReader, byte: int, bit: int) -> bytes | None:
+    """Return the content that an inflater reads next, up to a bit of the stream; None if no block begins there.
+
+    :param inflater: has read what comes before a byte; it is of no use afterwards.
+    :param read: reads the stream; `byte`: the next one.
+    """
+    block, random_bytes = _random_block()
+    feed = b"".join(copy_bits(read, 8 * byte, bit, joined_bits([block, LAST_BLOCK])))
+    try:
+        data = b"".join(inflated(inflater, feed, _OUTPUT))
+    except InflateError:
+        return None
+    if inflater.eof and not inflater.unused_data and data.endswith(random_bytes):
+        return data[: -len(random_bytes)]
+    return None
+
+
+def _random_block() -> tuple[Bits, bytes]:
+    """Return a dynamic block that is not the last (RFC 1951, 3.2.7), and its content: 15 different bytes.
+
+    It shows that a block begins at a bit of a stream, if the stream is inflated up to there and goes on with this: only an
+    inflater that reads its header as one can give its content. It shows, too, that no block before was the last. A block that
+    can be foreseen shows less: a stream can be made so that the bits of it, inside of another block, are read as content and
+    that block's end.
+
+    The bytes and the block's end have codes of four bits. Of the code lengths, 0 and 4 have codes of one bit, so that the row of
+    code lengths says by one bit for each of 257 symbols whether it is used; the zero behind it says that no distance is.
+    """
+    values = random.SystemRandom().sample(range(256), 15)
+    codes = {value: code for code, value in enumerate(sorted(values))}
+    fields = [(0b100, 3), (0, 5), (0, 5), (12 - 4, 4)]
+    fields += [(1 if symbol in (0, 4) else 0, 3) for symbol in (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4)]
+    fields += [(int(symbol in codes or symbol == 256), 1) for symbol in range(257)] + [(0, 1)]
+    # A code's highest bit comes first (3.1.1).
+    for code in (*(codes[value] for value in values), 15):
+        fields += [(code >> shift & 1, 1) for shift in (3, 2, 1, 0)]
+    return joined_bits(fields), bytes(values)
+
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
-COMPRESSED_CHUNK: Final = 1 << 14
-# Bytes of the archive that are read at a time.
-COMPRESSED_READ: Final = 1 << 20
-# A header without optional fields (RFC 1952, 2.3).
-_GZIP: Final = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-# Bytes; in between progress is reported, and reading ends if it raises.
-PROGRESS_STEP: Final = 64 << 20
+# Bytes that are inflated at a time: 16 MiB of content at most, since deflate makes at best a thousandth of it.
+COMPRESSED_CHUNK: Final = 16 << 10
+# Bytes of content that such a piece of a library usually gives.
+_EXPECTED: Final = 128 << 10
 
 
 def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
@@ -39,34 +121,32 @@ def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK) -> Iterat
         yield data
 
 
-def _inflated(read: RangeReader, member: Member) -> Iterator[bytes]:
-    """Inflate the member; never hands out more than one byte more than it claims.
+def _inflate(read: RangeReader, member: Member) -> Iterator[bytes]:
+    """Inflate the member in chunks of at most :data:`CHUNK` bytes; never yields more than one chunk more than it claims.
 
     :raises WheelError: the deflate stream is damaged, ends early, or ends before the member does.
     """
     inflater = zlib_ng.decompressobj(-15)
     left = member.size
-    source = dense(raw_content(read, member, COMPRESSED_CHUNK), lambda: member.size - left)
-    pending = b""
-    exhausted = False
+    # Pieces of a member that compresses well are smaller, so that each gives about a chunk.
+    piece_size = min(COMPRESSED_CHUNK, max(1 << 10, CHUNK * member.compressed_size // max(1, member.size)))
+    source = dense(raw_content(read, member, piece_size), lambda: member.size - left)
     while not inflater.eof:
         try:
-            if not pending and not exhausted:
-                pending = next(source, b"")
-                exhausted = not pending
-            # One byte more than is left: too long a stream shows, and the end of a right one is reached.
-            data = inflater.decompress(pending, min(CHUNK, left + 1))
+            piece = next(source, b"")
+            parts = inflated(inflater, piece, _EXPECTED)
         except InflateError as error:
             raise WheelError(f"{member.name!r} cannot be inflated: {error}") from error
-        pending = inflater.unconsumed_tail
-        if data:
-            left -= len(data)
-            yield data
-            if left < 0:
-                return
-        elif exhausted and not inflater.eof:
+        for part in parts:
+            for start in range(0, len(part), CHUNK):
+                data = part[start : start + CHUNK]
+                left -= len(data)
+                yield data
+                if left < 0:
+                    return
+        if not piece and not inflater.eof:
             raise WheelError(f"{member.name!r}: the compressed data ends early")
-    if inflater.unused_data or pending or next(source, b""):
+    if inflater.unused_data or next(source, b""):
         raise WheelError(f"{member.name!r}: there are bytes after the end of the compressed data")
 
 
@@ -75,7 +155,7 @@ def content(read: RangeReader, member: Member) -> Iterator[bytes]:
 
     :raises WheelError: size or CRC-32 differ from the directory's, or the compressed data is damaged.
     """
-    chunks = raw_content(read, member) if member.method == STORED else _inflated(read, member)
+    chunks = raw_content(read, member) if member.method == STORED else _inflate(read, member)
     crc = 0
     size = 0
     # The last chunk is yielded only after the checks below.
@@ -99,101 +179,3 @@ def content(read: RangeReader, member: Member) -> Iterator[bytes]:
         )
     if previous:
         yield previous
-
-
-def inflate_into(
-    read: RangeReader,
-    member: Member,
-    room: Room,
-    on_progress: Callable[[int], object] = lambda _: None,
-) -> bool:
-    """Inflate a member to its place in memory while other threads run Python.
-
-    zlib-ng does that for gzip files alone (RFC 1952), so the stream is given to it as a gzip file. Such a file may have several
-    streams, each followed by its CRC and its size modulo 4 GiB. A member that imitates several streams is refused: the last size
-    has to be that of all content, so the streams before the last must be empty.
-
-    :param room: for the member's content.
-    :param on_progress: called with how many bytes more have been inflated, each time.
-    :returns: whether the content is what the directory claims. Where it is not, reading the member by :func:`content` says what
-        is wrong, if anything is.
-    """
-    size = member.size
-    if member.method == STORED or not 0 < size < 1 << 32:
-        return False
-
-    def end() -> Iterator[bytes]:
-        """Yield what a gzip file of what has been inflated says at its end, if the content is to be as claimed."""
-        yield struct.pack("<2I", member.crc, gzip.tell())
-
-    try:
-        if not next(_inflated(read, member), b""):
-            return False
-        stream = raw_content(read, member, COMPRESSED_READ)
-        stream = dense(stream, lambda: gzip.tell())  # noqa: PLW0108 - there is no reader yet
-        with MemberStream(chain([_GZIP], stream, end()), member.name) as file:
-            gzip = _gzip_reader(file)
-            position = 0
-            while position < size and (
-                more := gzip.readinto(room(position, min(size, position + PROGRESS_STEP)))
-            ):
-                position += more
-                on_progress(more)
-            # The stream's end, and its CRC, are read with the byte behind the content, which must not be there.
-            if gzip.readinto(bytearray(1)):
-                return False
-    # The last one is for a gzip header without end.
-    except (WheelError, InflateError, EOFError, BadGzipFile, OverflowError):
-        return False
-    return position == size
-
-
-def _gzip_reader(file: MemberStream) -> zlib_ng._GzipReader:
-    """Return zlib-ng's reader of gzip files, which is what its public ``GzipNGFile`` reads with.
-
-    It is private, and used for what no public way offers: inflating to a given place, many MiB at a time without the
-    interpreter lock (GIL). ``GzipNGFile.readinto`` and ``decompressobj`` make bytes that are copied with the lock held, and
-    take it for each MiB or less: a file of 513 MB takes 0.4 s instead of 0.24 s, and several times as long while another thread
-    runs Python (1.8 s and more instead of 0.7 s).
-    """
-    return zlib_ng._GzipReader(cast("BinaryIO", file), COMPRESSED_READ)  # noqa: SLF001 - in zlib-ng's stubs
-
-
-class MemberStream(io.RawIOBase):
-    """A member's content as a file that can be read once, front to back.
-
-    Reading raises :class:`WheelError` where the content turns out not to be what the directory claims; what has
-    been read before that is unproved, except that the last chunk is never handed out unless all is right.
-    """
-
-    def __init__(self, chunks: Iterator[bytes], name: str) -> None:
-        super().__init__()
-        self.name = name
-        self._chunks = chunks
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def close(self) -> None:
-        """Release what the content comes from: it may hold a reader of this file that the garbage collector cannot see into."""
-        self._chunks = iter(())
-        self._rest = memoryview(b"")
-        super().close()
-
-    def _fill(self) -> bool:
-        """Have something in ``_rest``, unless the content is at its end."""
-        if not self._rest:
-            self._rest = memoryview(next(self._chunks, b""))
-        return bool(self._rest)
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fill ``buffer`` as far as the chunk at hand goes; 0 at the end."""
-        if not len(buffer) or not self._fill():
-            return 0
-        view = memoryview(buffer).cast("B")
-        part = self._rest[: len(view)]
-        view[: len(part)] = part
-        self._rest = self._rest[len(part) :]
-        return len(part)

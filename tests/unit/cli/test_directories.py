@@ -55,7 +55,6 @@ def test_what_cannot_be_asked_for(tree: Path, tmp_path: Path) -> None:
         (tree,): "its relinked copy has no name; name by --output a directory that does not exist",
         (tree, "-o", tmp_path): "is there already",
         (tree, wheel, "-o", new): "a directory is relinked alone",
-        (tree, "-o", new, "--statement", tmp_path / "s"): "the copy of a directory has none",
         (
             tree,
             "-o",

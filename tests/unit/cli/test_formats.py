@@ -87,7 +87,7 @@ def test_a_difference_that_no_plan_explains(run: Run, works: Works, tmp_path: Pa
     code, out, _ = run("diff", vendor, other, *prefix, "--output-format", "sarif")
     assert code == 1
     texts = [item["message"]["text"] for item in log(out)["results"] if item["ruleId"] == "RLK621"]
-    assert any("demo/plain.so: bytes " in text for text in texts)
+    assert any("demo/plain.so: the content is not " in text for text in texts)
     code, out, _ = run("diff", vendor, other, *prefix, "--output-format", "github")
     assert [name for name, _, _ in commands(out)] == ["error"] * len(texts)
 

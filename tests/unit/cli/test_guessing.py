@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.cli.guessing import is_requirement, unknown_word
+from relink.cli.guessing import REMOVED_OPTIONS, is_requirement, unknown_word
 from tests.support.command import Run
 
 COMMANDS = ["run", "verify", "inspect", "doctor", "rules", "profile", "explain"]
@@ -50,6 +50,21 @@ def test_a_misspelt_option(run: Run, words: list[str], meant: str) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert re.search(rf"(Did you mean|Possible options:) .*{meant}\b", words_of(err))
+
+
+@pytest.mark.parametrize("option", REMOVED_OPTIONS)
+def test_a_removed_option(run: Run, option: str) -> None:
+    """One error says what to do instead: on the command line, as the first word, and in a settings file."""
+    advice = f"{option} was removed from relink: {REMOVED_OPTIONS[option]}."
+    for words in (["demo.whl", option, "x"], [option, "x", "demo.whl"], ["demo.whl", f"{option}=x"]):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert advice in words_of(err)
+    Path("relink.toml").write_text(f"prefix = []\n{option.removeprefix('--')} = true\n")
+    code, out, err = run("demo.whl")
+    assert (code, out) == (2, "")
+    assert f"relink.toml:2: {option.removeprefix('--')}: {advice.removesuffix('.')}" in err
+    assert "not taken from a file" not in err
 
 
 def test_help_is_no_package(run: Run) -> None:

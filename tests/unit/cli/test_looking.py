@@ -16,7 +16,7 @@ import relink
 from relink import cli
 from relink.elf.image import Image
 from relink.elf.patchelf import whole_edit
-from relink.system.processes import Steps
+from relink.system.programs import Steps
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.unit.gpu.amd.build import code_object, entries_of, library, raw

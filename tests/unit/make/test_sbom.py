@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relink.make.added_members import bill_of_materials
 from relink.planning.model.embedded import BASE_PREFIX
 from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
@@ -41,6 +43,25 @@ def test_the_ancestor_is_the_vendors_wheel() -> None:
     (ancestor,) = bill_of_materials(planned(), "1.0+rocm7")["metadata"]["component"]["pedigree"]["ancestors"]
     assert ancestor["purl"] == "pkg:pypi/demo@1.0"
     assert ancestor["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
+
+
+def test_package_urls_are_as_scanners_have_them() -> None:
+    plan = planned()
+    plan = replace(plan, wheel=replace(plan.wheel, name="My_Demo", version="1!1.0+cu12"))
+    component = bill_of_materials(plan, "1!1.0+cu12.rocm7")["metadata"]["component"]
+    assert component["purl"] == "pkg:pypi/my-demo@1%211.0%2Bcu12.rocm7"
+    assert component["pedigree"]["ancestors"][0]["purl"] == "pkg:pypi/my-demo@1%211.0%2Bcu12"
+
+
+def test_another_content_has_another_serial_number() -> None:
+    """Two prefixes of one release of ROCm, say: the outputs have one name and two contents."""
+    one, other = planned(("libz.so", "/p/libz.so")), planned(("libz.so", "/q/libz.so"))
+    moved = replace(other.files[0], rpath=replace(other.files[0].rpath, after="/q"))
+    serials = {
+        bill_of_materials(plan, "1.0+rocm7")["serialNumber"]
+        for plan in (one, one, replace(other, files=(moved,)))
+    }
+    assert len(serials) == 2
 
 
 def test_what_is_not_edited_brings_no_component() -> None:

@@ -30,7 +30,7 @@ from relink.planning.wheel_plan import context_of
 from relink.runs.questions import verify_wheel
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding
-from relink.system.processes import Steps
+from relink.system.programs import Steps
 from relink.system.sandbox.start import KINDS, Sandbox, why_not
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
@@ -94,7 +94,7 @@ def test_the_target_is_this_machines_own(works: Works, tmp_path: Path) -> None:
         works.options(tmp_path / "loader", interpreter=target.interpreter),
     ):
         relink(works.small(tmp_path), options)
-        result = verify_wheel(options.output_directory / OUTPUT, Options())
+        result = verify_wheel(options.output_place / OUTPUT, Options())
         assert (result.target.interpreter, result.target.python) == (target.interpreter, target.python)
         assert result.findings == ()
 

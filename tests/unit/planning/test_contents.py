@@ -78,7 +78,7 @@ def test_damage_at_its_beginning_leaves_nothing_open(tmp_path: Path) -> None:
 def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "REUSE", 1 << 20)
     monkeypatch.setattr(contents, "READ_AHEAD", 1 << 40)
-    monkeypatch.setattr("relink.wheel.deflate.blocks.AHEAD", 1)
+    monkeypatch.setattr("relink.wheel.deflate.splice.AHEAD", 1)
     data = random.Random(1).randbytes(4 << 20)
     opened = Contents(make_wheel(tmp_path, {"demo/a.so": data}), reuse=True)
     view = opened.read("demo/a.so", lambda _: None)
@@ -108,7 +108,6 @@ def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pyte
 def test_what_is_too_large_is_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same content, spans and chunks as from memory."""
     monkeypatch.setattr(contents, "REUSE", 1 << 20)
-    monkeypatch.setattr("relink.wheel.deflate.stream.PROGRESS_STEP", 1 << 12)
     monkeypatch.setattr("relink.system.spool.MOVED_AT_ONCE", 1 << 12)
     data = ELF + bytes(1 << 20) + random.Random(2).randbytes(6 << 20).translate(b"abcdefgh" * 32)
     gaps = (range(1 << 16, 5 << 20),)

@@ -92,7 +92,6 @@ def test_the_same_bytes_with_little_memory(
     source = "extern int hip(void); int g(void){return hip();} char big[9 << 20] = {1};"
     large = shared(tmp_path / "large.so", source, needed=[stub], flags=[VENDOR_PATH])
     wheel = works.wheel(tmp_path / "in", {"demo/a.so": large, "demo/b.so": works.library, "demo/c.so": large})
-    monkeypatch.setattr("relink.wheel.deflate.stream.PROGRESS_STEP", 1 << 12)
     monkeypatch.setattr("relink.system.spool.MOVED_AT_ONCE", 1 << 12)
     monkeypatch.setattr("relink.planning.contents.MOVED", 1 << 12)
     usual = relink(wheel, works.options(tmp_path / "usual"))

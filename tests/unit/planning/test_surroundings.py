@@ -238,6 +238,17 @@ def test_which_site_packages(tmp_path: Path) -> None:
         environment_site(str(tmp_path / "lib"), "3.12")
 
 
+def test_the_site_packages_of_a_free_threaded_python(tmp_path: Path) -> None:
+    free = tmp_path / "lib" / "python3.13t" / "site-packages"
+    free.mkdir(parents=True)
+    for python in ("3.13", "3.13t", "3.12"):
+        assert environment_site(str(tmp_path), python) == str(free)
+    usual = tmp_path / "lib" / "python3.13" / "site-packages"
+    usual.mkdir(parents=True)
+    assert environment_site(str(tmp_path), "3.13") == str(usual)
+    assert environment_site(str(tmp_path), "3.13t") == str(free)
+
+
 PROVIDER = Provider(
     "site-packages",
     "/site",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from relink.planning.resolve.layout import Layout
+from relink.loader.target import find_target
+from relink.planning.resolve.decide import PlanDraft, decide
 from relink.providers.profiles import Profile
 from relink.report.lines import Part, show
 from relink.report.tree import DependencyTree, dependency_trees
+from tests.support.cc import cc
 from tests.unit.planning.resolve.scenes import Scene
 
 USES = "extern int {0}(void); int g_{0}(void){{return {0}();}}"
@@ -23,12 +26,15 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def drawn(scene: Scene, pattern: str | None = None, *, width: int | None = None) -> list[str]:
-    decisions = scene.decide()
-    layout: Layout = decisions.context.layout
-    members = [
-        DependencyTree(file, decisions.outcomes[file.path].closure, layout) for file in decisions.files
+    return lines(*dependency_trees(trees(scene.decide()), pattern), width=width)
+
+
+def trees(draft: PlanDraft) -> list[DependencyTree]:
+    outcomes = draft.outcomes
+    return [
+        DependencyTree(file, outcomes[file.path].closure, outcomes[file.path].root, draft.context.layout)
+        for file in draft.files
     ]
-    return lines(*dependency_trees(members, pattern), width=width)
 
 
 def lines(*parts: Part, width: int | None = None) -> list[str]:
@@ -156,3 +162,18 @@ def test_a_narrow_terminal_wraps_and_loses_nothing(scene: Scene) -> None:
     assert all(len(line) <= 40 or len(line.strip("│├└─ ").split()) == 1 for line in narrow)
     whole = "".join(line.lstrip("└─ ") for line in narrow).replace(" ", "")
     assert f"{scene.prefix}/lib/libhip.so.1" in whole
+
+
+def test_a_member_that_a_preloaded_one_has_mapped_by_another_path(scene: Scene) -> None:
+    hip = scene.provide("lib/libhip.so.1")
+    scene.profile = Profile("p", preload=("demo/first.so",))
+    scene.member("lib/libown.so.1", ["libhip.so.1"])
+    scene.member("demo/first.so", ["libown.so.1"], flags=[NEW.format("$ORIGIN/../lib")])
+    python = cc("int main(void){return 0;}", scene.root / "python")
+    context = replace(scene.context(), target=replace(find_target(), python=str(python)))
+    (own, _) = trees(decide(context, scene.tables))
+    (line, below) = lines(*dependency_trees([own]))
+    assert (line, below.split()[1:3]) == (
+        f"lib/libown.so.1  with RUNPATH {scene.prefix}/lib",
+        ["libhip.so.1", str(hip)],
+    )

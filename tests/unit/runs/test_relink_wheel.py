@@ -37,7 +37,7 @@ from relink.planning.model.embedded import embedded
 from relink.planning.model.model import Plan, with_digests
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
-from relink.planning.resolve import substitution
+from relink.planning.resolve import evidence
 from relink.planning.wheel_plan import open_providers, plan_wheel
 from relink.report.model import Report
 from relink.system.errors import RelinkError, SandboxError, UsageError, WheelError
@@ -730,7 +730,7 @@ def test_a_version_record_that_the_loader_does_not_take_is_not_published(
     """Where an edit was planned that the loader refuses, nothing is written."""
     wheel, options = copies
     wrong = VersionEdit("librocm_sysdeps_numa.so.1", "AMDROCM_SYSDEPS_1.0_libnuma_1.1", "libnuma.so.1", "1.1")
-    monkeypatch.setattr(substitution, "version_moves", lambda *_: ([wrong], []))
+    monkeypatch.setattr(evidence, "version_moves", lambda *_: ([wrong], []))
     report = relink(wheel, options)
     assert not report.ok
     assert report.output is None

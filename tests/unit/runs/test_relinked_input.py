@@ -56,7 +56,7 @@ def refused(wheel: Path, options: Options) -> str:
     """The message with which a wheel is refused; nothing is written."""
     with pytest.raises(UsageError) as caught:
         relink.relink(wheel, options)
-    assert not options.output_directory.exists()
+    assert not options.output_place.exists()
     return caught.value.message
 
 

@@ -64,14 +64,6 @@ def test_little_memory_is_used(tmp_path: Path) -> None:
         assert len(part.obj) == 16 * PAGE
 
 
-def test_filling_begins_once_more(tmp_path: Path) -> None:
-    with Filling(Spool(tmp_path), len(DATA)) as filling:
-        write_into(filling.room, 0, bytes(len(DATA) // 2))
-        filling.restart()
-        write_into(filling.room, 0, DATA)
-        assert filling.finished() == DATA
-
-
 def test_parts_are_kept(tmp_path: Path) -> None:
     parts = (range(10, 20), range(PAGE, 3 * PAGE + 1))
     kept = Spool(tmp_path).keep(memoryview(DATA), parts)

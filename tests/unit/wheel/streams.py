@@ -6,8 +6,7 @@ import functools
 import random
 import zlib
 
-from relink.wheel.byte_types import RangeReader
-from relink.wheel.zipformat import DEFLATED, Member
+from relink.wheel.zipformat import DEFLATED, Member, RangeReader
 
 KIB = 1 << 10
 

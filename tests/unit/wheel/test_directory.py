@@ -6,6 +6,7 @@ import io
 import re
 import stat
 import struct
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -15,10 +16,62 @@ import pytest
 from relink.system.errors import WheelError
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
-from relink.wheel.directory import DirectoryScan, EndRecord, read_end_records, unreadable
+from relink.wheel.directory import (
+    DirectoryScan,
+    EndRecord,
+    collisions,
+    name_defect,
+    read_end_records,
+    unreadable,
+)
 from relink.wheel.limits import WheelLimits
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, deflate, good_entries, write_raw
 from tests.unit.wheel.tampered import UNICODE_PATH, Tamper, issues_of, with_archive, with_first, with_inserted
+
+
+@pytest.mark.parametrize("name", ["a", "a/b.so", "a/b/", "..a", "a..", "é/ü.py", "a b", "ab:c", "~/x"])
+def test_good_names(name: str) -> None:
+    assert name_defect(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("", "empty"),
+        ("/", "empty"),
+        ("/etc/passwd", "absolute"),
+        ("../x", "leaves"),
+        ("a/../../x", "leaves"),
+        ("a/..", "leaves"),
+        ("C:/x", "drive"),
+        ("c:x", "drive"),
+        ("a\\b", "backslash"),
+        ("..\\x", "backslash"),
+        ("a\0b", "NUL"),
+        ("a\nb", "control"),
+        ("a//b", "shortest"),
+        ("./a", "shortest"),
+        ("a/./b", "shortest"),
+    ],
+)
+def test_bad_names(name: str, word: str) -> None:
+    assert word in (name_defect(name) or "")
+
+
+def test_collisions() -> None:
+    assert collisions(["a/B.py", "a/b", "c/", "c/d", "e", "ef/g", "e.py"]) == []
+    assert "only in case" in collisions(["a/B.py", "A/b.py"])[0]
+    assert "only in case" in collisions(["stra\u00dfe", "STRASSE"])[0]
+    assert "composition" in collisions(["e\u0301", "\u00e9"])[0]
+    assert "final slash" in collisions(["a", "a/"])[0]
+    assert "directory of 'A/b/c'" in collisions(["a", "A/b/c"])[0]
+    assert "directory of 'a/b'" in collisions(["a", "a.b", "a-b", "a/b"])[0]
+
+
+def test_deep_paths_take_no_time() -> None:
+    start = time.monotonic()
+    assert collisions(f"{number}" + "/a" * 30_000 for number in range(200)) == []
+    assert time.monotonic() - start < 5
 
 
 def scan() -> DirectoryScan:

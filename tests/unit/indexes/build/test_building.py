@@ -76,16 +76,12 @@ def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     metadata = file.with_name(f"{file.name}.metadata").read_bytes()
     assert hashlib.sha256(metadata).hexdigest() == one["core-metadata"]["sha256"]
     assert f"Version: {version}\n".encode() in metadata
-    statement = json.loads(file.with_name(f"{file.name}.intoto.json").read_text())
-    assert statement["subject"] == [{"name": file.name, "digest": {"sha256": one["hashes"]["sha256"]}}]
     assert json.loads(file.with_name(f"{file.name}.cdx.json").read_text())["bomFormat"] == "CycloneDX"
     assert page(site, "one", "plain")[0]["filename"] == f"plain-1.0-{TAG}.whl"
     assert not (site / "one/simple/lost").exists()
     matrix = json.loads((site / "matrix.json").read_text())
     row = next(row for row in matrix["rows"] if row["project"] == "lost")
     assert [matrix["states"][state] for state in row["cells"]["one"]["states"]] == ["refused"]
-    place = next(row for row in matrix["rows"] if row["project"] == "demo")["cells"]["one"]["place"]
-    assert (site / place).resolve() == file.with_name(f"{file.name}.intoto.json")
     assert "libnowhere.so.1" in matrix["texts"][row["cells"]["one"]["causes"][0]]
     assert [target["prefixes"] for target in matrix["targets"]] == [[str(own.prefix)]] * 2
 
@@ -137,7 +133,6 @@ def test_a_changed_library_redoes_its_dependents(
     matrix = json.loads((site / "matrix.json").read_text())
     (change,) = [one for one in matrix["changes"] if one["before"] == "refused"]
     assert (change["project"], change["after"]) == ("lost", "written")
-    assert "lost 1.0 for one: written" in (site / "changes.atom").read_text()
 
 
 def test_all_wheels_of_a_release_have_one_version(

@@ -67,11 +67,6 @@ def other_metadata(site: Path) -> None:
     wheel.with_name(f"{wheel.name}.metadata").write_text("Name: other")
 
 
-def other_statement(site: Path) -> None:
-    wheel = wheel_of(site, "demo")
-    wheel.with_name(f"{wheel.name}.intoto.json").write_text('{"subject": [{"digest": {"sha256": "x"}}]}')
-
-
 def other_page(site: Path) -> None:
     page = site / "one/simple/demo/index.json"
     data = json.loads(page.read_text())
@@ -99,7 +94,6 @@ def no_page(site: Path) -> None:
         (cut, "its content is not that of its hash"),
         (gone, "cannot be read"),
         (other_metadata, "the metadata beside it is not that of the wheel"),
-        (other_statement, "its statement is about another file"),
         (other_page, "do not say the same"),
         (outside, "lies outside of the site's files"),
         (no_index, "there is no index of it"),
@@ -130,10 +124,6 @@ def odd_targets(site: Path) -> None:
         (lambda site: (site / "matrix.json").write_text(DEEP), "matrix.json: cannot be read (nested too deep)"),
         (lambda site: (site / "matrix.json").write_bytes(b"\xff"), "matrix.json: cannot be read ("),
         (lambda site: (site / "one/simple/demo/index.json").write_text(DEEP), "one/simple/demo: the pages cannot be read"),
-        (
-            lambda site: wheel_of(site, "demo").with_name(f"{wheel_of(site, 'demo').name}.intoto.json").write_text(DEEP),
-            "its statement cannot be read (nested too deep)",
-        ),
         (no_directory, None),
         (odd_targets, "5: the matrix has it, and there is no index of it"),
     ],
@@ -218,14 +208,10 @@ def test_one_directory_for_one_content(tmp_path: Path) -> None:
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
     for place in (tmp_path / "one", tmp_path / "two"):
         place.mkdir()
-        facts = place_wheel(wheel, files, place, {"_type": "x"})
+        facts = place_wheel(wheel, files, place)
     final = files / sha256[:2] / sha256
-    assert sorted(path.name for path in final.iterdir()) == [
-        wheel.name,
-        f"{wheel.name}.intoto.json",
-        f"{wheel.name}.metadata",
-    ]
-    assert (facts["sha256"], facts["size"], facts["statement"]) == (sha256, wheel.stat().st_size, True)
+    assert sorted(path.name for path in final.iterdir()) == [wheel.name, f"{wheel.name}.metadata"]
+    assert (facts["sha256"], facts["size"]) == (sha256, wheel.stat().st_size)
     assert facts["metadata"] == hashlib.sha256((final / f"{wheel.name}.metadata").read_bytes()).hexdigest()
     assert final.stat().st_mode & 0o777 == 0o755
     assert (final / wheel.name).stat().st_nlink == 1  # a file of the user's may change later: it is copied
@@ -240,26 +226,24 @@ def test_what_is_damaged_is_replaced(tmp_path: Path) -> None:
 
     def placed(number: int) -> Path:
         (tmp_path / str(number)).mkdir()
-        facts = place_wheel(wheel, files, tmp_path / str(number), {"_type": "x"})
+        facts = place_wheel(wheel, files, tmp_path / str(number))
         return Path(files, facts["sha256"][:2], facts["sha256"], wheel.name)
 
     final = placed(0)
-    for number, name in enumerate(("", ".metadata", ".intoto.json"), 1):
+    for number, name in enumerate(("", ".metadata"), 1):
         path = final.with_name(f"{wheel.name}{name}")
         before = path.read_bytes()
         path.unlink()
         placed(2 * number)
         assert path.read_bytes() == before
-        if name != ".intoto.json":
-            path.write_bytes(b"damaged")
-            placed(2 * number + 1)
-            assert path.read_bytes() == before
+        path.write_bytes(b"damaged")
+        placed(2 * number + 1)
+        assert path.read_bytes() == before
 
 
 def test_a_file_of_the_cache_is_not_there_twice(tmp_path: Path) -> None:
     wheel = make_wheel(cache_directory() / "x", {"demo/x.py": b""}, tag="py3-none-any")
     (tmp_path / "files").mkdir()
     (tmp_path / "place").mkdir()
-    facts = place_wheel(wheel, tmp_path / "files", tmp_path / "place", None)
+    place_wheel(wheel, tmp_path / "files", tmp_path / "place")
     assert wheel.stat().st_nlink == 2
-    assert not facts["statement"]

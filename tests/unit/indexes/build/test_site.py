@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import uuid
 from functools import partial
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from packaging.requirements import Requirement
@@ -22,7 +20,6 @@ from relink.indexes.build.recipe import IndexTarget, Recipe
 from relink.indexes.build.site import (
     BASIS,
     YOUNG,
-    atom_feed,
     check_place,
     named_results,
     old_results,
@@ -45,7 +42,7 @@ def keep(store: Store, status: str, name: str = "demo-1.0") -> None:
     filename = f"{name}-py3-none-any.whl"
     wheel = {"url": f"https://x.test/{filename}", "requires_python": None, "size": 5}
     file: dict[str, Any] = {"filename": filename, "sha256": SHA, "size": 5, "requires_python": None}
-    file |= {"metadata": SHA, "statement": False}
+    file |= {"metadata": SHA}
     facts = {"project": name.rpartition("-")[0].lower().replace("_", "-"), "version": name.rpartition("-")[2]}
     facts |= {
         "filename": filename,
@@ -113,9 +110,7 @@ def test_a_large_site_has_a_page_for_each_project(tmp_path: Path, monkeypatch: p
     assert [row["version"] for row in own["rows"]] == ["1.0", "2.0"]
     assert {change["project"] for change in own["changes"]} == {"demo"}
     page = (site / "projects/demo.html").read_text()
-    for link in ("demo.json", "../changes.atom"):
-        assert f'href="{link}"' in page
-        assert (site / "projects" / link).resolve().is_file()
+    assert 'href="demo.json"' in page
     assert check_site(site).problems == ()
     (site / "projects/demo.html").unlink()
     own["rows"].pop()
@@ -129,43 +124,6 @@ def test_a_large_site_has_a_page_for_each_project(tmp_path: Path, monkeypatch: p
     data["projects"] = ["/etc/demo"]
     (site / "matrix.json").write_text(json.dumps(data))
     assert "name is invalid" in check_site(site).problems[0]
-
-
-ATOM = "{http://www.w3.org/2005/Atom}"
-CHANGE = {
-    "project": "demo",
-    "version": "1.0",
-    "wheel": "demo-1.0-py3-none-any.whl",
-    "target": "one",
-    "before": None,
-    "after": "written",
-    "text": "]]><script>\x00\x1b[2J",
-}
-
-
-SITE_ID = "6a0c7d58-2f4c-5d0f-9f2e-0d7f5e6b1a37"
-
-
-def parsed(*changes: tuple[float, dict[str, str | None]], site: str = SITE_ID) -> ET.Element:
-    told = [{"time": time, **change} for time, change in changes]
-    return ET.fromstring(atom_feed("Changes", uuid.UUID(site), told))  # noqa: S314 (relink's own)
-
-
-def test_entries() -> None:
-    feed = parsed((86400.0, CHANGE), (0.0, CHANGE))
-    assert feed.findtext(f"{ATOM}updated") == "1970-01-02T00:00:00Z"
-    first, second = feed.findall(f"{ATOM}entry")
-    assert first.findtext(f"{ATOM}title") == "demo 1.0 for one: written"
-    assert "<script>\\x00\\x1b[2J" in (first.findtext(f"{ATOM}content") or "")
-    ids = {entry.findtext(f"{ATOM}id") for entry in (feed, first, second)}
-    assert len(ids) == 3
-    assert parsed().findall(f"{ATOM}entry") == []
-
-
-def test_sites_have_their_own_ids() -> None:
-    one, other = parsed((0.0, CHANGE)), parsed((0.0, CHANGE), site=SITE_ID.replace("6", "7"))
-    for path in (f"{ATOM}id", f"{ATOM}entry/{ATOM}id"):
-        assert one.findtext(path) != other.findtext(path)
 
 
 def publish(store: Store, site: Path, text: str) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from relink.indexes.install.dependencies import list_requirements
+from relink.indexes.install.environment import TargetEnvironment, find_environment
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
@@ -28,6 +30,24 @@ def depending(index: Path, rocm: Path, tmp_path: Path, *requires: str, code: str
     library = shared(tmp_path / "top.so", code, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
     files: dict[str, bytes | Path] = {"top/__init__.py": b"", "top/a.so": library}
     return make_wheel(index, files, name="top", tag=TAG, requires=requires)
+
+
+def test_markers_are_about_the_python_of_the_environment(tmp_path: Path) -> None:
+    """And not about the one that relink runs in."""
+    requires = (
+        'old-thing; python_version < "3.11" and extra == "x"',
+        'new-thing; python_version >= "3.11" and extra == "x"',
+        'plain; python_version < "3.11"',
+    )
+    wheel = make_wheel(tmp_path, {"top.py": b""}, name="top", tag="py3-none-any", requires=requires)
+    for version, expected in (("3.10", "old-thing"), ("3.13", "new-thing")):
+        markers = {"python_version": version, "python_full_version": f"{version}.1"}
+        environment = TargetEnvironment("python", tmp_path, (), markers)
+        found = list_requirements(wheel, {"x"}, environment)
+        assert found == [expected, 'plain; python_version < "3.11"']
+    own = find_environment(sys.executable, {}, changed=False).markers
+    assert own["python_version"] == ".".join(map(str, sys.version_info[:2]))
+    assert own["implementation_name"] == sys.implementation.name
 
 
 @pytest.mark.usefixtures("gpu")

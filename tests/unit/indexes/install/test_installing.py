@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from relink.indexes.install import cache
 from relink.indexes.install.cache import cached_sha256s, keep, working_place
 from relink.indexes.install.environment import TargetEnvironment, find_installed
 from relink.indexes.install.installing import Trial, import_modules, load_members, required_by
+from relink.loader.loading import RootRefusedError
 from relink.system.errors import UsageError
 from tests.support.cc import shared
 from tests.support.command import Run
@@ -215,13 +217,15 @@ def test_a_wheel_that_is_named_and_kept(
     """The active environment is the one that is changed; installing it again installs it again, the relinked one as it is."""
     environment = make_environment()
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
-    words = ("install", vendor(works, index), "--prefix", works.prefix, "-o", tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    monkeypatch.chdir(tmp_path / "kept")
+    words = ("install", vendor(works, index), "--prefix", works.prefix, "-o", ".")
     assert run(*words)[0] == 0
     (kept,) = (tmp_path / "kept").iterdir()
     (site_of(environment) / "demo" / "a.so").write_bytes(b"")
     code, out, _ = run(*words)
     assert code == 0
-    assert str(kept) in out
+    assert f"The relinked wheel is {kept.name}." in out
     assert imports(environment)
     (site_of(environment) / "demo" / "a.so").write_bytes(b"")
     code, out, _ = run("install", kept, "--prefix", works.prefix)
@@ -381,6 +385,29 @@ def test_only_the_very_wheel(
 
 
 # Who is refused
+
+
+def test_one_that_cannot_be_repaired_is_named(
+    run: Run, make_environment: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its error is made of, and the others are repaired all the same."""
+    refused = []
+
+    def refuse(name: str, *_: object, **__: object) -> None:
+        refused.append(name)
+        raise RootRefusedError("/x/liba.so", "file too short")
+
+    monkeypatch.setattr("relink.indexes.install.repairing.repair", refuse)
+    found = [SimpleNamespace(name=name, mendable=True, relinked=False) for name in ("one", "two")]
+    monkeypatch.setattr(
+        "relink.indexes.install.checking.check_environment",
+        lambda *_, **__: SimpleNamespace(distributions=found),
+    )
+    code, _, err = run("repair", "--all", "--python", python_of(make_environment()))
+    assert (code, refused) == (2, ["one", "two"])
+    assert [line for line in err.splitlines() if "liba" in line] == [
+        f"relink: {name}: /x/liba.so: cannot be loaded (file too short)" for name in refused
+    ]
 
 
 def test_no_environment_was_named(run: Run, works: Works, index: Path) -> None:

@@ -21,7 +21,7 @@ from relink.planning.model.files import (
     InterpreterChange,
     NeededDecision,
     RpathChange,
-    necessary,
+    normalize_edit,
 )
 from relink.planning.model.model import (
     Plan,
@@ -267,5 +267,5 @@ def test_what_an_edit_says_of_sonames_that_are_not_there_is_left_out() -> None:
         ("libgone.so",),
         ("libnew.so", "liba.so"),
     )
-    exact = necessary(edit, ("liba.so", "libold.so.1", "libgone.so"))
+    exact = normalize_edit(edit, ("liba.so", "libold.so.1", "libgone.so"))
     assert exact == ElfEdit("", None, (("libold.so.1", "libold.so.2"),), ("libgone.so",), ("libnew.so",))

@@ -10,7 +10,7 @@ import pytest
 from relink.planning.model.files import NeededDecision
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.served_parts import missing_remedy
+from relink.planning.resolve.decision_findings import missing_remedy
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE
 from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.unit.runs.comparison.pairs import INFO, flipped
+from tests.unit.runs.pairs import INFO, flipped
 
 PLAN, SBOM, RECORD = (f"{INFO}/{name}" for name in ("relink.json", "sboms/relink.cdx.json", "RECORD"))
 DATA = f"{INFO.removesuffix('.dist-info')}.data"
@@ -237,7 +237,8 @@ CONTENTS: dict[str, tuple[str, Change]] = {
 }
 
 EARLIER = (2001, 2, 3, 4, 5, 6)
-OTHERWISE = "not as relink writes it"
+ORDER = "the members are in another order"
+OTHERWISE = "time, method, flags, extra fields, comment or attributes"
 HEADERS: dict[str, tuple[str, Change]] = {
     "mode: everybody may write": (f"{PLAIN}: the mode is", mode(PLAIN, 0o100777)),
     "mode: a module runs": (f"{PY}: the mode is", mode(PY, 0o100755)),
@@ -246,21 +247,21 @@ HEADERS: dict[str, tuple[str, Change]] = {
     "mode: the stub": (f"{STUB}: the mode is", mode(STUB, 0o100777)),
     "mode: none": (f"{BIN}: the mode is", mode(BIN, 0)),
     "mode: the plan": (f"{PLAN}: the mode is", mode(PLAN, 0o100755)),
-    "order: two members": (f"{OTHERWISE}: order of members", moved(PLAIN, 0)),
-    "order: RECORD first": (f"{OTHERWISE}: order of members", moved(RECORD, 0)),
-    "order: the plan first": (f"{OTHERWISE}: order of members", moved(PLAN, 0)),
-    "order: the stub first": (f"{OTHERWISE}: order of members", moved(STUB, 0)),
-    "archive: a comment": (f"{OTHERWISE}: comment of the archive", lambda draft: setattr(draft, "comment", b"evil")),
-    "archive: a member's comment": (f"{OTHERWISE}: comment of 1 members: {PLAIN}", header(PLAIN, comment=b"evil")),
-    "archive: an extra field": (f"{OTHERWISE}: extra fields of 1 members: {PLAIN}", header(PLAIN, extra=b"\xfe\xca\4\0evil")),
-    "archive: no field": (f"{OTHERWISE}: extra fields of 1 members: {PY}", header(PY, extra=b"abc")),
-    "archive: a time that was copied": (f"{OTHERWISE}: time of 1 members: {PLAIN}", header(PLAIN, date_time=EARLIER)),
-    "archive: a time that was written": (f"{OTHERWISE}: time of 1 members: {A}", header(A, date_time=EARLIER)),
-    "archive: stored": (f"{OTHERWISE}: method of 1 members: {BIN}", header(BIN, compress_type=zipfile.ZIP_STORED)),
-    "archive: of another system": (f"{OTHERWISE}: create_system of 1 members: {A}", header(A, create_system=0)),
-    "archive: attributes": (f"{OTHERWISE}: attributes of 1 members: {PLAIN}", header(PLAIN, external_attr=0o100755 << 16 | 0x22)),
-    "archive: internal attributes": (f"{OTHERWISE}: attributes of 1 members: {PLAIN}", header(PLAIN, internal_attr=1)),
-    "archive: versions": (f"{OTHERWISE}: ZIP versions of 1 members: {PLAIN}", header(PLAIN, create_version=63)),
+    "order: two members": (ORDER, moved(PLAIN, 0)),
+    "order: RECORD first": (ORDER, moved(RECORD, 0)),
+    "order: the plan first": (ORDER, moved(PLAN, 0)),
+    "order: the stub first": (ORDER, moved(STUB, 0)),
+    "archive: a comment": ("the comment of the archive", lambda draft: setattr(draft, "comment", b"evil")),
+    "archive: a member's comment": (f"{PLAIN}: {OTHERWISE}", header(PLAIN, comment=b"evil")),
+    "archive: an extra field": (f"{PLAIN}: {OTHERWISE}", header(PLAIN, extra=b"\xfe\xca\4\0evil")),
+    "archive: no field": (f"{PY}: {OTHERWISE}", header(PY, extra=b"abc")),
+    "archive: a time that was copied": (f"{PLAIN}: {OTHERWISE}", header(PLAIN, date_time=EARLIER)),
+    "archive: a time that was written": (f"{A}: {OTHERWISE}", header(A, date_time=EARLIER)),
+    "archive: stored": (f"{BIN}: {OTHERWISE}", header(BIN, compress_type=zipfile.ZIP_STORED)),
+    "archive: of another system": (f"{A}: {OTHERWISE}", header(A, create_system=0)),
+    "archive: attributes": (f"{PLAIN}: {OTHERWISE}", header(PLAIN, external_attr=0o100755 << 16 | 0x22)),
+    "archive: internal attributes": (f"{PLAIN}: {OTHERWISE}", header(PLAIN, internal_attr=1)),
+    "archive: versions": (f"{PLAIN}: {OTHERWISE}", header(PLAIN, create_version=63)),
 }  # fmt: skip
 
 PLANS: dict[str, Callable[[Any], object]] = {
@@ -309,24 +310,21 @@ def larger(data: bytes) -> bytes:
     return re.sub(rb"(demo/plain\.so.*)\n", rb"\g<1>0\n", data)
 
 
-RECORDS: dict[str, tuple[str, Change]] = {
-    "RECORD: another hash": ("- demo/plain.so,sha256", swap(RECORD, b"demo/plain.so,sha256=", b"demo/plain.so,sha256=A")),
-    "RECORD: a line less": ("- demo/plain.so,", content(RECORD, lambda data: re.sub(rb"demo/plain\.so,.*\n", b"", data))),
-    "RECORD: a line more": ("+ line 1: /etc/passwd", content(RECORD, lambda data: b"/etc/passwd,,\n" + data)),
-    "RECORD: no hash": ("- demo/plain.so,", content(RECORD, lambda data: re.sub(rb"(demo/plain\.so),.*\n", rb"\1,,\n", data))),
-    "RECORD: in another order": ("the same lines in another order", content(RECORD, in_order)),
-    "RECORD: other line ends": ("the same lines in another order, or with other ends", swap(RECORD, b"\n", b"\r\n")),
-    "RECORD: another size": ("- demo/plain.so,", content(RECORD, larger)),
-}  # fmt: skip
+RECORDS: dict[str, Change] = {
+    "RECORD: another hash": swap(RECORD, b"demo/plain.so,sha256=", b"demo/plain.so,sha256=A"),
+    "RECORD: a line less": content(RECORD, lambda data: re.sub(rb"demo/plain\.so,.*\n", b"", data)),
+    "RECORD: a line more": content(RECORD, lambda data: b"/etc/passwd,,\n" + data),
+    "RECORD: no hash": content(RECORD, lambda data: re.sub(rb"(demo/plain\.so),.*\n", rb"\1,,\n", data)),
+    "RECORD: in another order": content(RECORD, in_order),
+    "RECORD: other line ends": swap(RECORD, b"\n", b"\r\n"),
+    "RECORD: another size": content(RECORD, larger),
+}
 
-BYTES: dict[str, tuple[str, Change]] = {
-    "plan: no JSON": ("- ", content(PLAN, lambda data: data[:-3])),
-    "plan: written otherwise": ("- ", content(PLAN, lambda data: json.dumps(json.loads(data)).encode())),
-    "plan: a key twice": (
-        '+ line 2:  "kept": [],',
-        swap(PLAN, b'{\n "schema"', b'{\n "kept": [],\n "schema"'),
-    ),
-    "plan: binary": ("bytes 0x0..", content(PLAN, lambda _: b"\xff\0")),
+BYTES: dict[str, Change] = {
+    "plan: no JSON": content(PLAN, lambda data: data[:-3]),
+    "plan: written otherwise": content(PLAN, lambda data: json.dumps(json.loads(data)).encode()),
+    "plan: a key twice": swap(PLAN, b'{\n "schema"', b'{\n "kept": [],\n "schema"'),
+    "plan: binary": content(PLAN, lambda _: b"\xff\0"),
 }
 
 
@@ -351,10 +349,10 @@ def _all() -> dict[str, tuple[str, Change]]:
         for name, edit in edits.items():
             every[f"{kind}: {name}"] = (f"{member}: ", of_json(member, edit))
             every[f"{kind}: {name}, RECORD too"] = (f"{member}: ", _both(of_json(member, edit), listed))
-    every |= {name: (f"{RECORD}: {word}", change) for name, (word, change) in RECORDS.items()}
-    for name, (word, change) in BYTES.items():
-        every[name] = (f"{PLAN}: {word}", change)
-        every[f"{name}, RECORD too"] = (f"{PLAN}: {word}", _both(change, listed))
+    every |= {name: (f"{RECORD}: the content", change) for name, change in RECORDS.items()}
+    for name, change in BYTES.items():
+        every[name] = (f"{PLAN}: ", change)
+        every[f"{name}, RECORD too"] = (f"{PLAN}: ", _both(change, listed))
     every["left out: the plan"] = (f"{PLAN}: is not there", dropped(PLAN))
     every["left out: the plan, RECORD too"] = (f"{PLAN}: is not there", _both(dropped(PLAN), listed))
     return every

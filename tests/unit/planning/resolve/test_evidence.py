@@ -1,4 +1,4 @@
-"""resolve.version_moves: the edit that keeps most of the claim, and what it does not serve; in whole plans as well."""
+"""resolve.evidence: the version edit that keeps most of the claim, and what it does not serve; in whole plans as well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relink.elf.symbols import Import as SymbolImport
 from relink.elf.symbols import SymbolTable
 from relink.elf.version_edits import VersionEdit
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.substitution import version_moves
+from relink.planning.resolve.evidence import version_moves
 from relink.providers.profiles import EqualSonames
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.support.vendors import FakeVendor

@@ -1,4 +1,4 @@
-"""resolve.served_parts: whether a member gets the vendor's libraries, by what is mapped for it."""
+"""resolve.decision_findings: whether a member gets the vendor's libraries, by what is mapped for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from relink.library import relink
 from relink.planning.options import Options
-from relink.planning.resolve.served_parts import has_vendors, mapped_for, variant_findings
+from relink.planning.resolve.decision_findings import has_vendors, mapped_for, variant_findings
 from relink.providers.profiles import Profile
 from relink.runs.questions import verify_wheel
 from relink.wheel.archive import WheelArchive

@@ -1,1 +1,0 @@
-"""Decisions of the resolver as findings."""
