@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from relink.loader.binding import Bindings, Unbound, bind_objects
 from relink.loader.closure import Closure, Edge, LoadedObject
@@ -25,8 +25,6 @@ from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.loader.versions_check import MissingVersion, UnservedRecord, check_records
-
-Cause: TypeAlias = Literal["caller", "missing", "refused", "versions", "symbols", "aborts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Failure:
     :ivar refused: path and reason.
     """
 
-    cause: Cause
+    cause: Literal["caller", "missing", "refused", "versions", "symbols", "aborts"]
     missing: tuple[Edge, ...] = ()
     refused: str | None = None
     versions: tuple[MissingVersion, ...] = ()
