@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 from benchmarks.common import Skipped, directory
 from relink.loader.target import find_target
+from relink.planning.case import Case
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.wheel_plan import plan_wheel
@@ -37,7 +38,7 @@ def plan_of_onnxruntime_rocm() -> Iterator[str]:
         for _ in range(_TIMES):
             start = time.process_time()
             providers = (open_prefix(str(prefix), target),)
-            planned = plan_wheel(wheel, target, providers, Options())
+            planned = plan_wheel(Case(wheel, target, providers, Options(), "run"))
             planning.append(time.process_time() - start)
     plan = planned.plan
     objects = max(len(file.closure) for file in plan.files)

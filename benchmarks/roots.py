@@ -13,6 +13,7 @@ from benchmarks import results
 from benchmarks.cost import Cost
 from benchmarks.job import RELINK
 from relink.loader.target import find_target
+from relink.planning.case import Case
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.wheel_plan import plan_wheel
@@ -68,7 +69,9 @@ def plan_of_many_roots() -> Iterator[str]:
             }
             wheel = open_wheel(make_wheel(place / str(count), files), stack, target)
             started, start = time.perf_counter(), time.process_time()
-            planned = plan_wheel(wheel, target, (open_prefix(str(place / "rocm"), target),), Options())
+            planned = plan_wheel(
+                Case(wheel, target, (open_prefix(str(place / "rocm"), target),), Options(), "run")
+            )
             took = time.process_time() - start
             first = first or took
             cost = Cost(wall=time.perf_counter() - started, processor=took)

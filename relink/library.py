@@ -144,7 +144,7 @@ def explain(wheel: Path | str, options: Options | None = None) -> tuple[Dependen
     """
     from relink.runs import questions as queries
 
-    return queries.explain(Path(wheel), options or Options())
+    return queries.explain(Path(wheel), options or Options()).trees
 
 
 def verify(wheel: Path | str, options: Options | None = None) -> VerifiedWheel:

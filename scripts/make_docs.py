@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/relink.1, docs/cli.md and docs/rules.md from the program itself: `make docs`. A test compares them."""
+"""Write docs/relink.1, cli.md, rules.md and producers.md from the program itself: `make docs`. A test compares them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
 import relink
 from relink.cli import app
+from relink.planning.assess import PRODUCERS
+from relink.planning.case import Command as Asker
 from relink.system.findings.model import RULES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -246,7 +248,25 @@ def rules() -> str:
     return "\n".join(lines) + "\n"
 
 
-FILES = {"relink.1": man_page, "cli.md": markdown, "rules.md": rules}
+def producers() -> str:
+    """Return docs/producers.md: which command shows what, from the one list of what yields findings."""
+    commands = get_args(Asker)
+    lines = [
+        "# What yields findings, and which command shows it",
+        "",
+        "Made by `make docs` from `PRODUCERS` in `relink/planning/assess.py`. `tree` is `relink DIR`; `repair`, `install` and",
+        "`index build` relink by `run`. Editing, writing and the real loader add what they find.",
+        "",
+        f"| | {' | '.join(commands)} |",
+        f"| --- |{' --- |' * len(commands)}",
+    ]
+    for producer in PRODUCERS:
+        cells = [_cell(producer.not_in.get(command, "yes")) for command in commands]
+        lines.append(f"| {producer.subject} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+FILES = {"relink.1": man_page, "cli.md": markdown, "rules.md": rules, "producers.md": producers}
 
 
 def main() -> None:

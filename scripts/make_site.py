@@ -69,6 +69,7 @@ NAVIGATION = {
         "contributing",
         "architecture",
         "packages",
+        "producers",
         "scan",
         "benchmarks",
     ],

@@ -84,7 +84,7 @@ def platform_for(options: Options) -> Platform:
     """Return what wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
     from relink.indexes.install.installers import platform_of
     from relink.loader.python import ask_python
-    from relink.planning.wheel_plan import target_of
+    from relink.planning.case import target_of
 
     target = target_of(options)
     own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relink.planning.option_fields import (
     GPUS,
@@ -26,6 +26,9 @@ from relink.planning.option_fields import (
 )
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
+
+if TYPE_CHECKING:  # slow to load
+    from relink.gpu.coverage import RequestedGpu
 
 # 10**18 seconds are beyond the dates of any file system.
 _EPOCH_DIGITS = 18
@@ -47,9 +50,12 @@ class Options:
 
     Sequences of strings may be lists.
 
+    :raises UsageError: a text of `gpus` names no GPU.
+
     :ivar prefixes: the providers, in order of preference; the one ROCm of this machine where none is given ($ROCM_PATH, /opt,
         ld.so.cache, /usr).
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
+    :ivar requested_gpus: the GPUs that `gpus` names, each architecture once.
     :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.
     :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.planning.memory.LEAST_MEMORY`;
@@ -64,11 +70,9 @@ class Options:
         binding.
     :ivar stub: sonames of libraries that nobody has and that a stub is written for; ``auto``: all that are known to be optional.
     :ivar forward: names that members open by dlopen, and that get a forwarder to a provider's library; ``auto``: all that can.
-    :ivar fix: add the options that findings name and that are sound by proof alone.
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
     :ivar environment: the environment in which :func:`relink.verify` looks for the packages beside the wheel.
-    :ivar lock: what :func:`relink.report.nix.lock.lock_json` wrote, to compare the plan with.
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -203,7 +207,7 @@ class Options:
         decides=True,
     ).field(None)
     gpus: Sequence[str] = Option(
-        (*_PLANS, "isa", "check"),
+        (*_PLANS, "isa", "check", "verify"),
         GPUS,
         "A GPU that there must be code for: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         ("--gpu",),
@@ -269,20 +273,7 @@ class Options:
         least=256,
         parse=mebibytes,
     ).field(None)
-    fix: bool = Option(
-        ("run", "diff"),
-        WORK,
-        "Add by itself the options that findings name and that can be proved right: --preload alone.",
-    ).field(False)
     force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
-    lock: Path | None = Option(  # noqa: RUF009 (a field)
-        ("run",),
-        OUTPUT,
-        "Say where the plan differs from this lock, which `relink nix --lock` wrote.",
-        metavar="FILE",
-        kind=Path,
-    ).field(None)
-    lock_strict: bool = Option(("run",), OUTPUT, "A plan that differs from --lock is an error.").field(False)
     gc_root: str | None = Option(
         ("run",),
         OUTPUT,
@@ -320,6 +311,13 @@ class Options:
     ).field(())
     epoch: int | None = None
     command: Sequence[str] = ()
+    requested_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.gpus:
+            from relink.vendors.registry import requested_gpus  # noqa: PLC0415 - slow to load, and here only
+
+            object.__setattr__(self, "requested_gpus", requested_gpus(self.gpus))
 
     @property
     def output_place(self) -> Path:
@@ -358,8 +356,7 @@ def words_of(values: object, names: Iterable[str]) -> list[str]:
 def deciding(options: Options) -> tuple[str, ...]:
     """Return the options that decide how a wheel's files are edited and what the result is called, as words of a command.
 
-    Left out are providers and target, which a plan has by themselves, the directory of a profile's file, and ``--fix``, which
-    decides nothing for a wheel that loads.
+    Left out are providers and target, which a plan has by themselves, and the directory of a profile's file.
     """
     profile = options.profile and os.path.basename(options.profile)
     return tuple(words_of(replace(options, profile=profile), _DECIDING))

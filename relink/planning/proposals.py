@@ -1,4 +1,4 @@
-"""The way out of a refusal: the options with which the same command succeeds, and those of them that are sound by proof alone.
+"""The way out of a refusal: the options with which the same command succeeds.
 
 Takes a plan that has errors, and a function that makes the plan again with other options. Gives options that were tried: with
 them the plan has no error. What is proposed for a finding is what the finding itself names, and for a missing library another
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.wheel_plan import PreparedPlan
-from relink.system.findings.model import Finding, causes, finding
+from relink.system.findings.model import Finding, causes
 
 Replan: TypeAlias = Callable[[Options], PreparedPlan]
 """Makes the plan of the same wheel with other options."""
@@ -36,9 +36,6 @@ _ONE_VALUE: Final = {"--interpreter", "--python"}
 _OF_A_TARGET: Final = {"install", "repair"}
 # The most plans that are made: each takes as long as that of the run.
 _ROUNDS: Final = 6
-# The option adds a NEEDED, and the plan then shows whether a binding changes. Every other option says something that no file
-# shows.
-_SOUND: Final = "--preload"
 
 
 def find_ways_out(planned: PreparedPlan, options: Options, replan: Replan) -> tuple[tuple[str, ...], ...]:
@@ -108,7 +105,7 @@ def _proposals(
         if len(words) % 2 == 0 and _FIELDS.keys() >= {*words[::2]} and not inapplicable:
             yield tuple(zip(words[::2], words[1::2], strict=True))
     elif first.code == "RLK101":
-        for provider in context.providers if not context.vendor.is_runtime(subject) else ():
+        for provider in context.providers if not context.vendor.libraries.is_runtime(subject) else ():
             yield from ((("--substitute", f"{subject}={near}"),) for near in provider.nearest(subject))
         if context.is_optional(subject):
             yield (("--stub", subject),)
@@ -120,59 +117,9 @@ def _chosen(proposed: Mapping[tuple[str, str], Sequence[_Words]]) -> _Words:
 
 
 def _with(options: Options, chosen: _Words) -> Options:
-    """Return the options with others added; they count as given by the user, and nothing is fixed again."""
+    """Return the options with others added; they count as given by the user."""
     for word, value in chosen:
         name = _FIELDS[word]
         new = value if word in _ONE_VALUE else (*getattr(options, name), value)
         options = replace(options, **{name: new})  # type: ignore[arg-type]
     return options
-
-
-def with_sound_options(
-    planned: PreparedPlan, options: Options, replan: Replan
-) -> tuple[PreparedPlan, Options]:
-    """Add the options that findings name and that are sound by proof alone, each only if its plan shows nothing worse.
-
-    Such an option adds a library to NEEDED. It is kept if the finding that names it is gone, and if there is no warning and no
-    error that was not there before: so no binding has changed, and no library is there in two versions. Nothing is stubbed,
-    copied, substituted or allowed to be missing.
-
-    :return: the plan, with RLK129 where there are such options, and the options that it was made with.
-    """
-    kept: list[tuple[str, str]] = []
-    tried: set[_Words] = set()
-    while True:
-        named = [
-            (naming, words)
-            for naming in planned.plan.findings
-            if not naming.choices
-            for words in _proposals(planned.context, naming, naming.subject, options)
-            if {word for word, _ in words} == {_SOUND} and words not in tried
-        ]
-        if not named:
-            break
-        # One option at a time: each is judged by what its plan says beside the plan before.
-        naming, words = named[0]
-        tried.add(words)
-        more = _with(options, words)
-        attempt = replan(more)
-        if _is_better(planned, attempt, naming):
-            planned, options = attempt, more
-            kept += words
-    if not kept:
-        return planned, options
-    text = f"applied, since it changes no binding: {shlex.join([word for words in kept for word in words])}"
-    fixed = finding("RLK129", planned.plan.wheel.path, text)
-    return replace(planned, plan=replace(planned.plan, findings=(*planned.plan.findings, fixed))), options
-
-
-def _is_better(before: PreparedPlan, after: PreparedPlan, gone: Finding) -> bool:
-    """Whether a plan lacks a finding of another one, and has no warning or error that the other one has not."""
-    known = {(reported.code, subject) for reported in before.plan.findings for subject in reported.subjects}
-    now = {
-        (reported.code, subject)
-        for reported in after.plan.findings
-        if reported.level != "info"
-        for subject in reported.subjects
-    }
-    return now <= known and (gone.code, gone.subject) not in now

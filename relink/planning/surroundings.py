@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 
 from relink.elf.image import Image
-from relink.loader.dryrun import LoaderMap
 from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
@@ -116,7 +115,7 @@ def layer_findings(
             yield finding("RLK534", provider.path, text)
         for site in facts.site_packages if facts and (named or provider.found_by) else ():
             other = os.path.realpath(site) != os.path.realpath(provider.path)
-            if other and (packages := vendor.packages_of(site, target)):
+            if other and (packages := vendor.packages.packages_of(site, target)):
                 names = join_truncated([f"{package.name} {package.version}" for package in packages])
                 yield finding(
                     "RLK550", site, f"it has {names}, which are not looked at: {provider.path} is taken"
@@ -138,7 +137,7 @@ def packages_findings(
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
             yield from python_call_findings(archive, provider, context.vendor)
-            yield from context.vendor.site_findings(provider, sonames, context.target, gpus)
+            yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
         elif not context.layout.tree:
             yield from python_call_findings(archive, provider, context.vendor, finds)
 
@@ -204,12 +203,26 @@ def _parents(directory: str) -> Iterator[str]:
         yield directory
 
 
-def reliance_findings(
-    plan: Plan, maps: Mapping[str, LoaderMap], site: str, target: Target
-) -> Iterator[Finding]:
+def idle_findings(plan: Plan, files: Sequence[FilePlan], context: ResolveContext) -> Iterator[Finding]:
+    """Yield RLK127 for each stub of a plan whose real library exists by now, and say whether the loader prefers it.
+
+    :param files: what loading each member maps now.
+    """
+    members = [file.path for file in files if not context.images[file.path].is_executable]
+    for stub in plan.stubs:
+        own = context.layout.shown(context.layout.path_of(stub.path))
+        objects = (entry for file in files for entry in file.closure)
+        paths = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
+        if real := sorted(paths - {own}):
+            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
+        elif members and (path := system_path(context, members[0], stub.soname)):
+            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
+
+
+def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: Target) -> Iterator[Finding]:
     """Yield what a relinked wheel relies on and an environment has not: a package, its version, or that a library comes from it.
 
-    :param maps: what the loader mapped for each member, in that environment.
+    :param files: what loading each member maps in that environment.
     """
     facts = target.python_facts
     sites = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
@@ -237,7 +250,7 @@ def reliance_findings(
         if path.startswith(f"{SITE}/")
     }
     places = (f"{site}/", f"{os.path.realpath(site)}/", "$WHEEL/")
-    loaded = ((name, posixpath.normpath(path)) for mapped in maps.values() for name, path in mapped.objects)
+    loaded = ((name, posixpath.normpath(path)) for file in files for name, path in file.closure)
     elsewhere = {name: path for name, path in loaded if name in beside and not path.startswith(places)}
     for name, path in elsewhere.items():
         text = f"the loader takes {path}, and not {beside[name]} as when the wheel was relinked"
@@ -280,7 +293,7 @@ def python_call_findings(
 def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:
     """Return what makes the loader find libraries of a provider under these very names, and the command where one does."""
     if provider.kind == SITE_PACKAGES:
-        lines = vendor.preload_lines(sonames)
+        lines = vendor.packages.preload_lines(sonames)
         return f"Its maintainer adds before: {lines}. Until then: run these two statements first.", None
     paths = {soname: path for soname in sonames if (path := provider.find(soname))}
     if lacking := [soname for soname in sonames if soname not in paths]:

@@ -13,36 +13,25 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from relink.gpu import wanted_gpus, with_archives
 from relink.loader.dryrun import LoaderMap
-from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
-from relink.planning.checks.executable_stack import stack_findings
-from relink.planning.checks.gpu import plan_gpus
+from relink.planning.assess import Assessment, Attempt, Trace, assess
+from relink.planning.case import Case, context_of, open_providers, target_of
+from relink.planning.contents import Contents
 from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
-from relink.planning.reading import open_wheel
-from relink.planning.resolve.decide import decide
-from relink.planning.resolve.decision_findings import missing_at_runtime, superseded_stub_findings
-from relink.planning.surroundings import environment_site, own_site, python_in, reliance_findings
-from relink.planning.wheel_plan import (
-    context_of,
-    open_providers,
-    plan_links,
-    plan_wheel,
-    target_facts,
-    target_of,
-    wheel_facts,
-)
+from relink.planning.reading import open_wheel, read_wheel
+from relink.planning.surroundings import environment_site, own_site, python_in
+from relink.planning.wheel_plan import target_facts, wheel_facts
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
-from relink.report.nix.lock import lock_json
 from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
+from relink.runs.relinked_input import refuse_relinked
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding, has_errors, select
@@ -50,11 +39,9 @@ from relink.system.safe_open import read_text
 from relink.system.sandbox.environment import DEMO, named_environment
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
+from relink.vendors.registry import VENDORS, local_gpus
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
-
-_OF_A_PROCESS = {"RLK130", "RLK132"}
-"""What the dry run of single files does not show, since it opens nothing: two runtimes, and what the package opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,51 +60,46 @@ class VerifiedWheel:
 
 
 def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
-    """Run the target's loader on every ELF member of a wheel as it is, and compare with the simulation.
+    """Assess a wheel as it is, run the target's loader on every ELF member, and compare.
 
     Where no target is given, the target is this machine's own; a wheel that was relinked for another one is not verified by it.
     The plan inside of a wheel is a claim: it adds findings, and lowers none. What may be missing is `options.allow_missing`.
     """
-    sandbox = find_sandbox(options.sandbox)
     with ExitStack() as stack:
-        archive = stack.enter_context(WheelArchive(path, limits=options.limits))
-        plan = read_plan(archive)
-        options = replace(options, python=options.python or python_in(options.environment))
-        target = target_of(options)
-        if plan is not None and not (options.python or options.interpreter or options.sysroot):
-            _refuse_another_loader(plan, target)
-        wheel = open_wheel(path, stack, target, options.limits)
-        if options.environment is None:
-            site = own_site(target)
-        else:
-            site = environment_site(options.environment, context_of(wheel, target, (), options).layout.python)
-        context = context_of(wheel, target, (), options, site=site)
-        loaded, tables = wheel.contents.loaded, Tables(context.files, {})
-        result = verify(
-            archive.path.name,
-            lambda name: (archive.chunks(name), loaded[name].gaps if name in loaded else ()),
-            list(wheel.images),
-            context,
-            tables,
-            sandbox=sandbox,
-            trust=trusted(options),
-        )
-        maps = result.maps
-        mapped = {member: [path for _, path in found.objects] for member, found in maps.items()}
-        draft = decide(replace(context, as_it_is=True), wheel.tables, tables)
-        more = [
-            *(found for found in draft.findings if found.code in _OF_A_PROCESS and found.level != "info"),
-            *missing_at_runtime(maps, context),
-            *stack_findings(archive, context, wheel.tables, mapped),
-        ]
-        if plan is not None:
-            more += superseded_stub_findings(maps, context, plan)
-            more += reliance_findings(plan, maps, site, target) if site is not None else ()
-        hinted = with_hints(
-            (*wheel.findings, *more, *result.findings, *sandbox_findings(sandbox)), context.profile
-        )
-        findings = select(tuple(hinted), options.select, options.ignore)
-        return VerifiedWheel(str(path), target_facts(target), maps, findings)
+        return _verify(path, options, stack)[0]
+
+
+def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWheel, Assessment]:
+    sandbox = find_sandbox(options.sandbox)
+    options = replace(options, python=options.python or python_in(options.environment))
+    target = target_of(options)
+    contents = stack.enter_context(Contents(path, options.limits))
+    plan = read_plan(contents.archive)
+    if plan is not None and not (options.python or options.interpreter or options.sysroot):
+        _refuse_another_loader(plan, target)
+    wheel = read_wheel(contents, target)
+    site = own_site(target)
+    if options.environment is not None:
+        python = context_of(Case(wheel, target, (), options, "verify")).layout.python
+        site = environment_site(options.environment, python)
+    gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
+    assessed = assess(Case(wheel, target, (), options, "verify", gpus, site=site, plan=plan))
+    archive, loaded = contents.archive, contents.loaded
+    result = verify(
+        archive.path.name,
+        lambda name: (archive.chunks(name), loaded[name].gaps if name in loaded else ()),
+        list(wheel.images),
+        assessed.context,
+        assessed.draft.tables,
+        sandbox=sandbox,
+        trust=trusted(options),
+    )
+    # What the loader says of something that was found already is said once.
+    known = {(reported.code, reported.subject) for reported in assessed.found}
+    more = [one for one in result.findings if (one.code, one.subject) not in known]
+    hinted = with_hints((*assessed.found, *more, *sandbox_findings(sandbox)), assessed.context.profile)
+    findings = select(tuple(hinted), options.select, options.ignore)
+    return VerifiedWheel(str(path), target_facts(target), result.maps, findings), assessed
 
 
 def _refuse_another_loader(plan: Plan, target: Target) -> None:
@@ -165,16 +147,12 @@ def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
 
     :raises RelinkError: the wheel cannot be read, or its loader cannot be asked here.
     """
-    checked = verify_wheel(path, Options())
     with ExitStack() as stack:
-        target = target_of(Options())
-        wheel = open_wheel(path, stack, target)
-        context = context_of(wheel, target, (), Options())
-        codes = with_archives(wheel.codes, wheel.archive, context.layout.path_of)
-        gpus = plan_gpus(context, codes, plan.files)
-        output = OutputFacts(str(path), wheel.archive.sha256())
-    findings = (*plan.findings, *checked.findings, *gpus.findings)
-    return Report((), replace(plan, findings=findings), output, isa=gpus.block, verified=len(checked.maps))
+        checked, assessed = _verify(path, Options(), stack)
+        output = OutputFacts(str(path), assessed.archive.sha256())
+        isa = assessed.gpu.block
+    plan = replace(plan, findings=(*plan.findings, *checked.findings))
+    return Report((), plan, output, isa=isa, verified=len(checked.maps))
 
 
 def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
@@ -193,29 +171,43 @@ def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
         )
 
 
-def explain(path: Path, options: Options) -> tuple[DependencyTree, ...]:
-    """Return what loading each ELF member of a wheel maps once it is relinked, as :mod:`relink.report.tree` draws it.
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What loading each ELF member of a wheel maps once it is relinked.
 
-    The GPU code is not looked at: it has no part in who loads whom.
+    :ivar attempts: the plans that were made, in order.
+    """
+
+    trees: tuple[DependencyTree, ...]
+    findings: tuple[Finding, ...]
+    attempts: tuple[Attempt, ...]
+
+
+def explain(path: Path, options: Options) -> Explanation:
+    """Explain what loading each ELF member of a wheel maps once it is relinked, as :mod:`relink.report.tree` draws it.
 
     :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
     """
+    trace = Trace()
     with ExitStack() as stack:
         target = target_of(options)
-        providers = open_providers(options, target)
-        draft = plan_links(open_wheel(path, stack, target, options.limits), target, providers, options)[1]
-    context = draft.context
+        wheel = open_wheel(path, stack, target, options.limits)
+        case = Case(wheel, target, open_providers(options, target, wheel.needed), options, "explain")
+        assessed = assess(case, trace)
+        findings = assessed.findings
+    draft, context = assessed.draft, assessed.context
     outcomes = {file.path: draft.outcomes[file.path] for file in draft.files}
     missing = {edge.soname for outcome in outcomes.values() for edge in outcome.closure.missing}
     sources = {
         soname: where
         for soname in missing
-        if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
+        if (where := context.vendor.libraries.where_to_get(soname, context.distribution, context.providers))
     }
-    return tuple(
+    trees = (
         DependencyTree(file, outcomes[file.path].closure, outcomes[file.path].root, context.layout, sources)
         for file in draft.files
     )
+    return Explanation(tuple(trees), findings, tuple(trace.attempts))
 
 
 def unmatched(profile: Profile, path: Path) -> list[str]:
@@ -229,22 +221,26 @@ def unmatched(profile: Profile, path: Path) -> list[str]:
         return list(profile.unmatched(wheel.archive.members, entries))
 
 
-def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:
+def nix_package(path: Path, options: Options, address: str | None = None) -> Package:
     """Make a package for Nix of a wheel. Where libraries were named it is proved with them, too.
 
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
     """
     with ExitStack() as stack:
         target = _nix_target(options)
-        wheel = open_wheel(path, stack, target, options.limits)
-        package = package_of(wheel.archive, context_of(wheel, target, (), options), options, url, major)
-        findings: tuple[Finding, ...] = (*wheel.findings, *package.findings)
+        contents = stack.enter_context(Contents(path, options.limits))
+        refuse_relinked(contents.archive)
+        wheel = read_wheel(contents, target)
+        gpus = options.requested_gpus
+        targets = replace(options, gpus=[str(gpu.target) for gpu in gpus])
+        case = Case(wheel, target, (), options, "nix without libraries")
+        package = package_of(wheel.archive, context_of(case), targets, address)
         if options.prefixes or options.nix_closures:
-            gpus = wanted_gpus(options.gpus)
-            planned = plan_wheel(wheel, target, open_providers(options, target), options, gpus)
-            findings = (*planned.plan.findings, *package.findings)
-            package = replace(package, lock=lock_json(planned.plan))
-    return replace(package, findings=select(findings, options.select, options.ignore))
+            case = replace(
+                case, providers=open_providers(options, target, wheel.needed), command="nix", gpus=gpus
+            )
+        findings = select((*assess(case).found, *package.findings), options.select, options.ignore)
+    return replace(package, findings=findings)
 
 
 def _nix_target(options: Options) -> Target:
@@ -269,4 +265,5 @@ def run_demo(arguments: Sequence[str]) -> int:
     if not script.is_file():
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, env=named_environment(DEMO), check=False).returncode
+    variables = (name for vendor in VENDORS for name in vendor.gpus.variables)
+    return subprocess.run(command, env=named_environment((*DEMO, *variables)), check=False).returncode

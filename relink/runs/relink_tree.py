@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from relink.loader.target import Target
 from relink.make.editing import edit_members, new_content
+from relink.planning.case import open_providers
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
 from relink.planning.model.files import is_plain
@@ -17,7 +18,7 @@ from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.layout import Layout
-from relink.planning.wheel_plan import PreparedPlan, open_providers
+from relink.planning.wheel_plan import PreparedPlan
 from relink.providers.prefix import Provider, tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
@@ -101,14 +102,16 @@ def _place_of_copy(directory: Path, options: Options) -> Path | None:
     return parent / new.name
 
 
-def _providers(own: Provider, options: Options, target: Target) -> tuple[Provider, ...]:
-    """The tree itself, then those that were named; else the one ROCm of this machine, for a tree that has no runtime itself."""
+def _providers(
+    own: Provider, options: Options, target: Target, sonames: Collection[str]
+) -> tuple[Provider, ...]:
+    """The tree itself, then those that were named; else the one place of this machine, for a tree that has no runtime itself."""
     named = options.prefixes or options.nix_closures
-    has_runtime = any(map(vendor_of(own.libraries).is_runtime, own.libraries))
+    has_runtime = any(map(vendor_of(own.libraries).libraries.is_runtime, own.libraries))
     if has_runtime and not named:
         return (own,)
     try:
-        others = open_providers(options, target)
+        others = open_providers(options, target, sonames)
     except UsageError:
         if named:
             raise

@@ -7,7 +7,7 @@ before, perhaps in another process, is carried out likewise, and refused if its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,47 +15,36 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit import result_of
 from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
-from relink.gpu import Wanted, seen_gpus, wanted_gpus
-from relink.loader.python import ask_python
-from relink.loader.seen_files import Files
-from relink.loader.tables import Tables
+from relink.elf.version_edits import edited_table
 from relink.loader.target import Target, find_target
-from relink.make.added_members import added_members, read_plan
+from relink.make.added_members import added_members
 from relink.make.editing import edit_members
 from relink.make.elf_second_reader import reread_files
 from relink.make.output import Staging
 from relink.make.verification import verify
-from relink.planning.checks.tags import tag_findings
+from relink.planning.assess import Trace, assess
+from relink.planning.case import Case, open_providers, target_of
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
 from relink.planning.model.basis import changes_since
 from relink.planning.model.embedded import ANY_PYTHON
 from relink.planning.model.model import Plan
-from relink.planning.options import Options, deciding, trusted
-from relink.planning.proposals import find_ways_out, with_sound_options
+from relink.planning.options import Options, trusted
+from relink.planning.proposals import find_ways_out
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.layout import Layout
-from relink.planning.resolve.stubs import with_stubs
-from relink.planning.wheel_plan import (
-    PreparedPlan,
-    context_of,
-    is_python_named,
-    open_providers,
-    plan_wheel,
-    target_of,
-)
+from relink.planning.wheel_plan import PreparedPlan, plan_wheel
 from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
-from relink.report.nix.lock import lock_findings
 from relink.report.nix.roots import register_roots
-from relink.runs.relinked_input import check_current, is_relinked
+from relink.runs.relinked_input import refuse_relinked
 from relink.system.errors import TargetError, UsageError
-from relink.system.findings.model import Finding, finding, has_errors, select
+from relink.system.findings.model import Finding, has_errors, select
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
-from relink.vendors.registry import open_site
+from relink.vendors.registry import local_gpus, open_site
 from relink.wheel.writer import output_path
 
 
@@ -68,7 +57,7 @@ def run(
     """Relink an open wheel; :func:`relink.library.relink` has the parameters."""
     clock = Clock(on_stage, on_bytes)
     wheel, planned = make_plan(contents, options, clock)
-    if options.dry_run or is_relinked(contents.archive) or not (planned.plan.ok or options.force):
+    if options.dry_run or not (planned.plan.ok or options.force):
         return make_report(planned, options, clock)
     return carry_out(wheel, planned, options, clock)
 
@@ -79,75 +68,35 @@ def make_plan(
     clock: Clock,
     *,
     read: Callable[[Contents, Target, OnBytes], Wheel] = read_wheel,
-    find_providers: Callable[[Options, Target], Sequence[Provider]] = open_providers,
+    find_providers: Callable[[Options, Target, Collection[str]], tuple[Provider, ...]] = open_providers,
     layout: Layout | None = None,
 ) -> tuple[Wheel, PreparedPlan]:
-    """Find target and providers, read the wheel, and make the plan; after a refusal look for the options that lead out of it.
-
-    The plan of a relinked wheel is empty, and RLK542 is in it.
+    """Find the target, read the wheel, find providers, and make the plan; after a refusal look for the way out of it.
 
     :param layout: where the members are, if nobody installs them.
-    :raises UsageError: the wheel was relinked for something else.
+    :raises UsageError: relink wrote the wheel.
     """
-    recorded, said = read_plan(contents.archive), deciding(options)
+    refuse_relinked(contents.archive)
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
-        gpus = wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus())
+        gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
         target = target_of(options)
-        providers = find_providers(options, target)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
+    trace = Trace()
 
     def plan_again(more: Options) -> PreparedPlan:
         other = target_of(more)
-        places = providers if other == target else find_providers(more, other)
-        return _planned(wheel, other, places, more, gpus, layout)
+        places = providers if other == target else find_providers(more, other, wheel.needed)
+        return plan_wheel(replace(case, target=other, providers=places, options=more), trace)
 
     with clock.stage("plan"):
-        if recorded is not None:
-            # The stubs of a relinked wheel are members as others are, so no other one is planned.
-            planned = _planned(wheel, target, providers, replace(options, stub=(), forward=()), gpus, layout)
-            plan = replace(planned.plan, options=said)
-            check_current(contents.archive, recorded, plan)
-            return wheel, replace(
-                planned, plan=replace(plan, findings=_done(plan, planned.context.vendor.product))
-            )
-        planned = _planned(wheel, target, providers, options, gpus, layout)
-        if options.fix:
-            planned, options = with_sound_options(planned, options, plan_again)
-            planned = replace(planned, plan=replace(planned.plan, options=said))
+        providers = find_providers(options, target, wheel.needed)
+        case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
+        planned = plan_wheel(case, trace)
         if not (planned.plan.ok or options.force):
             planned = replace(planned, ways_out=find_ways_out(planned, options, plan_again))
-        if options.lock is not None:
-            told = lock_findings(options.lock, planned.plan, strict=options.lock_strict)
-            planned = replace(planned, plan=replace(planned.plan, findings=(*planned.plan.findings, *told)))
-        return wheel, planned
-
-
-def _done(plan: Plan, product: str) -> tuple[Finding, ...]:
-    """The findings of a relinked wheel's own files: that nothing is written takes the place of RLK507."""
-    findings = (reported for reported in plan.findings if reported.code != "RLK507")
-    return (*findings, finding("RLK542", plan.wheel.path, f"already relinked for this {product}"))
-
-
-def _planned(
-    wheel: Wheel,
-    target: Target,
-    providers: Sequence[Provider],
-    options: Options,
-    gpus: Sequence[Wanted],
-    layout: Layout | None,
-) -> PreparedPlan:
-    archive = wheel.archive
-    # Tags are for an installer, and with a layout nobody installs the files.
-    if layout is None:
-        alone = target.python is None and target.sysroot == "/"
-        # Where the loader that was named is the one of this Python, most likely this Python installs the wheel.
-        is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
-        own = ask_python(sys.executable) if is_own else None
-        tags = tag_findings(archive.name, archive.path.name, target, named=is_python_named(options), own=own)
-        wheel = replace(wheel, findings=(*wheel.findings, *tags))
-    return plan_wheel(wheel, target, providers, options, gpus, layout)
+        return wheel, replace(planned, attempts=tuple(trace.attempts))
 
 
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
@@ -204,25 +153,47 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             target = _target_of(plan)
         with clock.stage("read"):
             changes = [*changes_since(plan.basis, plan.target.sysroot)]
+            refuse_relinked(contents.archive)
             if contents.archive.sha256() != plan.wheel.sha256:
                 changes.insert(0, f"{wheel} is not the wheel that the plan was made from")
             if changes:
                 raise UsageError("the plan does not hold any more; make it again", changes)
-            read = read_wheel(contents, target)
-            kept = {name: image for name, image in read.images.items() if name not in plan.removed}
-            read = replace(read, images=kept)
-            site = next(iter(plan.sites), None)
-            context = context_of(read, target, _beside(plan, target), options, site=site)
+            wheel_read = read_wheel(contents, target)
+            kept = {name: image for name, image in wheel_read.images.items() if name not in plan.removed}
+            wheel_read = replace(wheel_read, images=kept)
+        with clock.stage("plan"):
             edits = {file.path: file.edit for file in plan.files}
-            if unknown := sorted(edits.keys() - read.images.keys()):
+            if unknown := sorted(edits.keys() - kept.keys()):
                 raise UsageError("the plan names files that the wheel does not have", unknown)
-            images = {
-                name: result_of(image, edits[name]) if name in edits else image
-                for name, image in read.images.items()
-            }
-            context, symbols = with_stubs(replace(context, images=images), read.tables, plan.stubs)
-        prepared = PreparedPlan(plan, context, Tables(Files(target.sysroot), symbols), None)
-        return carry_out(read, prepared, options, clock)
+            planned = replace(
+                wheel_read,
+                images=kept | {name: result_of(kept[name], edit) for name, edit in edits.items()},
+                tables={
+                    **wheel_read.tables,
+                    **{
+                        name: edited_table(wheel_read.tables[name], dict(edit.replace), edit.versions)
+                        for name, edit in edits.items()
+                    },
+                },
+            )
+            site = next(iter(plan.sites), None)
+            case = Case(
+                planned,
+                target,
+                _beside(plan, target),
+                options,
+                "apply",
+                site=site,
+                plan=plan,
+            )
+            assessed = assess(case)
+            known = {(reported.code, reported.subject) for reported in plan.findings}
+            more = (one for one in assessed.findings if (one.code, one.subject) not in known)
+            plan = replace(plan, findings=(*plan.findings, *more))
+        prepared = PreparedPlan(plan, assessed.context, assessed.draft.tables, None)
+        if not (plan.ok or options.force):
+            return make_report(prepared, options, clock)
+        return carry_out(wheel_read, prepared, options, clock)
 
 
 def _target_of(plan: Plan) -> Target:

@@ -137,7 +137,7 @@ def test_one_that_is_foreseen_ends_no_run(works: Works, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     ignoring = works.options(tmp_path / "out", ignore=("demo/libs/libbad*",))
     assert relink(wheel, ignoring).output is not None
-    assert [item.file.path for item in explain(wheel, works.options(tmp_path))] == ["demo/a.so"]
+    assert [item.file.path for item in explain(wheel, works.options(tmp_path)).trees] == ["demo/a.so"]
 
 
 def test_statically_linked_programs_are_left_alone(works: Works, tmp_path: Path) -> None:

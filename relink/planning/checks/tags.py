@@ -12,16 +12,19 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, generic_tags
 
 from relink.elf.image import machine_name
-from relink.loader.python import PythonFacts, ask_python
-from relink.loader.target import Target
+from relink.loader.python import PythonFacts, active_python, ask_python
+from relink.loader.target import Target, find_target
+from relink.planning.options import Options
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
+from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
 
 # PEP 600: the older names of some manylinux tags, by the minor version of glibc 2.
@@ -78,6 +81,16 @@ def installs(python: PythonFacts, name: WheelName, machine: str) -> bool:
 @functools.lru_cache(64)
 def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str]]:
     return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
+
+
+def wheel_tag_findings(archive: WheelArchive, target: Target, options: Options) -> tuple[Finding, ...]:
+    """Return what keeps the Python that loads a wheel from installing it."""
+    alone = target.python is None and target.sysroot == "/"
+    # Where the loader that was named is the one of this Python, most likely this Python installs the wheel.
+    is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
+    own = ask_python(sys.executable) if is_own else None
+    named = bool(options.python or active_python(os.environ))
+    return tag_findings(archive.name, archive.path.name, target, named=named, own=own)
 
 
 def tag_findings(

@@ -3,10 +3,8 @@
 Takes the outcomes of all members. Gives RLK101 to RLK124, RLK2xx, RLK301 and RLK305;
 :mod:`relink.planning.resolve.import_findings` reports the proofs.
 
-A member that the package does without is left as it is only where another member gets the vendor's libraries. One rule holds
-for a plan and for what the real loader maps for the members of a wheel (RLK101 to RLK104, RLK124, RLK127). The plan inside of a
-wheel is a claim of whoever made the wheel: it adds findings, and lowers and removes none. Only the user says what may be missing
-(``--allow-missing``).
+A member that the package does without is left as it is only where another member gets the vendor's libraries. Only the user
+says what may be missing (``--allow-missing``).
 """
 
 from __future__ import annotations
@@ -18,25 +16,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from relink.loader.dryrun import LoaderMap
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.loader.versions_check import unserved_records
-from relink.planning.model.model import Plan
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
 from relink.planning.resolve.import_findings import VersionGaps, loader_of_a_prefix
-from relink.planning.resolve.proof import system_path
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
-    assumed_kind,
     matches_library,
     search_path_findings,
     simulate,
     why_withheld,
 )
-from relink.planning.siblings import assumed_finding, sibling_of
+from relink.planning.siblings import sibling_of
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES, Finding, finding
@@ -150,7 +144,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
         else:
             remedy = _missing_remedy(context, soname, decision)
-            step = context.vendor.install(soname, context.distribution, context.providers)
+            step = context.vendor.libraries.install(soname, context.distribution, context.providers)
             yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
 
 
@@ -176,13 +170,13 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
         return f"Install a build of {name} that has it, for the same Python, and relink again."
     if context.withheld_path(soname) is not None:
         return REMEDY_WITHHELD
-    use = f"Use a {context.vendor.product if context.vendor.has(soname) else 'prefix'} that has {soname}"
+    use = f"Use a {context.vendor.product if context.vendor.libraries.has(soname) else 'prefix'} that has {soname}"
     remedy = None
     if decision is None or decision.candidate is None or not decision.wanted:
         pass
     elif decision.lacking:
         remedy = f"{use}: {decision.candidate} lacks what the wheel imports."
-    elif context.vendor.is_runtime(soname):
+    elif context.vendor.libraries.is_runtime(soname):
         # All of the vendor's libraries were built for the runtime, so another version of it is never advised.
         remedy = f"{use}: {decision.candidate} is the runtime of another release."
     else:
@@ -195,7 +189,7 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
 
 def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
     """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
-    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    where = context.vendor.libraries.where_to_get(soname, context.distribution, context.providers)
     return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
 
@@ -284,7 +278,8 @@ def _unserved_members(
         (
             member
             for member in unserved
-            if profile.is_variant(member) and any(map(vendor.is_own, outcomes[member].original.needed))
+            if profile.is_variant(member)
+            and any(map(vendor.libraries.is_own, outcomes[member].original.needed))
         ),
         key=lambda member: (len({*lacking[member]} - context.of_release), len(lacking[member])),
     )
@@ -345,7 +340,7 @@ def mapped_for(outcome: Outcome) -> Mapped:
 def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
     """Whether a library of the vendor is mapped: it has the name of one, or a provider has it and not every Linux."""
     for soname, path in mapped:
-        if context.vendor.is_own(soname):
+        if context.vendor.libraries.is_own(soname):
             return True
         machine = context.target.header.machine
         if context.provider_path(soname) and not is_platform_library(soname, machine):
@@ -478,59 +473,3 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
             near = sorted(soname for soname in sonames if soname_stem(soname).startswith(pattern[:6]))
             hint = f"; near: {join_truncated(near)}" if near else ""
             yield finding("RLK109", pattern, f"--allow-missing: no library of that name is needed{hint}")
-
-
-def missing_at_runtime(maps: Mapping[str, LoaderMap], context: ResolveContext) -> Iterator[Finding]:
-    """Yield what the loader does not find: an error, unless the user allows it or another part of the package does without it.
-
-    As for a plan, a variant or a member that the package does without is left only where another gets the vendor's libraries.
-    """
-    profile, images = context.profile, context.images
-    early = {images[member].soname: member for member in profile.preload if member in images}
-    brought = {name for mapped in maps.values() for name in mapped.missing if assumed_kind(context, name)}
-    lacking = {
-        member: [name for name in dict.fromkeys(mapped.missing) if name not in brought and name not in early]
-        for member, mapped in maps.items()
-    }
-    complete = {
-        member: mapped.objects for member, mapped in maps.items() if not (lacking[member] or mapped.died)
-    }
-    served = any(has_vendors(context, objects) for objects in complete.values())
-    by_soname: dict[str, list[str]] = {}
-    for member, mapped in maps.items():
-        text = f"the loader does not find {', '.join(lacking[member])}"
-        if lacking[member] and profile.is_variant(member):
-            yield finding("RLK103", member, text, profile=profile.name)
-        elif lacking[member] and served and profile.why_optional(member):
-            yield optional_member_finding(context, member, text, lacking[member])
-        else:
-            for name in dict.fromkeys(mapped.missing):
-                by_soname.setdefault(name, []).append(member)
-    for name, members in by_soname.items():
-        sibling = sibling_of(context.siblings, name)
-        text = f"needed in the closure of {', '.join(members)}; the loader does not find it"
-        if sibling is not None and sibling.directory is None:
-            yield assumed_finding(sibling, [name], members)
-        elif name in early:
-            text += f" by itself, and the package loads {early[name]} before"
-            yield finding("RLK115", name, text, profile=profile.name)
-        elif name in brought:
-            yield finding("RLK102", name, text)
-        else:
-            yield finding("RLK101", name, text, missing_remedy(context, name))
-    yield from variant_findings(context, filter(profile.is_variant, maps), complete)
-
-
-def superseded_stub_findings(
-    maps: Mapping[str, LoaderMap], context: ResolveContext, plan: Plan
-) -> Iterator[Finding]:
-    """Yield RLK127 for each stub whose real library exists now, and say whether the loader prefers the library."""
-    members = [member for member in maps if not context.images[member].is_executable]
-    for stub in plan.stubs:
-        own = context.layout.shown(context.layout.path_of(stub.path))
-        objects = (entry for mapped in maps.values() for entry in mapped.objects)
-        paths = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
-        if real := sorted(paths - {own}):
-            yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
-        elif members and (path := system_path(context, members[0], stub.soname)):
-            yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")

@@ -568,7 +568,7 @@ def test_a_fault_of_our_own(run: Run, works: Works, tmp_path: Path, monkeypatch:
     def fault(*_: object) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr("relink.planning.wheel_plan.decide", fault)
+    monkeypatch.setattr("relink.planning.assess.decide", fault)
     words = [works.small(tmp_path), "--prefix", works.prefix]
     code, out, err = run(*words)
     assert (code, out) == (2, "")

@@ -18,7 +18,8 @@ from unittest.mock import Mock
 import pytest
 
 from relink.elf.image import read_image
-from relink.gpu import BufferSource, read_device_code
+from relink.elf.source import BufferSource
+from relink.gpu.amd.device_code import DeviceCode, read_device_code
 from relink.library import relink
 from relink.make import editing as apply
 from relink.planning import contents as ahead
@@ -88,7 +89,8 @@ def test_the_result_is_that_of_patchelf_on_the_whole_file(
     original = fat.read_bytes()
     apply_edit(whole, planned.edit, read_image(original, "x"), original)
     assert written == whole.read_bytes()
-    assert verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings == ()
+    verified = verify_wheel(tmp_path / "out" / OUTPUT, works.options(tmp_path)).findings
+    assert not [found for found in verified if found.level == "error"]
 
 
 hooks: list[Callable[[str, tuple[Any, ...]], None]] = []  # an audit hook cannot be taken away again
@@ -146,6 +148,7 @@ def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path)
             gone[part.start : part.stop] = original[part.start : part.stop]
         assert held.view == gone
         code = wheel.codes["demo/fat.so"]
+        assert isinstance(code, DeviceCode)
         assert len(code.bundles) == 2
         assert read_device_code(BufferSource(held.view), "demo/fat.so") == code
 

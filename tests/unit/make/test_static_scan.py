@@ -138,7 +138,7 @@ def test_trust(works: Works, tmp_path: Path) -> None:
 
 def test_a_loader_that_calls_resolvers(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = replace(find_target(), glibc="2.14")
-    monkeypatch.setattr("relink.planning.wheel_plan.find_target", lambda **_: target)
+    monkeypatch.setattr("relink.planning.case.find_target", lambda **_: target)
     result = verify_wheel(works.wheel(tmp_path), Options())
     (found,) = refused(result, "RLK602")
     assert "glibc 2.14 runs code of libraries in a dry run; 2.15 is needed" in found.message

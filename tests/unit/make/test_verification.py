@@ -24,9 +24,9 @@ from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
 from relink.make import verification as relink_verify
 from relink.make.verification import Verification, verify
+from relink.planning.case import Case, context_of
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
-from relink.planning.wheel_plan import context_of
 from relink.runs.questions import verify_wheel
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding
@@ -83,7 +83,7 @@ def test_a_vendors_wheel(works: Works, tmp_path: Path) -> None:
     """Prediction and loader agree that it does not load."""
     result = verify_wheel(works.wheel(tmp_path), Options())
     assert [(found.code, found.subject) for found in result.findings] == [("RLK101", "libhip.so.7")]
-    assert "demo/a.so, demo/bin/prog" in result.findings[0].message
+    assert "needed by $WHEEL/demo/a.so, $WHEEL/demo/bin/prog" in result.findings[0].message
     assert result.maps["demo/a.so"].missing == ("libhip.so.7",)
 
 
@@ -153,7 +153,7 @@ def test_versions_that_are_not_there(works: Works, tmp_path: Path) -> None:
     result = verify_wheel(works.wheel(tmp_path, {"demo/lib.so": library}), Options())
     found = only(result.findings, "RLK301")
     assert (found.level, found.subject) == ("error", "$WHEEL/demo/lib.so")
-    assert found.message == f"the loader finds no version V_2 in {old}"
+    assert found.message == f"needs V_2 of libv.so.1; {old} goes up to V_1"
 
 
 def test_what_was_foreseen_is_told_once(works: Works, tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ def test_a_file_that_the_loader_dies_of(works: Works, tmp_path: Path) -> None:
     )
     result = verify_wheel(works.wheel(tmp_path, {"demo/lib.so": library}), Options())
     assert result.maps["demo/lib.so"].died
-    assert [found.code for found in result.findings] == ["RLK105"]
-    assert "invalid ELF header" in result.findings[0].message
+    assert [found.code for found in result.findings] == ["RLK101", "RLK105"]
+    assert "invalid ELF header" in result.findings[1].message
 
 
 @pytest.mark.parametrize("name", ["with space", "with:colon"])
@@ -221,7 +221,7 @@ def _verified(wheel: Path, *, pretend: dict[str, dict[str, object]]) -> Verifica
     with ExitStack() as stack:
         target = find_target()
         read = open_wheel(wheel, stack, target)
-        context = context_of(read, target, (), Options())
+        context = context_of(Case(read, target, (), Options(), "verify"))
         changed = {
             name: replace(image, **pretend.get(name, {}))  # type: ignore[arg-type]
             for name, image in context.images.items()
@@ -319,7 +319,9 @@ def test_a_loader_that_cannot_be_run(relinked: Path, tmp_path: Path) -> None:
     with ExitStack() as stack:
         target = find_target()
         read = open_wheel(relinked, stack, target)
-        context = context_of(read, replace(target, interpreter=str(tmp_path / "gone")), (), Options())
+        context = context_of(
+            Case(read, replace(target, interpreter=str(tmp_path / "gone")), (), Options(), "verify")
+        )
         result = verify(OUTPUT, lambda name: (read.archive.chunks(name), ()), [*read.images], context)
     (found,) = result.findings
     assert (found.code, found.level, found.subject) == ("RLK602", "error", OUTPUT)

@@ -28,12 +28,11 @@ ALL = Options(
     profile="dir/p.toml",
     local_version="mine",
     verify=False,
-    fix=True,
 )
 
 
 def test_every_field_is_an_option_or_comes_from_the_process() -> None:
-    assert {entry.name for entry in fields(Options)} - TABLE.keys() == {"epoch", "command"}
+    assert {entry.name for entry in fields(Options)} - TABLE.keys() == {"epoch", "command", "requested_gpus"}
 
 
 def test_what_decides_is_written_in_the_order_of_saved_plans() -> None:
@@ -42,7 +41,7 @@ def test_what_decides_is_written_in_the_order_of_saved_plans() -> None:
     )
     words += "--no-preload --keep-version --requires --profile p.toml --local-version mine"
     assert deciding(ALL) == tuple(words.split())
-    assert deciding(Options(prefixes=["/x"], profile="", fix=True)) == ()
+    assert deciding(Options(prefixes=["/x"], profile="")) == ()
 
 
 def test_words_of_a_command() -> None:

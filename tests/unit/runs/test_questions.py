@@ -58,8 +58,10 @@ def test_inspect_of_what_is_no_wheel(tmp_path: Path) -> None:
 def test_explain_simulates_every_member(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("relink.planning.wheel_plan.plan_gpus")  # who loads whom does not depend on GPU code
-    found = {member.file.path: member for member in explain(works.wheel(tmp_path), works.options(tmp_path))}
+    monkeypatch.delattr("relink.planning.assess.plan_gpus")  # who loads whom does not depend on GPU code
+    found = {
+        member.file.path: member for member in explain(works.wheel(tmp_path), works.options(tmp_path)).trees
+    }
     assert [*found] == ["demo/a.so", "demo/plain.so", "demo/bin/prog", "demo-1.0.data/scripts/demo-prog"]
     closure = found["demo/a.so"].closure
     paths = [

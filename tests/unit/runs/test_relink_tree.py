@@ -523,7 +523,7 @@ def test_the_options_that_lead_out_of_a_refusal(works: Works, tmp_path: Path) ->
     assert not report.ok
     report = relink.relink_tree(
         tmp_path / "tree",
-        works.options(tmp_path / "new", allow_missing=(missing,), assume_symbols=("nowhere",), fix=True),
+        works.options(tmp_path / "new", allow_missing=(missing,), assume_symbols=("nowhere",)),
     )
     assert report.ok
     assert (tmp_path / "new/lost.so").exists()

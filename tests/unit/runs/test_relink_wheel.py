@@ -28,20 +28,20 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit
-from relink.gpu.amd.wanted import wanted_gpus
 from relink.library import diff, relink
 from relink.loader.target import find_target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
+from relink.planning.case import Case, open_providers
 from relink.planning.model.embedded import embedded
 from relink.planning.model.model import Plan, with_digests
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.resolve import evidence
-from relink.planning.wheel_plan import open_providers, plan_wheel
+from relink.planning.wheel_plan import plan_wheel
 from relink.report.model import Report
-from relink.system.errors import RelinkError, SandboxError, UsageError, WheelError
-from relink.system.sandbox.start import Sandbox
+from relink.system.errors import RelinkError, UsageError, WheelError
+from relink.vendors.registry import requested_gpus
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, VENDOR_PATH, Works, copy_glibc, installed
@@ -74,7 +74,7 @@ def planned(wheel: Path, options: Options) -> Plan:
     with ExitStack() as stack:
         target = find_target(interpreter=options.interpreter, sysroot=options.sysroot)
         read = open_wheel(wheel, stack, target)
-        return plan_wheel(read, target, open_providers(options, target), options).plan
+        return plan_wheel(Case(read, target, open_providers(options, target), options, "run")).plan
 
 
 @pytest.fixture(scope="module")
@@ -190,26 +190,6 @@ def test_bill_of_materials(pair: tuple[Path, Path], works: Works) -> None:
     (dependency,) = document["dependencies"]
     assert dependency == {"ref": component["bom-ref"], "dependsOn": references}
     assert all(os.path.isfile(reference) for reference in references)
-
-
-def test_the_second_run_changes_nothing(pair: tuple[Path, Path], works: Works, tmp_path: Path) -> None:
-    assert planned(pair[1], works.options(tmp_path)).empty
-    report = relink(pair[1], works.options(tmp_path / "again"))
-    assert (report.ok, report.output, codes(report)) == (True, None, ["RLK542"])
-    assert not (tmp_path / "again").exists()
-
-
-def test_without_edits_no_sandbox_is_needed(
-    pair: tuple[Path, Path], works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(mode: str) -> Sandbox:
-        raise SandboxError(f"--sandbox {mode}: nothing here confines a program")
-
-    monkeypatch.setattr("relink.runs.relink_wheel.find_sandbox", refuse)
-    options = works.options(tmp_path, sandbox="require")
-    assert relink(pair[1], options).ok
-    with pytest.raises(SandboxError):
-        relink(pair[0], options)
 
 
 @pytest.mark.parametrize("epoch", [None, 1_700_000_000])
@@ -669,8 +649,8 @@ def test_a_listener_is_told_how_far_it_is(works: Works, tmp_path: Path) -> None:
 def test_the_gpus_of_this_machine_are_looked_at_unasked(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = replace(wanted_gpus(["gfx1031"])[0], local=True, asked=False)
-    monkeypatch.setattr("relink.runs.relink_wheel.seen_gpus", lambda: (here,))
+    here = replace(requested_gpus(["gfx1031"])[0], local=True, asked=False)
+    monkeypatch.setattr("relink.runs.relink_wheel.local_gpus", lambda: (here,))
 
     def targets(**more: Any) -> list[str]:
         report = relink(works.small(tmp_path), works.options(tmp_path, dry_run=True, **more))
@@ -705,9 +685,7 @@ def copies(works: Works, tmp_path: Path) -> tuple[Path, Options]:
 
 
 @pytest.mark.usefixtures("works")
-def test_the_systems_library_takes_the_place_of_amds_copy(
-    copies: tuple[Path, Options], tmp_path: Path
-) -> None:
+def test_the_systems_library_takes_the_place_of_amds_copy(copies: tuple[Path, Options]) -> None:
     wheel, options = copies
     report = relink(wheel, options)
     assert report.ok, report.findings
@@ -718,8 +696,6 @@ def test_the_systems_library_takes_the_place_of_amds_copy(
         symbols = read_symbols(archive.read("demo/a.so"))
     numa = next(item for item in symbols.imports if item.name == "numa_available")
     assert (numa.version, numa.file) == ("libnuma_1.1", "libnuma.so.1")
-    again = relink(output, replace(options, output_directory=tmp_path / "again"))
-    assert not any(file.changed for file in again.files)
     assert diff(wheel, output, options).ok
 
 

@@ -1,0 +1,184 @@
+"""What is assessed: a wheel as read, for a target, with the places that it may be linked to and what the user said.
+
+Takes options; gives the target, the providers and the :class:`~relink.planning.resolve.context.ResolveContext` that all decisions
+are made from. :mod:`relink.planning.assess` answers for a :class:`Case`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from relink.gpu.coverage import RequestedGpu
+from relink.loader.python import active_python
+from relink.loader.seen_files import Files
+from relink.loader.target import Target, find_target
+from relink.planning.model.model import Plan
+from relink.planning.options import Options
+from relink.planning.reading import Wheel
+from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.layout import Layout
+from relink.planning.siblings import find_siblings
+from relink.planning.surroundings import own_site, packages_beside, with_beside
+from relink.providers.distribution import read_distribution
+from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
+from relink.providers.prefix import Provider
+from relink.providers.profiles import profile_for
+from relink.providers.site_packages import without_package
+from relink.system.errors import UsageError
+from relink.vendors.protocol import Vendor
+from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
+from relink.wheel.limits import WheelLimits
+from relink.wheel.naming import WheelName
+
+Command: TypeAlias = Literal[
+    "run", "tree", "apply", "verify", "explain", "nix", "nix without libraries", "check"
+]
+"""Who asks: that decides which findings are shown, and never what an answer is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One wheel, tree or installed distribution, and what it is assessed for.
+
+    :ivar wheel: its files as read.
+    :ivar gpus: the GPUs that the result is to run on.
+    :ivar layout: where the members are; None: where an installer puts them.
+    :ivar site: the site-packages whose packages lie beside it; None: that of a Python which the user named.
+    :ivar files: the target's files, with what was read of them before; None: nothing was.
+    :ivar plan: the plan that is carried out, or the one that relink wrote into the wheel.
+    """
+
+    wheel: Wheel
+    target: Target
+    providers: tuple[Provider, ...]
+    options: Options
+    command: Command
+    gpus: tuple[RequestedGpu, ...] = ()
+    layout: Layout | None = None
+    site: str | None = None
+    files: Files | None = None
+    plan: Plan | None = None
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether nothing is edited: the question is what loads now."""
+        return self.command in ("apply", "verify", "nix without libraries", "check")
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether an installer puts the members where they belong; the files of a directory stay where they are."""
+        return self.command not in ("tree", "check")
+
+    @property
+    def vendor(self) -> Vendor:
+        """The vendor that the wheel is linked to."""
+        return vendor_of(self.wheel.needed, self.providers, self.target.sysroot)
+
+
+def target_of(options: Options) -> Target:
+    """Return the target that options name; by default the loader of this machine.
+
+    :raises TargetError: it cannot be found, run or understood.
+    """
+    return find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
+
+
+def open_providers(options: Options, target: Target, sonames: Collection[str] = ()) -> tuple[Provider, ...]:
+    """Open the prefixes that were named, or else the one place that has the libraries of the vendor whose a wheel needs.
+
+    :param sonames: what the wheel needs.
+    :raises UsageError: none was named, and there is none or more than one.
+    """
+    if options.prefixes or options.nix_closures:
+        prefixes = (_open(path, target, options) for path in options.prefixes)
+        closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
+        found = (*prefixes, *closures)
+    else:
+        place = choose_place(target, os.environ, sonames, own=not (options.interpreter or options.sysroot))
+        found = (replace(_open(place.path, target, options), found_by=place.found_by),)
+    return (*found, *compiler_runtime_of(found, target))
+
+
+def _open(path: str, target: Target, options: Options) -> Provider:
+    return open_site(path, target, options.requested_gpus) or open_place(
+        prefix_of_libraries(path, target), target
+    )
+
+
+def is_python_named(options: Options) -> bool:
+    """Whether the user named the Python that will load the result, by an option or by an active environment."""
+    return bool(options.python or active_python(os.environ))
+
+
+def context_of(case: Case) -> ResolveContext:
+    """Build the context of all decisions about a case: layout, providers, profile, vendor, and what the user said."""
+    wheel, target, options = case.wheel, case.target, case.options
+    archive, name = wheel.archive, wheel.archive.name
+    vendor = case.vendor
+    # An environment may have an earlier build of this very package, which the result replaces.
+    providers = [without_package(provider, name.distribution) for provider in case.providers]
+    layout = case.layout or _layout_of(case, vendor, providers)
+    links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
+    files = case.files or Files(target.sysroot, links=links)
+    return ResolveContext(
+        target=target,
+        files=files,
+        providers=tuple(providers),
+        images=wheel.images,
+        layout=layout,
+        profile=profile_for(name.distribution, options.profile),
+        distribution=read_distribution(target.sysroot),
+        vendor=vendor,
+        allow_missing=tuple(options.allow_missing),
+        substitutes=tuple(_pair(text) for text in options.substitute),
+        assume_symbols=tuple(options.assume_symbols),
+        preload=tuple(options.preload),
+        preload_known=options.preload_known,
+        most_loads=(options.limits or WheelLimits()).loads,
+        opens=wheel.opens,
+        left_out=wheel.left_out,
+        siblings=() if case.command == "tree" else find_siblings(archive, wheel.images, target, files),
+        member_directories=frozenset(os.path.dirname(layout.path_of(member)) for member in archive.members),
+        as_it_is=case.as_it_is,
+    )
+
+
+def _layout_of(case: Case, vendor: Vendor, providers: Sequence[Provider]) -> Layout:
+    """Return where an installer puts the members, with the packages that lie beside them.
+
+    Of the vendor's packages there only those of `providers` are, where these are given.
+    """
+    wheel, target = case.wheel, case.target
+    named = is_python_named(case.options)
+    beside = packages_beside(providers, target, named=named)
+    layout = Layout(python=_python_version(wheel.archive.name, target if beside or case.site else None))
+    if place := case.site or (own_site(target) if named else None):
+        found = with_beside(layout, place, wheel.images, wheel.archive.members, target)
+        own = [entry for entry in found if providers and vendor.packages.is_package(entry.split("/")[0])]
+        beside |= {entry: real for entry, real in found.items() if entry not in own}
+    return replace(layout, links=beside)
+
+
+def _python_version(name: WheelName, target: Target | None = None) -> str:
+    """The version in a directory's name: that of the wheel's tag, or of the target's Python where the wheel is for any."""
+    tag = next((tag for tag in name.python.split(".") if tag.startswith("cp3")), "")
+    if tag[3:].isdigit():
+        return f"3.{tag[3:]}"
+    facts = target.python_facts if target is not None else None
+    return f"3.{facts.version[1]}" if facts is not None else "3"
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """Take ``OLD=NEW`` apart.
+
+    :raises UsageError: it is not that.
+    """
+    old, equals, new = text.partition("=")
+    if not (old and equals and new) or "/" in text:
+        raise UsageError(
+            f"--substitute {text}: write it as OLD=NEW, two sonames, such as libfoo.so.1=libfoo.so.2"
+        )
+    return old, new
