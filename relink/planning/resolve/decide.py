@@ -1,4 +1,4 @@
-"""From the images of a wheel to its plan: every member in turn, then everything that was found, at once."""
+"""Plan every member of a wheel in turn, then report all findings at once."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ class Prover:
         return substitutions
 
     def _candidates(self, member: str, soname: str) -> list[SubstituteCandidate]:
-        """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
+        """Return the libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
         context, vendor, own = self.context, self.context.vendor, self.context.profile
         named = [new for old, new in context.substitutes if old == soname]
         copy = None if named else vendor.copy_of(soname)

@@ -529,7 +529,7 @@ class _Base:
         return replace(self.tried[edit], strategy=strategy)
 
     def directories(self, sonames: Sequence[str]) -> list[str]:
-        """The provider directories that serve `sonames`, in the order of the providers and of their directories.
+        """Return the provider directories that serve `sonames`, in the order of the providers and of their directories.
 
         The C library needs no directory, unless the simulation without an edit found another one: then the provider's directory
         that has the target's own, or that of the loader which a program is given.
