@@ -210,8 +210,8 @@ def _entry_kind(
         built = any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
         if is_of_stubs(directory) or (own and built):
             return "vendor"
-        beside = any(context.vendor.is_package(entry.split("/")[0]) for entry in layout.links)
-        replaced = beside and any(map(context.vendor.is_package, parts))
+        beside = any(context.vendor.packages.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(context.vendor.packages.is_package, parts))
         return "sibling-dropped" if replaced or context.profile.drops(text) else "sibling"
     if directory in providers:
         return "provider"
@@ -491,7 +491,7 @@ class _Base:
         path, sonames = path_of(self.member), context.members.sonames
         carried = carried_entries(context, self.member, self.nothing)
         # The other members that this one is known to dlopen.
-        known = context.vendor.dlopens_of(image.soname, sonames) if image.soname else {}
+        known = context.vendor.libraries.dlopens_of(image.soname, sonames) if image.soname else {}
         of_kind = grouped((entry.kind, entry.text) for entry in self.nothing.entries)
         opened = opened_in_wheel(context, self.member)
         stubs = {
