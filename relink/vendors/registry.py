@@ -227,11 +227,6 @@ def requested_gpus(
     return tuple(found.values())
 
 
-def gpu_products() -> dict[str, Sequence[str]]:
-    """Return processor → the products that have it, of every vendor's GPUs."""
-    return {name: products for vendor in VENDORS for name, products in vendor.gpus.products().items()}
-
-
 def runtime_words() -> dict[str, str]:
     """Return key of the report's ``isa.runtime`` → what people call it, in the order in which it is shown."""
     return {key: word for vendor in VENDORS for key, word in vendor.gpus.runtime_words.items()}

@@ -18,7 +18,7 @@ from typing import Any
 from relink import __version__
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import name_of
-from relink.vendors.registry import gpu_products, products, requested_gpus
+from relink.vendors.registry import VENDORS, products, requested_gpus
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -94,7 +94,7 @@ def matrix_data(
         "rows": list(rows.values()),
         "texts": list(texts),
         "states": list(CELL_STATES),
-        "products": {processor: list(names) for processor, names in gpu_products().items()},
+        "products": {name: list(sold) for vendor in VENDORS for name, sold in vendor.gpus.products().items()},
         "changes": list(changes),
     }
 
