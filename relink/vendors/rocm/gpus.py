@@ -1,7 +1,8 @@
 """GPUs and ROCm: which of them a planned wheel runs on, and whether this machine can run GPU code (``relink doctor``).
 
 A wheel's own code, that of the ROCm libraries that it reaches, and what the runtime loads are put together here; only libraries
-that the plan reaches are read, which costs a fraction of a second. The formats and the rules of matching are in :mod:`relink.gpu.amd`.
+that the plan reaches are read, which costs a fraction of a second. The formats and the rules of
+matching are in :mod:`relink.gpu.amd`.
 """
 
 from __future__ import annotations
