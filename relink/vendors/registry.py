@@ -126,7 +126,7 @@ def choose_place(
 def open_site(path: str, target: Target, gpus: Iterable[RequestedGpu] = ()) -> Provider | None:
     """Read what a vendor's packages in the site-packages that `path` may mean provide; None where there are none.
 
-    :raises ProviderError: they are there, and no library of them is for the target.
+    :raises ProviderError: packages were found, but none has a library for this machine.
     """
     for vendor in VENDORS:
         if (site := vendor.packages.find_site(path, target)) is not None:
