@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from relink.library import relink
-from relink.planning.model.model import Opened
+from relink.planning.model.model import DlopenEdge
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.report.summary import verdict
@@ -33,7 +33,7 @@ def options_for(prefix: Path, arguments: argparse.Namespace) -> Options:
     )
 
 
-def rows(report: Report) -> Iterator[tuple[Opened, str]]:
+def rows(report: Report) -> Iterator[tuple[DlopenEdge, str]]:
     """Yield what is opened, each with the findings about it."""
     for opened in report.plan.opened:
         told = [f"{found.code} {found.level}" for found in report.findings if opened.name in found.subjects]

@@ -257,6 +257,7 @@ def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: 
         yield finding("RLK537", name, text)
 
 
+_CALLED = (b"CDLL", b"PyDLL", b"LoadLibrary", b"dlopen")
 _CALL = re.compile(
     r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
 )
@@ -277,7 +278,11 @@ def python_call_findings(
     :param finds: whether the target's loader finds a library by itself.
     """
     for module in islice((name for name in archive.members if name.endswith(".py")), _MODULES):
-        text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
+        content = archive.prefix(module, _MODULE_BYTES)
+        # The pattern begins with no character that `re` could skip to.
+        if not any(name in content for name in _CALLED):
+            continue
+        text = content.decode("utf-8", "replace")
         provided = [
             soname
             for soname in dict.fromkeys(match["soname"] for match in _CALL.finditer(text))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import resources
 
-from relink.planning.model.embedded import mapped
+from relink.planning.model.embedded import map_strings
 from relink.report.html.cause_list import counted, findings_section
 from relink.report.html.file_list import files_section
 from relink.report.html.gpu_code import Isa, gpu_section, isa_of
@@ -207,13 +207,13 @@ def prefixed(report: Report) -> Report:
     short = partial(in_prefix, report)
     plan = dataclasses.replace(
         report.plan,
-        files=mapped(report.files, short),
-        loads=mapped(report.loads, short),
+        files=map_strings(report.files, short),
+        loads=map_strings(report.loads, short),
         findings=tuple(_finding(finding, short) for finding in report.findings),
     )
-    return dataclasses.replace(report, plan=plan, isa=mapped(report.isa, short))
+    return dataclasses.replace(report, plan=plan, isa=map_strings(report.isa, short))
 
 
 def _finding(finding: Finding, short: Callable[[str], str]) -> Finding:
-    shown: Finding = mapped(finding, short)
+    shown: Finding = map_strings(finding, short)
     return dataclasses.replace(shown, remedy=finding.remedy, step=finding.step)
