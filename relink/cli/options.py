@@ -116,10 +116,12 @@ def profile_names(incomplete: str) -> list[str]:
 
 def gpu_names(incomplete: str) -> list[tuple[str, str]]:
     """Return (processor, its products) of the GPUs that start so, and ``auto``."""
-    from relink.vendors.registry import gpu_products
+    from relink.vendors.registry import VENDORS
 
     names = [("auto", "the GPUs of this machine")]
-    names += [(name, ", ".join(products)) for name, products in gpu_products().items()]
+    names += [
+        (name, ", ".join(products)) for vendor in VENDORS for name, products in vendor.gpus.products().items()
+    ]
     return [(name, what) for name, what in names if name.startswith(incomplete.lower())]
 
 

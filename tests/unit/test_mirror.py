@@ -26,7 +26,6 @@ ELSEWHERE = {
     "vendors/protocol": "unit/vendors/test_registry",
     "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",
     # One test module for a subject that has several modules
-    "vendors/rocm/gpus": "unit/planning/checks/test_gpu",
     "report/html/gpu_code": "unit/report/html/test_page",
     "planning/resolve/import_findings": "unit/planning/resolve/test_proof",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",

@@ -54,7 +54,7 @@ from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped
-from relink.vendors.registry import gpu_products, products, requested_gpus
+from relink.vendors.registry import VENDORS, products, requested_gpus
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -130,7 +130,7 @@ def matrix_data(
         "rows": list(rows.values()),
         "texts": list(texts),
         "states": list(CELL_STATES),
-        "products": {processor: list(names) for processor, names in gpu_products().items()},
+        "products": {name: list(sold) for vendor in VENDORS for name, sold in vendor.gpus.products().items()},
         "changes": list(changes),
     }
 
