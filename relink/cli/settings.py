@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from relink.cli.guessing import removed_option_message
-from relink.cli.options import option_names
+from relink.cli.options import option_names, removed_option_message
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.system.errors import UsageError
@@ -211,10 +210,10 @@ def check_gpus(settings: Settings) -> None:
 
     :raises UsageError: names FILE:LINE.
     """
-    from relink.gpu import wanted_gpus
+    from relink.vendors.registry import requested_gpus
 
     try:
-        wanted_gpus(text for text in settings.values.get("gpus", ()) if text.strip().lower() != "auto")
+        requested_gpus(text for text in settings.values.get("gpus", ()) if text.strip().lower() != "auto")
     except UsageError as error:
         raise UsageError(f"{settings.path}:{settings.lines['gpus']}: {error.message}") from error
 

@@ -27,7 +27,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.proof import system_path
 from relink.providers.prefix import Provider, soname_stem
-from relink.providers.site_packages import SITE_PACKAGES, find_distribution, owners_of, series
+from relink.providers.site_packages import SITE_PACKAGES, find_distribution, major_minor, owners_of
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
@@ -115,7 +115,7 @@ def layer_findings(
             yield finding("RLK534", provider.path, text)
         for site in facts.site_packages if facts and (named or provider.found_by) else ():
             other = os.path.realpath(site) != os.path.realpath(provider.path)
-            if other and (packages := vendor.packages_of(site, target)):
+            if other and (packages := vendor.packages.packages_of(site, target)):
                 names = join_truncated([f"{package.name} {package.version}" for package in packages])
                 yield finding(
                     "RLK550", site, f"it has {names}, which are not looked at: {provider.path} is taken"
@@ -137,7 +137,7 @@ def packages_findings(
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
             yield from python_call_findings(archive, provider, context.vendor)
-            yield from context.vendor.site_findings(provider, sonames, context.target, gpus)
+            yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
         elif not context.layout.tree:
             yield from python_call_findings(archive, provider, context.vendor, finds)
 
@@ -229,13 +229,13 @@ def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: 
     for package in plan.relies_on:
         found = (find_distribution(directory, package.name, target) for directory in sites)
         installed = next(filter(None, found), None)
-        wanted = f"{package.name} {series(package.version)}"
-        step = f"pip install '{package.name}=={series(package.version)}.*'"
+        wanted = f"{package.name} {major_minor(package.version)}"
+        step = f"pip install '{package.name}=={major_minor(package.version)}.*'"
         if installed is None:
             text = f"the wheel relies on {wanted}, which is not installed there"
             yield finding("RLK536", site, text, step=step)
             continue
-        if series(installed.version) != series(package.version):
+        if major_minor(installed.version) != major_minor(package.version):
             text = f"the wheel relies on {wanted}, and {installed.version} is installed"
             yield finding("RLK536", site, text, step=step)
         for file in package.files:
@@ -257,6 +257,7 @@ def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: 
         yield finding("RLK537", name, text)
 
 
+_CALLED = (b"CDLL", b"PyDLL", b"LoadLibrary", b"dlopen")
 _CALL = re.compile(
     r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
 )
@@ -277,7 +278,11 @@ def python_call_findings(
     :param finds: whether the target's loader finds a library by itself.
     """
     for module in islice((name for name in archive.members if name.endswith(".py")), _MODULES):
-        text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
+        content = archive.prefix(module, _MODULE_BYTES)
+        # The pattern begins with no character that `re` could skip to.
+        if not any(name in content for name in _CALLED):
+            continue
+        text = content.decode("utf-8", "replace")
         provided = [
             soname
             for soname in dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
@@ -293,7 +298,7 @@ def python_call_findings(
 def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:
     """Return what makes the loader find libraries of a provider under these very names, and the command where one does."""
     if provider.kind == SITE_PACKAGES:
-        lines = vendor.preload_lines(sonames)
+        lines = vendor.packages.preload_lines(sonames)
         return f"Its maintainer adds before: {lines}. Until then: run these two statements first.", None
     paths = {soname: path for soname in sonames if (path := provider.find(soname))}
     if lacking := [soname for soname in sonames if soname not in paths]:

@@ -19,9 +19,10 @@ from packaging.version import Version
 
 from relink.elf.image import Image, read_image
 from relink.elf.sections import DLOPEN, library_names
+from relink.elf.source import BufferSource
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.gpu import BufferSource, DeviceCode, Wanted, read_device_code, seen_gpus, wanted_gpus
+from relink.gpu.coverage import FileCode, RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
@@ -42,14 +43,22 @@ from relink.system.findings.model import Finding, Level, finding, select
 from relink.system.safe_open import map_file, read_bytes
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped, join_truncated, join_with_and
-from relink.vendors.registry import VENDORS
+from relink.vendors.protocol import Vendor
+from relink.vendors.registry import (
+    RECOGNIZED,
+    VENDORS,
+    local_gpus,
+    other_stack,
+    processors_of,
+    products,
+    read_device_code,
+)
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
 from relink.wheel.record import parse_record
 from relink.wheel.zipformat import Member
 
 _NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
-_OF_CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cublasLt|cufft|cudnn|curand|cusolver|cusparse|nvrtc)\.so")
 _MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}
 # Bytes of a RECORD or METADATA.
 _LARGEST = 64 << 20
@@ -82,12 +91,15 @@ class _InstalledFiles(WheelArchive):
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """What all distributions share: the target, what was read of the disk, and the GPUs."""
+    """What all distributions share: the target, what was read of the disk, and the GPUs.
+
+    :ivar has_other: packages of a vendor are installed that relink links no wheel to.
+    """
 
     target: Target
     files: Files
-    gpus: tuple[Wanted, ...]
-    has_cuda: bool
+    gpus: tuple[RequestedGpu, ...]
+    has_other: bool
 
 
 @dataclass(slots=True)
@@ -96,7 +108,7 @@ class _Read:
 
     images: dict[str, Image] = field(default_factory=dict)
     tables: dict[str, SymbolTable] = field(default_factory=dict)
-    codes: dict[str, DeviceCode] = field(default_factory=dict)
+    codes: dict[str, FileCode] = field(default_factory=dict)
     opens: dict[str, tuple[str, ...]] = field(default_factory=dict)
     damaged: list[Finding] = field(default_factory=list)
 
@@ -109,13 +121,13 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     """
     target = find_target(python=environment.python)
     files = Files(target.sysroot)
-    gpus = tuple(wanted_gpus(options.gpus) or seen_gpus())
+    gpus = tuple(options.requested_gpus or local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
-    has_cuda = any(name.startswith("nvidia_cu") for name in names)
-    world = _World(target, files, gpus, has_cuda)
+    has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
+    world = _World(target, files, gpus, has_other)
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
-    others: dict[str, str] = {}
+    others: dict[str, tuple[Vendor, str]] = {}
     read = 0
     for site in environment.site:
         for archive in _distributions(site):
@@ -126,7 +138,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
             one, mapped = _checked(archive, content, world, options)
             checked.append(one)
             needed = (soname for image in content.images.values() for soname in image.needed)
-            if not one.needs and (other := next(filter(_OF_CUDA.match, needed), None)):
+            if not one.needs and (other := next(filter(None, map(other_stack, needed)), None)):
                 others[one.name] = other
             sonames |= dict.fromkeys(mapped)
     together = [
@@ -170,7 +182,8 @@ def _read(archive: _InstalledFiles) -> _Read:
                     continue
                 content.tables[name] = read_symbols(buffer)
                 content.images[name] = image
-                content.codes[name] = read_device_code(BufferSource(buffer), name)
+                if (code := read_device_code(BufferSource(buffer), name)) is not None:
+                    content.codes[name] = code
                 if any(imported.name in DLOPEN for imported in content.tables[name].imports):
                     content.opens[name] = library_names(buffer, image)
         except FileNotFoundError:
@@ -187,8 +200,8 @@ def _checked(
 ) -> tuple[Checked, dict[str, None]]:
     """Return what is to be said of one distribution, and the sonames that it maps."""
     name = archive.name.distribution
-    if world.has_cuda and not content.damaged and profile_for(name).variants:
-        # Which of several variants Python picks is CUDA's business where CUDA's own packages are installed.
+    if world.has_other and not content.damaged and profile_for(name).variants:
+        # Which of several variants Python picks is that vendor's business whose own packages are installed.
         return Checked(canonicalize_name(name), archive.version, "info", "works"), {}
     wheel = Wheel(
         Contents(archive.path, archive=archive),
@@ -210,9 +223,11 @@ def _checked(
         for file in files
         if file.served
         for soname, path in file.closure
-        if soname_stem(soname) == vendor.runtime
+        if soname_stem(soname) == vendor.libraries.runtime
     )
-    needs = any(vendor.is_own(soname) for image in content.images.values() for soname in image.needed)
+    needs = any(
+        vendor.libraries.is_own(soname) for image in content.images.values() for soname in image.needed
+    )
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{archive.dist_info}/{PLAN_MEMBER}" in archive.members
     level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
@@ -247,7 +262,7 @@ def _sentence(
         return f"{what}: {join_truncated(missing)} not found"
     for reported in errors:
         match reported.code:
-            case "RLK130" if reported.subject == context.vendor.runtime.removesuffix(".so"):
+            case "RLK130" if reported.subject == context.vendor.libraries.runtime.removesuffix(".so"):
                 return f"does not work on the GPU: {reported.message}"
             case "RLK401" | "RLK405" | "RLK427":
                 return f"has no code for this GPU: {reported.subject}: {reported.message}"
@@ -270,14 +285,14 @@ def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
         yield replace(finding("RLK130", names[0], text, remedy, level="warning"), subjects=names)
 
 
-def _other_stacks(checked: Sequence[Checked], others: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield RLK551 where some packages need the vendor's libraries, and others those of another vendor alone.
+def _other_stacks(checked: Sequence[Checked], others: Mapping[str, tuple[Vendor, str]]) -> Iterator[Finding]:
+    """Yield RLK551 where some packages need a vendor's libraries, and others those of another vendor alone.
 
-    :param others: a library of the other vendor's that each of these needs.
+    :param others: the other vendor whose library each of these needs, and the library.
     """
     needing = [one.name for one in checked if one.needs]
-    for name, soname in others.items() if needing else ():
-        text = f"is built for NVIDIA's CUDA (it needs {soname}), and {join_truncated(needing)} for {VENDORS[0].product}"
+    for name, (vendor, soname) in others.items() if needing else ():
+        text = f"is built for {vendor.product} (it needs {soname}), and {join_truncated(needing)} for {products()}"
         yield finding("RLK551", name, text)
 
 
@@ -287,9 +302,10 @@ def _packages(
     """Yield what is to be said about the vendor's own packages: mixed releases, a device package that is missing."""
     for vendor in VENDORS:
         for site in environment.site:
-            if vendor.find_site(str(site), target) is not None:
-                provider = vendor.open_site(str(site), target, options.gpus)
-                yield from vendor.site_findings(provider, sonames, target, options.gpus)
+            if vendor.packages.find_site(str(site), target) is not None:
+                gpus = processors_of(options.requested_gpus, vendor)
+                provider = vendor.packages.open_site(str(site), target, gpus)
+                yield from vendor.packages.site_findings(provider, sonames, target, gpus)
 
 
 def to_json(check: EnvironmentCheck) -> dict[str, Any]:

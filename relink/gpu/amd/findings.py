@@ -1,0 +1,558 @@
+"""Whether a wheel runs on a GPU: which GPUs lack code, what the runtime cannot load, what to do (RLK401 to RLK413, RLK427).
+
+Takes device code that was read and what a runtime can load; reads no file. RLK427 is about code that a package of its own
+brings: ROCm as pip installs it has a package ``rocm-sdk-device-gfx1100`` for each GPU, which puts kpack archives and kernel files
+into the directory of ``rocm-sdk-libraries`` (TheRock, docs/packaging/python_packaging.md), and AMD's PyTorch has
+``amd-torch-device-gfx1100`` (build_tools/packaging/python/rocm_whl_next_ownership.yaml there); some are for a family of GPUs
+(``amd-torch-device-gfx11``). Who splits another wheel chooses the names of the packages (rocm-systems, shared/kpack,
+wheel_splitter.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from relink.gpu.amd.device_code import DeviceCode
+from relink.gpu.amd.file_coverage import (
+    FileCoverage,
+    LibraryCoverage,
+    coverage_of,
+    intersect,
+    isa_block,
+    matrix,
+)
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.kpack import PLACEHOLDER
+from relink.gpu.amd.runtime import Capability, DeviceCodeNeeds, Requirement, check, needs_of
+from relink.gpu.amd.target_id import sort_key
+from relink.gpu.coverage import STATES, Coverage, CoverageLevel, GpuPlan, RequestedGpu, TargetId
+from relink.system.findings.model import Finding, Level, finding
+from relink.system.text import grouped, join_some, join_with_and
+
+# A directory with a family in its name (_rocm_sdk_libraries_gfx…) was built with the code of that family inside.
+_NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
+_SPLIT = re.compile(r"(?:.*/site-packages/)?(?P<package>torch|torchvision)/")
+_MOST = 3
+
+
+def lies_in_a_package(library: Coverage, target: TargetId) -> bool:
+    """Whether a library that has no code for `target` would have it from a package for that GPU."""
+    file = _file(library)
+    archives = file is not None and bool(file.archives) and file.level(target).state == "none"
+    return archives or _NEUTRAL.match(library.path) is not None
+
+
+def missing_package(
+    gpu: RequestedGpu, missing: Sequence[tuple[Coverage, CoverageLevel]], level: Level
+) -> Finding | None:
+    """Return the finding about the libraries of `missing` whose code for a GPU was not installed; None where there is none."""
+    libraries = [library for library, _ in missing if lies_in_a_package(library, gpu.target)]
+    if not libraries:
+        return None
+    processor = gpu.target.processor
+    names = sorted({os.path.basename(library.path) for library in libraries})
+    files = {
+        os.path.basename(path).replace(PLACEHOLDER, processor)
+        for library in libraries
+        if (file := _file(library)) is not None
+        for path in file.archives
+    }
+    shown = join_some(names, _MOST)
+    looked = f": no {join_with_and(sorted(files)[:_MOST])} is there" if files else ""
+    message = f"the code of {shown} for {gpu} comes in a package of its own, which is not installed{looked}"
+    sites = {match["site"] for library in libraries if (match := _NEUTRAL.match(library.path))}
+    split = {match["package"] for library in libraries if (match := _SPLIT.match(library.path))}
+    step = None
+    families = " or ".join(f"…-device-{family}" for family in table().families_of(processor))
+    other = f" Where the index has none for {processor}, that of its family: {families}." if families else ""
+    if sites:
+        step = f"pip install rocm-sdk-device-{processor}"
+        remedy = f"{step}, in the environment of {min(sites)}.{other}"
+    elif split:
+        step = "pip install " + " ".join(f"amd-{name}-device-{processor}" for name in sorted(split))
+        remedy = f"{step}, in the version of the wheel.{other}"
+    else:
+        remedy = f"Install the package that has the code of {shown} for {processor}: its vendor names one for each GPU."
+    return finding("RLK427", str(gpu.target), message, remedy, level, step=step)
+
+
+def _file(coverage: Coverage) -> FileCoverage | None:
+    if isinstance(coverage, LibraryCoverage):
+        return coverage.file
+    return coverage if isinstance(coverage, FileCoverage) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One way out.
+
+    :ivar kind: release, generic, override or rebuild.
+    :ivar workaround: AMD does not support it; whoever shows it says so.
+    """
+
+    kind: str
+    text: str
+    workaround: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def remedies(
+    agent: TargetId,
+    coverages: Iterable[Coverage],
+    *,
+    releases: Sequence[str] = (),
+    runtime_generic: bool | None = None,
+) -> tuple[Remedy, ...]:
+    """Return the remedies for `agent` in the order they should be tried; none when all of `coverages` have it.
+
+    `releases` are other releases of the wheel that have it (the profile knows them). `runtime_generic` says whether
+    the HIP runtime takes generic targets (None: unknown); where it does not, code that is there only as a generic
+    target counts as lacking.
+    """
+    coverages = tuple(coverages)
+    levels = [coverage.level(agent) for coverage in coverages]
+    generic = next((g.name for g in table().generics.values() if agent.processor in g.members), None)
+    unloadable = [runtime_generic is False and "generic" in level.via for level in levels]
+    lacking = [
+        coverage
+        for coverage, level, blocked in zip(coverages, levels, unloadable, strict=True)
+        if blocked or level.state in ("none", "partial", "conditional")
+    ]
+    if not lacking:
+        return ()
+    found = [Remedy("release", f"use {release}: it has code for {agent.processor}") for release in releases]
+    if any(unloadable):
+        names = ", ".join(_name(c) for c, blocked in zip(coverages, unloadable, strict=True) if blocked)
+        found.append(
+            Remedy(
+                "generic",
+                f"{names}: code for {agent.processor} is there as {generic}, which ROCm 6.4 or newer loads",
+            )
+        )
+    for row in table().workarounds:
+        if agent.processor not in row.processors:
+            continue
+        if all(c.level(TargetId(row.stands_in)).usable for c in coverages if c.restricts):
+            text = (
+                f"set HSA_OVERRIDE_GFX_VERSION={row.override}, a workaround that AMD does not support: every library of "
+                f"the process then takes the GPU for {row.stands_in} (source: {row.source})"
+            )
+            found.append(Remedy("override", text, workaround=True))
+    for coverage in lacking:
+        kept = [p for p in coverage.processors() if coverage.level(TargetId(p)).usable]
+        targets = ";".join(sorted({*kept, agent.processor}, key=sort_key))
+        wider = f" (or {generic} for the whole family)" if generic and runtime_generic else ""
+        found.append(Remedy("rebuild", f"rebuild {_name(coverage)} with GPU_TARGETS={targets}{wider}"))
+    return tuple(found)
+
+
+def _name(coverage: Coverage) -> str:
+    return coverage.name if isinstance(coverage, LibraryCoverage) else os.path.basename(coverage.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that the runtime must be able to do.
+
+    :ivar files: the files that ask for it.
+    :ivar gpu: the GPU that it is asked for, where it concerns one only.
+    """
+
+    requirement: Requirement
+    files: tuple[str, ...]
+    gpu: RequestedGpu | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report's ``isa.requirements[]``."""
+        return {**self.requirement.to_json(), "files": list(self.files)}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """What is known of one wheel and the libraries that it reaches.
+
+    :ivar beside: libraries of the prefix that nothing reaches, but that programs may load by themselves.
+    :ivar rows: what the runtime must be able to do, compared with what it can do.
+    :ivar uses_hip: the wheel has GPU code or reaches the HIP runtime.
+    :ivar runtime_generic: the HIP runtime loads code for generic targets; None: unknown.
+    :ivar extended: whose patch makes the HIP runtime take related processors' code, or None.
+    :ivar allow_gap: missing code is a warning, not an error (``--allow-isa-gap``).
+    :ivar releases: (name and version, processors) of other releases of the wheel.
+    """
+
+    files: tuple[FileCoverage, ...]
+    libraries: tuple[LibraryCoverage, ...] = ()
+    beside: tuple[LibraryCoverage, ...] = ()
+    rows: tuple[Row, ...] = ()
+    uses_hip: bool = True
+    runtime_generic: bool | None = None
+    releases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    allow_gap: bool = False
+    extended: str | None = None
+
+    @property
+    def restricting(self) -> tuple[Coverage, ...]:
+        """The files and libraries without which a GPU does not run the wheel: each must have code for it."""
+        every: tuple[Coverage, ...] = (*self.files, *self.libraries)
+        return tuple(coverage for coverage in every if coverage.restricts)
+
+    def lacking(self, target: TargetId, *states: str) -> list[tuple[Coverage, CoverageLevel]]:
+        """Return what restricts and has `target` only as far as one of `states`."""
+        levels = [(coverage, coverage.level(target)) for coverage in self.restricting]
+        return [(coverage, level) for coverage, level in levels if level.state in states]
+
+    def stand_in(self, target: TargetId) -> str | None:
+        """Return the processor whose code a patched HIP runtime runs on `target` where its own is missing, or None.
+
+        Compressed bundles are unpacked by comgr, which is not patched.
+        """
+        other = table().stand_in(target.processor) if self.extended else None
+        if other is None:
+            return None
+        for coverage, _ in self.lacking(target, "none", "partial"):
+            file = coverage.file if isinstance(coverage, LibraryCoverage) else coverage
+            packed = isinstance(file, FileCoverage) and "ccob" in file.container
+            if packed or not coverage.level(TargetId(other)).usable:
+                return None
+        return other
+
+    def ways(self, target: TargetId) -> Sequence[Remedy]:
+        """Return the ways out of a gap, in the order in which they should be tried."""
+        releases = [name for name, gpus in self.releases if target.processor in gpus]
+        return remedies(target, self.restricting, releases=releases, runtime_generic=self.runtime_generic)
+
+    def runs(self, target: TargetId) -> bool:
+        """Whether nothing is missing for `target`."""
+        return not self.lacking(target, "none", "partial", "unknown", "conditional")
+
+
+def _levels(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> dict[RequestedGpu, Level]:
+    """Return for each GPU the level of a finding about missing code.
+
+    Where a GPU of this machine has all code, the others of it are no reason to refuse the wheel.
+    """
+    another_runs = any(facts.runs(gpu.target) for gpu in gpus if gpu.local)
+
+    def level(gpu: RequestedGpu) -> Level:
+        if not gpu.asked:
+            return "info" if another_runs else "warning"
+        return "warning" if facts.allow_gap or (gpu.local and another_runs) else "error"
+
+    return {gpu: level(gpu) for gpu in gpus}
+
+
+def display_name(coverage: Coverage) -> str:
+    """Return ``librocblas.so.5 (rocBLAS)``, or the file's name where it is no library that relink knows."""
+    base = os.path.basename(coverage.path)
+    role = coverage.role if isinstance(coverage, LibraryCoverage) else None
+    return f"{base} ({role.name})" if role is not None else base
+
+
+def gpu_findings(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> Iterator[Finding]:
+    """Return the findings: on what all cover together, on each GPU, on the runtime."""
+    yield from _together(facts)
+    levels = _levels(facts, gpus)
+    for gpu in gpus:
+        for reported in _one_gpu(facts, gpu, levels):
+            unasked = reported.level != "info" and not gpu.asked
+            yield replace(reported, level=levels[gpu]) if unasked else reported
+    yield from _runtime(facts, gpus, levels)
+
+
+def _together(facts: GpuFacts) -> Iterator[Finding]:
+    """Report the architectures that all files have in common, and which file lacks which of the others."""
+    if not facts.restricting:
+        if facts.uses_hip:
+            names = [display_name(library) for library in facts.libraries]
+            message = "neither the wheel nor a library that it is seen to reach has prebuilt GPU code that restricts it"
+            message += f" ({join_some(names)})" if names else ""
+            yield finding(
+                "RLK407", "GPU code", f"{message}: kernels are compiled on first use, or lie elsewhere"
+            )
+        return
+    common = intersect(facts.restricting)
+    message = f"runs on {join_with_and(common.targets) or 'no architecture'}"
+    if common.conditional:
+        message += f"; under a condition on {join_with_and(common.conditional)}"
+    groups = grouped(
+        (tuple(os.path.basename(path) for path, _ in removal.by), removal.processor)
+        for removal in common.removed
+    )
+    for by, processors in groups.items():
+        verb = "has" if len(by) == 1 else "have"
+        message += f"; {join_some(list(by))} {verb} no full code for {join_with_and(processors)}"
+    yield finding("RLK407", "GPU code", message)
+
+
+def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, Level]) -> Iterator[Finding]:
+    target = gpu.target
+    subject = str(target)
+    if gpu.physical:
+        yield finding("RLK413", subject, f"this GPU is {gpu.physical}; HSA_OVERRIDE_GFX_VERSION is set")
+    missing = facts.lacking(target, "none")
+    other = facts.stand_in(target)
+    if not other and (package := missing_package(gpu, missing, levels[gpu])):
+        yield package
+        missing = [(library, level) for library, level in missing if not lies_in_a_package(library, target)]
+    if missing and other:
+        message = (
+            f"{_missing(facts, gpu, missing)}; {facts.extended} takes the code for {other} there by a patch"
+        )
+        remedy = (
+            f"AMD does not support it: try the wheel's own tests on this GPU. A runtime without the patch needs code of its own, "
+            f"or HSA_OVERRIDE_GFX_VERSION for {other}."
+        )
+        yield finding("RLK401", subject, message, remedy, "warning" if gpu.asked else "info")
+    elif missing:
+        yield finding("RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), levels[gpu])
+    for library, level in facts.lacking(target, "partial"):
+        message = f"{display_name(library)} has code for {gpu} in {level.count} of its {level.total} bundles"
+        yield finding("RLK402", subject, message, _way_out(facts, gpu))
+    for library, level in facts.lacking(target, "conditional"):
+        yield finding(
+            "RLK403", subject, f"{display_name(library)}: {level.note or level}", _way_out(facts, gpu)
+        )
+    for library, level in facts.lacking(target, "unknown"):
+        yield finding("RLK404", subject, f"{display_name(library)}: {level.note or 'cannot be read'}")
+    for library, level in facts.lacking(target, "slow"):
+        yield finding("RLK408", subject, f"{display_name(library)}: {level.note or 'untuned kernels only'}")
+    reached = {id(library) for library in facts.libraries}
+    for library in (*facts.libraries, *facts.beside):
+        if not library.restricts and library.role is not None and library.role.optional:
+            yield from _optional(library, gpu, reached=id(library) in reached)
+
+
+def _missing(facts: GpuFacts, gpu: RequestedGpu, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:
+    """Say which architectures the wheel has code for, and which files have none for this GPU."""
+    files = [coverage for coverage in facts.files if coverage.restricts]
+    has = intersect(files).targets if files else ()
+    if has:
+        message = f"the wheel has code for {join_with_and(has)}"
+    elif files:
+        message = "no architecture has code in all files of the wheel"
+    else:
+        message = "the wheel itself has no prebuilt GPU code"
+    own = [(coverage, level) for coverage, level in missing if isinstance(coverage, FileCoverage)]
+    theirs = [display_name(coverage) for coverage, _ in missing if not isinstance(coverage, FileCoverage)]
+    if own:
+        names = [f"{display_name(coverage)} (none of {level.total} bundles)" for coverage, level in own]
+        message += f", none for {gpu}: it is missing from {join_some(names)}"
+    else:
+        message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
+    if theirs:
+        verb = "has" if len(theirs) == 1 else "have"
+        joint = "; and " if own else "; "
+        message += f"{joint}of the ROCm libraries it reaches {join_some(theirs)} {verb} none for {gpu.target}"
+    if unmapped := next(
+        (g.name for g in table().generics.values() if gpu.target.processor in g.unmapped), None
+    ):
+        message += f"; LLVM compiles {unmapped} for {gpu.target.processor}, and no released runtime maps it"
+    return message
+
+
+def _way_out(facts: GpuFacts, gpu: RequestedGpu) -> str:
+    """The remedies in the order in which they should be tried, in one sentence."""
+    possible = facts.ways(gpu.target)
+    ways = [remedy.text for remedy in possible if remedy.kind != "rebuild"]
+    # ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one.
+    texts = (way.text.removeprefix("rebuild ") for way in possible if way.kind == "rebuild")
+    names = grouped((how, name) for name, _, how in (text.partition(" with ") for text in texts))
+    rebuilds = [f"rebuild {join_with_and(group)} with {how}" for how, group in names.items()]
+    ways += [" and ".join(rebuilds)] if rebuilds else []
+    text = "; or ".join(ways) or "Use another GPU"
+    more = "" if facts.allow_gap or not gpu.asked else ". --allow-isa-gap relinks the wheel all the same."
+    return text[:1].upper() + text[1:] + more
+
+
+def _optional(library: LibraryCoverage, gpu: RequestedGpu, *, reached: bool) -> Iterator[Finding]:
+    """Report a library whose callers can do without it: a warning, since the wheel still runs."""
+    level = library.level(gpu.target)
+    if level.usable:
+        return
+    lack = "no kernels" if level.state == "none" else f"not all kernels ({level})"
+    has = [name for name in library.processors() if library.level(TargetId(name)).usable]
+    message = f"this prefix's {library.name} has {lack} for {gpu}; it has those for {join_with_and(has) or 'no GPU at all'}"
+    ending = "no library that the plan reaches names it, so this concerns programs that load it themselves"
+    if reached:
+        ending = "its callers take a slower way or fail, as they choose"
+    wanted = "GPU_TARGETS=" + ";".join([*has, gpu.target.processor])
+    remedy = f"Use a ROCm whose {library.name} has it, or rebuild {library.name} with {wanted}."
+    yield finding("RLK409", str(gpu.target), f"{message}; {ending}", remedy)
+
+
+def _runtime(
+    facts: GpuFacts, gpus: Sequence[RequestedGpu], levels: Mapping[RequestedGpu, Level]
+) -> Iterator[Finding]:
+    for row in facts.rows:
+        need = row.requirement
+        subject = str(row.gpu.target) if row.gpu else need.what
+        by = join_some([os.path.basename(path) for path in row.files]) or "this GPU"
+        wants = "it" if need.needed == "yes" else need.needed
+        message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
+        if need.verdict == "no":
+            if need.what == "kpack archives":
+                message = (
+                    f"the kernels of {by} lie in kpack archives, and this prefix's HIP does not read those (it is not "
+                    "linked to librocm_kpack): it loads and has no kernels, so the first one that is launched fails"
+                )
+            chosen: Level = "warning" if facts.allow_gap else "error"
+            if need.what == "kpack archives":
+                # No option covers this: without the archives there is not one kernel, for no GPU.
+                chosen = "error"
+            elif row.gpu is not None:
+                chosen = levels[row.gpu]
+            elif not any(gpu.asked for gpu in gpus) and need.needed == "yes":
+                # No GPU was named, and there may be native code for the one that the wheel will meet.
+                chosen = "warning"
+            yield finding("RLK405", subject, message, level=chosen)
+        elif need.verdict == "unknown":
+            yield finding(
+                "RLK406", subject, message, level="warning" if any(gpu.asked for gpu in gpus) else "info"
+            )
+
+
+def code_problems(coverages: Iterable[Coverage]) -> Iterator[Finding]:
+    """Report what is wrong with device code: one finding for each file, with its first problem."""
+    for coverage in coverages:
+        if problems := coverage.problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            yield finding("RLK410", coverage.path, f"{problems[0]}{more}")
+
+
+def gpu_state(facts: GpuFacts, gpu: RequestedGpu) -> str:
+    """Return what becomes of the wheel on one GPU, of the words of :data:`relink.gpu.coverage.STATES`.
+
+    ``none`` is what ``--gpu`` refuses the wheel for, and ``jit`` also where nothing in it is compiled before. What no code
+    reaches does not count.
+    """
+    asked = (replace(gpu, asked=True, local=False),)
+    if any(reported.level == "error" for reported in gpu_findings(replace(facts, allow_gap=False), asked)):
+        return "none"
+    states = {coverage.level(gpu.target).state for coverage in facts.restricting}
+    if not facts.restricting and facts.uses_hip:
+        return "jit"
+    return min(states - {"none"}, key=STATES.index, default="full")
+
+
+def gpu_json(facts: GpuFacts, gpu: RequestedGpu) -> dict[str, Any]:
+    """Return the report's ``isa.gpus[]``: how far each file and library covers the GPU, and the ways out of a gap."""
+    every: tuple[Coverage, ...] = (*facts.files, *facts.libraries, *facts.beside)
+    return {
+        "target": str(gpu.target),
+        "name": gpu.name,
+        "products": list(gpu.products),
+        "local": gpu.local,
+        "covered": facts.runs(gpu.target),
+        "state": gpu_state(facts, gpu),
+        "levels": {coverage.path: str(coverage.level(gpu.target)) for coverage in every},
+        "remedies": [way.to_json() for way in facts.ways(gpu.target)],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A ROCm library on disk.
+
+    :ivar coverage: the GPUs that its code and its kernel files are for.
+    :ivar code: the device code itself.
+    """
+
+    coverage: LibraryCoverage
+    code: DeviceCode
+
+
+def check_gpus(
+    codes: Mapping[str, DeviceCode],
+    libraries: Sequence[Library],
+    runtime: Capability | None,
+    gpus: Sequence[RequestedGpu] = (),
+    *,
+    beside: Sequence[Library] = (),
+    releases: Sequence[tuple[str, tuple[str, ...]]] = (),
+    allow_gap: bool = False,
+    extended: str | None = None,
+) -> GpuPlan:
+    """Compare device code with `gpus` and with what `runtime` can load.
+
+    :param codes: of the wheel, by member.
+    :param runtime: None where nothing needs one.
+    :param beside: libraries of the prefix that are not reached, but that programs load by themselves.
+    :param releases: (name and version, processors) of other releases of the wheel.
+    :param extended: whose patch makes the runtime take related processors' code.
+    """
+    files = tuple(coverage_of(code) for code in codes.values())
+    covering = tuple(library.coverage for library in libraries)
+    requirements = () if runtime is None else _requirements(codes, libraries, runtime, gpus)
+    facts = GpuFacts(
+        files=files,
+        libraries=covering,
+        beside=tuple(library.coverage for library in beside),
+        rows=requirements,
+        uses_hip=runtime is not None,
+        runtime_generic=runtime.generic if runtime is not None else None,
+        releases=tuple(releases),
+        allow_gap=allow_gap,
+        extended=extended,
+    )
+    findings = [*code_problems((*files, *covering)), *gpu_findings(facts, gpus)]
+    block = isa_block(
+        files,
+        covering,
+        runtime.to_json() if runtime is not None else None,
+        [gpu_json(facts, gpu) for gpu in gpus],
+    )
+    block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
+    block["requirements"] = [row.to_json() for row in requirements]
+    return GpuPlan(block, tuple(findings))
+
+
+def _requirements(
+    codes: Mapping[str, DeviceCode],
+    libraries: Sequence[Library],
+    runtime: Capability,
+    gpus: Sequence[RequestedGpu],
+) -> tuple[Row, ...]:
+    """Return one row a capability, with the files that require it and the strongest of their requirements; then one a GPU."""
+    targets = [gpu.target for gpu in gpus]
+    codes_by_path = {**codes, **{library.coverage.path: library.code for library in libraries}}
+    rows: dict[str, Row] = {}
+    for path, code in codes_by_path.items():
+        for requirement in check(replace(needs_of([code], targets), gpus=()), runtime):
+            row = rows.get(requirement.what)
+            if row is None or _rank(requirement) > _rank(row.requirement):
+                rows[requirement.what] = Row(requirement, (path,))
+            elif _rank(requirement) == _rank(row.requirement):
+                rows[requirement.what] = replace(row, files=(*row.files, path))
+    for gpu in gpus:
+        (processor,) = check(DeviceCodeNeeds(gpus=(gpu.target.processor,)), runtime)
+        rows[processor.what] = Row(processor, (), gpu)
+        if compiling := _compiling(codes, libraries, gpu.target):
+            what = f"{gpu.target.processor} in comgr, which compiles kernels on first use"
+            known = ("yes", "ok") if gpu.target.processor in runtime.jit else ("no", "no")
+            shown, verdict = known if runtime.jit else ("unknown", "unknown")
+            rows[what] = Row(Requirement(what, "yes", shown, verdict), compiling, gpu)
+    return tuple(rows.values())
+
+
+def _rank(requirement: Requirement) -> tuple[int, str]:
+    """Return a key that is highest for a requirement that is not met, and among equals for the highest need."""
+    return (("ok", "unknown", "no").index(requirement.verdict), requirement.needed)
+
+
+def _compiling(
+    codes: Mapping[str, DeviceCode], libraries: Sequence[Library], target: TargetId
+) -> tuple[str, ...]:
+    """Return the files whose kernels for `target` are compiled on first use."""
+    # MIOpen and MIGraphX compile all their kernels, rocFFT only what its cache lacks.
+    every: list[Coverage] = [
+        *(coverage_of(code) for code in codes.values() if code.bundles),
+        *(one.coverage for one in libraries if (role := one.coverage.role) and role.missing == "jit"),
+    ]
+    return tuple(coverage.path for coverage in every if coverage.level(target).state == "jit")
