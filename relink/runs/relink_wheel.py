@@ -275,7 +275,7 @@ def _written(
         if name in stubs:
             yield stubs[name].content()
         elif name not in edits:
-            yield from wheel.archive.chunks(name)
+            yield from wheel.source.chunks(name)
         else:
             with memoryview(edits[name].view) as view:
                 yield view
