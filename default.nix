@@ -1,4 +1,4 @@
-# For those without flakes: `nix-build -A relink`, or `(import ./. { inherit pkgs; }).relinkWheel`.
+# For those without flakes: `nix-build -A relink`, or `(import ./. { inherit pkgs; }).autoRelinkHook`.
 {
   pkgs ? import <nixpkgs> { },
   patchelf ? pkgs.callPackage ./nix/patchelf.nix { },
@@ -8,11 +8,13 @@
 rec {
   inherit patchelf relink;
   # What belongs to one Python: `(import ./. { inherit pkgs; }).of pkgs.python312Packages`.
-  of = pythonPackages: rec {
+  of = pythonPackages: {
     autoRelinkHook = pythonPackages.callPackage ./nix/auto-relink-hook.nix { inherit relink; };
-    relinkWheel = pythonPackages.callPackage ./nix/relink-wheel.nix { inherit autoRelinkHook; };
+    inherit relinkWheel;
   };
-  inherit (of pkgs.python3Packages) autoRelinkHook relinkWheel;
-  rocmSdk = pkgs.callPackage ./nix/rocm-sdk.nix { inherit patchelf; };
+  inherit (of pkgs.python3Packages) autoRelinkHook;
   uvOverlay = import ./nix/uv-overlay.nix of;
+  # Of relink 0.2.0.
+  relinkWheel = throw "relinkWheel was removed from relink: use buildPythonPackage with autoRelinkHook, as `relink nix WHEEL` writes it";
+  rocmSdk = throw "rocmSdk was removed from relink: copy examples/nix/rocm-sdk.nix, and put the package into buildInputs";
 }

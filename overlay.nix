@@ -6,7 +6,7 @@ let
 in
 {
   inherit (own) relink rocmSdk;
-  # autoRelinkHook and relinkWheel belong to a set of Python packages: `python312Packages.relinkWheel`.
+  # autoRelinkHook belongs to a set of Python packages: `python312Packages.autoRelinkHook`.
   pythonPackagesExtensions = (prev.pythonPackagesExtensions or [ ]) ++ [
     (pythonFinal: _: own.of pythonFinal)
   ];

@@ -2,11 +2,7 @@
 {
   lib,
   buildPythonApplication,
-  fetchPypi,
-  flit-core,
   hatchling,
-  setuptools,
-  setuptools-scm,
   auditwheel,
   isal,
   packaging,
@@ -20,25 +16,6 @@
   patchelf,
 }:
 
-let
-  # Where the package set has an older release than relink asks for, it is built from PyPI's.
-  newer =
-    package: version: hash: build-system:
-    if lib.versionAtLeast package.version version then
-      package
-    else
-      package.overridePythonAttrs {
-        inherit version build-system;
-        src = fetchPypi {
-          inherit (package) pname;
-          inherit version hash;
-        };
-        # Of the older release: its patches, and its tests.
-        patches = [ ];
-        nativeBuildInputs = [ ];
-        doCheck = false;
-      };
-in
 buildPythonApplication {
   pname = "rocm-relink";
   version = builtins.head (
@@ -46,30 +23,39 @@ buildPythonApplication {
   );
   pyproject = true;
 
-  src = lib.cleanSource ../.;
+  # What is installed alone, so that packages with autoRelinkHook are built again only where relink is another.
+  src = lib.fileset.toSource {
+    root = ../.;
+    fileset = lib.fileset.unions [
+      ../LICENSE
+      ../docs/relink.1
+      ../examples/demo
+      ../hatch_build.py
+      ../profiles
+      ../pyproject.toml
+      ../relink
+    ];
+  };
+  postPatch = "touch README.md";
 
   build-system = [ hatchling ];
 
   dependencies = [
-    (newer auditwheel "6.8.2" "sha256-0AfE/YycS1ETaQqwsVngXFqpstMbae/ECHWCbMCVWUs=" [
-      setuptools
-      setuptools-scm
-    ])
-    (newer isal "1.9.1" "sha256-0hDcoCponvKvcJ0sYtLarC42tdL6BubcDQI8g/7nfpE=" [
-      setuptools
-      setuptools-scm
-    ])
+    auditwheel
+    isal
     packaging
     pyelftools
     rich
     typer
-    (newer wheel "0.48.0" "sha256-lIAHZWAekXG/XVjQZuZAZihCvO3Lq5grLJB4eiyYcyI=" [ flit-core ])
+    wheel
     zlib-ng
   ]
   ++ lib.optional (pythonOlder "3.14") backports-zstd;
 
-  # A newer typer works, and starts more slowly; an older rich sets columns otherwise. The check of versions sees the wheel of nixpkgs' own hooks before the newer one.
+  # Of these relink works with older and newer releases than it asks for.
   pythonRelaxDeps = [
+    "auditwheel"
+    "isal"
     "rich"
     "typer"
     "wheel"

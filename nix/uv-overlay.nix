@@ -4,14 +4,12 @@ of: # default.nix has it: what belongs to one set of Python packages
 {
   wheels ? [ ], # names of more wheels
   except ? [ ], # names of wheels that stay as they are
-  # What they are linked with: rocmPackages: with rocmPackages; [ clr rocblas ]; null for all that relink knows of.
-  libraries ? null,
+  # What they are linked with; a build that needs more ends with the names of all of it.
+  libraries ? rocmPackages: [ rocmPackages.clr ],
   # The ROCm of another package set than that of uv2nix, or a narrower scope.
   rocmPackages ? null,
-  stub ? [ ],
-  forward ? [ ],
-  allowMissing ? [ ],
-  gpus ? null,
+  # Attributes of the hook, such as { relinkStub = [ "auto" ]; }, of all wheels.
+  attributes ? { },
 }:
 
 final: prev:
@@ -29,21 +27,22 @@ let
   needs =
     name: version:
     builtins.elem name vendors || lib.hasInfix "rocm" name || lib.hasInfix "+rocm" version;
+  isPure = package: lib.hasSuffix "-any.whl" (toString (package.src.name or ""));
   scope = if rocmPackages == null then final.pkgs.rocmPackages else rocmPackages;
   hook = (of final).autoRelinkHook.override { rocmPackages = scope; };
   hooked =
-    package:
+    name: package:
     package.overrideAttrs (
       old:
       {
         nativeBuildInputs = old.nativeBuildInputs or [ ] ++ [ hook ];
+        # Builds of pyproject.nix do not have what the wheel depends on; extensions of torch need its libraries.
         buildInputs =
-          old.buildInputs or [ ] ++ (if libraries == null then hook.libraries else libraries) scope;
-        relinkStub = stub;
-        relinkForward = forward;
-        relinkAllowMissing = allowMissing;
+          old.buildInputs or [ ]
+          ++ libraries scope
+          ++ lib.optional (final ? torch && name != "torch") final.torch;
       }
-      // lib.optionalAttrs (gpus != null) { relinkGpus = gpus; }
+      // attributes
     );
   # Which names there are must not depend on what a package is, which final decides.
   chosen =
@@ -52,7 +51,7 @@ let
     || (
       package ? overrideAttrs
       && needs name (toString (package.version or ""))
-      && !(isRocm name || builtins.elem name except)
+      && !(isRocm name || builtins.elem name except || isPure package)
     );
 in
-lib.mapAttrs (name: package: if chosen name package then hooked package else package) prev
+lib.mapAttrs (name: package: if chosen name package then hooked name package else package) prev

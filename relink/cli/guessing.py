@@ -11,7 +11,11 @@ from typing import Final
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
 _EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
 _BARE = re.compile(_NAME)
+_EACH_BUILD = "each build of a package with autoRelinkHook plans anew and says what does not fit; `relink nix` writes the package"
 REMOVED_OPTIONS: Final = {
+    "--lock": _EACH_BUILD,
+    "--lock-strict": _EACH_BUILD,
+    "--rocm-major": "package.nix is for the ROCm that the wheel needs, and is broken with another",
     "--fix": "after a refusal relink prints a command that was tried and has no error. Run that one, or pass the option that a "
     "finding names, such as --preload SONAME",
     "--statement": "relink.json and the SBOM in the wheel say what the wheel was made of. To sign where the wheel comes from, "

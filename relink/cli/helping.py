@@ -24,11 +24,11 @@ def doctor(options: Options, shown: Shown) -> None:
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
     """
     from relink.cli.terminal import print_json, show
-    from relink.planning.checks.machine import diagnose, to_json
+    from relink.planning.checks.machine import check_machine, to_json
     from relink.report.doctor_text import doctor_text
     from relink.system.findings.model import has_errors
 
-    found = diagnose(options.prefixes)
+    found = check_machine(options.prefixes)
     if shown.as_json:
         print_json(to_json(found))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from relink.cli.options import takes_options
 from relink.cli.pages import write_page
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
+
+if TYPE_CHECKING:
+    from relink.gpu.coverage import RequestedGpu, Survey
 
 _SCANNED = 256 << 20  # bytes of each file's other data
 
@@ -160,26 +163,27 @@ def isa(
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
     from relink.cli.terminal import print_json, show
-    from relink.gpu import survey, wanted_gpus
     from relink.providers.profiles import profile_for
     from relink.report import isa_text
     from relink.report.formats import collected
+    from relink.vendors.registry import survey_place
 
-    wanted = wanted_gpus(options.gpus)
-    found = []
+    gpus = options.requested_gpus
+    found: list[tuple[Survey, list[RequestedGpu]]] = []
     for path in paths:
         # The profile of a wheel says which of its members are variants: one of them is enough.
         is_wheel = path.suffix == ".whl"
         profile = profile_for(path.name.partition("-")[0], options.profile) if is_wheel else None
         variants = profile.variants if profile else ()
-        found.append(survey(path, variants=variants, scan_limit=_SCANNED if scan else 0))
+        surveys = survey_place(path, variants, _SCANNED if scan else 0, gpus)
+        found += [(one, [gpu for gpu in gpus if gpu.vendor == one.vendor]) for one in surveys]
     if shown.as_json:
-        documents = [item.to_json([one.target for one in wanted]) for item in found]
-        print_json(collected(documents, (), several=len(paths) > 1))
+        documents = [survey.to_json([gpu.target for gpu in asked]) for survey, asked in found]
+        print_json(collected(documents, (), several=len(found) > 1))
     else:
-        for item in found:
-            show(*isa_text.survey_text(item, wanted))
-    if not all(item.covers(one.target) for item in found for one in wanted):
+        for survey, asked in found:
+            show(*isa_text.survey_text(survey, asked))
+    if not all(survey.covers(gpu.target) for survey, asked in found for gpu in asked):
         raise typer.Exit(1)
 
 

@@ -56,10 +56,10 @@ def profile_names(incomplete: str) -> list[str]:
 
 def gpu_names(incomplete: str) -> list[tuple[str, str]]:
     """Return (processor, its products) of the GPUs that start so, and ``auto``."""
-    from relink.gpu import table
+    from relink.vendors.registry import gpu_products
 
     names = [("auto", "the GPUs of this machine")]
-    names += [(gpu.name, ", ".join(gpu.products)) for gpu in table().processors.values()]
+    names += [(name, ", ".join(products)) for name, products in gpu_products().items()]
     return [(name, what) for name, what in names if name.startswith(incomplete.lower())]
 
 

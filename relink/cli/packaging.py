@@ -9,6 +9,7 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.formats import Shown
+from relink.cli.guessing import is_requirement
 from relink.cli.options import takes_options
 from relink.planning.options import Options
 
@@ -17,23 +18,20 @@ from relink.planning.options import Options
 @takes_options("nix")
 def nix(
     wheels: Annotated[
-        list[Path],
-        typer.Argument(metavar="WHEEL...", help="The vendor's wheel; of one release, one for each Python."),
+        list[str],
+        typer.Argument(
+            metavar="WHEEL…",
+            help="The vendor's wheel, its URL, or NAME==VERSION, which pip fetches; of one release, one for each Python.",
+        ),
     ],
     *,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the wheel comes from; without it, PyPI.")
-    ] = None,
-    rocm_major: Annotated[
-        int | None, typer.Option(metavar="N", help="The ROCm of rocmPackages, if not the wheel's own.")
-    ] = None,
-    lock: Annotated[
-        bool,
+        list[str] | None,
         typer.Option(
-            "--lock",
-            help="Beside it the plan with the libraries of --prefix, which the build compares with its own.",
+            metavar="URL|FILE",
+            help="Where a wheel comes from; without it, PyPI. Once for each wheel, in their order.",
         ),
-    ] = False,
+    ] = None,
     options: Options,
     shown: Shown,
 ) -> None:
@@ -45,25 +43,33 @@ def nix(
     from relink.report.nix.emit import write_package
     from relink.report.text import findings_text
     from relink.runs import questions as queries
-    from relink.system.errors import UsageError
+    from relink.system.errors import RelinkError, UsageError
     from relink.system.findings.model import has_errors
 
-    if url is not None and len(wheels) != 1:
+    addresses: list[str | None] = [*url] if url else [word if "://" in word else None for word in wheels]
+    if len(addresses) != len(wheels):
         raise UsageError(
-            "--url names one wheel, and several were given; make them one by one, or take them from PyPI"
+            f"--url: {len(addresses)} for {len(wheels)} wheels; pass it once for each, in their order"
         )
-    if lock and not (options.prefixes or options.nix_closures):
-        raise UsageError(
-            "--lock: the plan is made with libraries; name the packages of the store by --prefix or --nix-closure"
-        )
-    packages = [queries.nix_package(wheel, options, url=url, major=rocm_major) for wheel in wheels]
+    paths = [Path(word) for word in wheels]
+    if any("://" in word or is_requirement(word) for word in wheels):
+        from relink.cli.fetching import fetch_named
+        from relink.indexes.install.installers import fetch_url
+
+        paths = [fetch_url(word).path if "://" in word else Path(word) for word in wheels]
+        failures: list[RelinkError] = []
+        paths = fetch_named(paths, options, failures, quiet=shown.quiet)
+        if failures:
+            raise failures[0]
+    packages = [
+        queries.nix_package(path, options, address) for path, address in zip(paths, addresses, strict=True)
+    ]
     findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
     show(*findings_text(findings, verbose=shown.verbose))
     for attribute, sonames in dict(item for package in packages for item in package.inputs).items():
         show(f"{attribute}  {', '.join(sonames)}")
     if has_errors(findings) and not options.force:
         raise typer.Exit(1)
-    for path in write_package(packages, options.output_place, lock=lock):
-        show(str(path))
+    show(str(write_package(packages, options.output_place, force=options.force)))
     if has_errors(findings):
         raise typer.Exit(1)

@@ -56,7 +56,7 @@ def show_profile(
         raise UsageError("none: the profile that says nothing has no file")
     path = Path(name)
     if "/" not in name and not name.endswith(".toml"):
-        of_vendor = any(name == vendor.table for vendor in VENDORS)
+        of_vendor = any(name == vendor.name for vendor in VENDORS)
         file = f"{name}/{name}.toml" if of_vendor else f"packages/{profile_named(name).name}.toml"
         path = shipped_directory("profiles") / file
     try:

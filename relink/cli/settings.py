@@ -211,10 +211,10 @@ def check_gpus(settings: Settings) -> None:
 
     :raises UsageError: names FILE:LINE.
     """
-    from relink.gpu import wanted_gpus
+    from relink.vendors.registry import requested_gpus
 
     try:
-        wanted_gpus(text for text in settings.values.get("gpus", ()) if text.strip().lower() != "auto")
+        requested_gpus(text for text in settings.values.get("gpus", ()) if text.strip().lower() != "auto")
     except UsageError as error:
         raise UsageError(f"{settings.path}:{settings.lines['gpus']}: {error.message}") from error
 

@@ -1,9 +1,16 @@
-"""How far a GPU is covered by code: the words that every vendor's files and libraries are described in."""
+"""GPUs, and how far code covers them: the words that every vendor's files and libraries are described in.
+
+No content of a file raises an error: what is damaged is described in `problems` of what was read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:  # slow to load
+    from relink.system.findings.model import Finding
 
 # From worst to best; the first that applies to any of several parts is that of the whole.
 STATES = ("none", "partial", "unknown", "conditional", "slow", "jit", "full")
@@ -59,19 +66,189 @@ class CoverageLevel:
         return self.state
 
 
+@dataclass(frozen=True, slots=True)
+class RequestedGpu:
+    """A GPU that a wheel is to run on.
+
+    :ivar vendor: the name of the vendor whose GPU it is.
+    :ivar name: what the user called it, where that is not the target id.
+    :ivar local: it is in this machine; `physical` is its processor where the variable `overridden_by` makes it pass for another.
+    :ivar asked: the user asks for it; else it was seen in this machine, and what it lacks is no error.
+    """
+
+    target: TargetId
+    name: str = ""
+    products: tuple[str, ...] = ()
+    local: bool = False
+    physical: str = ""
+    asked: bool = True
+    vendor: str = ""
+    overridden_by: str = ""
+
+    def __str__(self) -> str:
+        if self.physical:
+            return f"{self.target} ({self.physical} by {self.overridden_by})"
+        called = self.name or ", ".join(self.products)
+        return f"{self.target} ({called})" if called else str(self.target)
+
+
+class FileCode(Protocol):
+    """The device code of one file, as the vendor whose code it is has read it."""
+
+    @property
+    def vendor(self) -> str:
+        """The vendor's name."""
+
+    @property
+    def present(self) -> bool:
+        """Whether there is any that a GPU needs, in the file or in archives."""
+
+    @property
+    def in_archives(self) -> bool:
+        """Whether it lies in archives beside the file."""
+
+
 class Coverage(Protocol):
-    """What an intersection needs of a file or a library."""
+    """Which GPUs a file, a library or several kernel files have code for."""
 
     @property
     def path(self) -> str:
-        """The name that a removal shows."""
+        """The file's name in messages about GPUs that it rules out."""
 
     @property
     def restricts(self) -> bool:
         """Whether an architecture missing here is missing from the whole."""
+
+    @property
+    def summary(self) -> str:
+        """The kind of code and how much of it there is, in a few words."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the code, one sentence each."""
 
     def level(self, agent: TargetId) -> CoverageLevel:
         """Return how far `agent` is covered."""
 
     def processors(self) -> tuple[str, ...]:
         """The processors that have code here, members of generic targets included."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Why an architecture is not in the intersection: each file or library that lacks it, and how far it has it."""
+
+    processor: str
+    by: tuple[tuple[str, CoverageLevel], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Intersection:
+    """What several files or libraries cover together.
+
+    :ivar targets: processors that all cover; `conditional`: those that all cover under a condition.
+    :ivar removed: processors that at least one has and at least one lacks.
+    """
+
+    targets: tuple[str, ...]
+    conditional: tuple[str, ...]
+    removed: tuple[Removal, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return targets, and by whom the others were removed."""
+        return {
+            "targets": list(self.targets),
+            "conditional": list(self.conditional),
+            "removed": {r.processor: {name: str(level) for name, level in r.by} for r in self.removed},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files that are used together: those of one runtime, or one variant with what all variants share.
+
+    :ivar name: the soname of the runtime, or the path of the variant; empty where there is one group.
+    :ivar together: what all of them cover.
+    """
+
+    name: str
+    items: tuple[Coverage, ...]
+    together: Intersection
+    is_runtime: bool = False
+
+    def lacking(self, agent: TargetId) -> tuple[tuple[Coverage, CoverageLevel], ...]:
+        """Return what takes `agent` away, and how far it has it."""
+        levels = [(item, item.level(agent)) for item in self.items if item.restricts]
+        return tuple((item, level) for item, level in levels if not level.usable)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a vendor's reader found in one place.
+
+    :ivar vendor: the vendor's name.
+    :ivar kind: wheel, directory or file.
+    :ivar items: the files that hold device code, or are known to take theirs from elsewhere.
+    :ivar groups: each is enough for a GPU: the place covers what one of them covers.
+    :ivar example: a GPU, for what is the same for all.
+    :ivar kernel_files: the items that are a choice: of a directory's kernel files a program loads one.
+    :ivar side: kernel files of libraries that are not there, as JSON data.
+    :ivar plain: names of ELF files without device code.
+    :ivar read: number of device code files that were read, kernel files included.
+    """
+
+    vendor: str
+    path: str
+    kind: str
+    items: tuple[Coverage, ...]
+    groups: tuple[Group, ...]
+    example: TargetId
+    kernel_files: tuple[Coverage, ...] = ()
+    side: tuple[Mapping[str, Any], ...] = ()
+    plain: tuple[str, ...] = ()
+    read: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether anything here takes architectures away."""
+        return any(item.restricts for item in self.items)
+
+    def covers(self, agent: TargetId) -> bool:
+        """Whether `agent` is covered by at least one group; where nothing restricts, whether files are there for it."""
+        if self.known:
+            return any(not group.lacking(agent) for group in self.groups)
+        return not self.kernel_files or any(item.level(agent).usable for item in self.kernel_files)
+
+    def to_json(self, agents: Iterable[TargetId] = ()) -> dict[str, Any]:
+        """Return the survey as JSON data (``relink.gpu/1``)."""
+        return {
+            "schema": "relink.gpu/1",
+            "path": self.path,
+            "kind": self.kind,
+            "read": self.read,
+            "items": [item.to_json() for item in self.items],
+            "groups": [{"name": group.name, **group.together.to_json()} for group in self.groups],
+            "side_files": list(self.side),
+            "without_code": list(self.plain),
+            "gpus": [
+                {
+                    "target": str(agent),
+                    "covered": self.covers(agent),
+                    "levels": {item.path: str(item.level(agent)) for item in self.items},
+                }
+                for agent in agents
+            ],
+            "problems": list(self.problems),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlan:
+    """The report's ``isa`` object and the findings behind it."""
+
+    block: dict[str, Any]
+    findings: tuple[Finding, ...] = ()

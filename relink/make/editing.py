@@ -17,9 +17,9 @@ from relink.elf.dynamic import Buffer
 from relink.elf.gaps import ranges_between
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
-from relink.gpu import BufferSource, read_device_code, same_device_code
+from relink.elf.source import BufferSource
 from relink.make.static_scan import screen_member
-from relink.planning.checks.gpu_findings import changed_code
+from relink.planning.checks.gpu import changed_code
 from relink.planning.contents import Contents, LoadedMember
 from relink.planning.memory import edit_memory, shares_of
 from relink.planning.model.files import FilePlan
@@ -32,6 +32,7 @@ from relink.system.programs import Steps, side_by_side
 from relink.system.progress import OnProgress
 from relink.system.sandbox.start import Sandbox
 from relink.system.spool import release_pages
+from relink.vendors.registry import read_device_code, vendor_named
 from relink.wheel.changes import NewContent
 from relink.wheel.deflate.splice import Span
 from relink.wheel.deflate.stream import WINDOW
@@ -127,7 +128,8 @@ def _edit_one(
     if isinstance(edited, list) or code is None:
         return edited
     after = read_device_code(BufferSource(edited.view), file.path)
-    changed = changed_code(file.path, same_device_code(code, after))
+    changes = vendor_named(code.vendor).gpus.compare_code(code, after)
+    changed = changed_code(file.path, changes)
     return replace(edited, findings=(*edited.findings, *changed))
 
 

@@ -15,10 +15,10 @@ from functools import cached_property
 
 from relink.elf.image import machine_name
 from relink.elf.symbols import SymbolTable
-from relink.gpu import with_archives
+from relink.gpu.coverage import GpuPlan
 from relink.planning.case import Case, Command, context_of, is_python_named
 from relink.planning.checks.executable_stack import stack_findings
-from relink.planning.checks.gpu import GpuPlan, dlopened_libraries, plan_gpus
+from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.model.files import ChangedRequirement, FilePlan, Reliance
 from relink.planning.model.model import ProviderFacts
@@ -52,6 +52,7 @@ from relink.providers.profiles import profile_for, with_hints
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.text import pluralize
 from relink.vendors.protocol import Vendor
+from relink.vendors.registry import add_archives, processors_of, release_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, relinked
 from relink.wheel.source import MemberSource
@@ -180,9 +181,9 @@ class Assessment:
         options = self.case.options
         if options.keep_version or options.local_version:
             return None if options.keep_version else options.local_version
-        facts = self.provider_facts
-        release = next((provider.rocm_version for provider in facts if provider.rocm_version), None)
-        return f"{self.vendor.table}{release}" if release else None
+        root, find = self.case.target.sysroot, self.vendor.libraries.release_of
+        found = (release for provider in self.context.providers if (release := find(provider, root)))
+        return next((release.label for release in found), None)
 
     @property
     def is_release_unknown(self) -> bool:
@@ -202,7 +203,7 @@ class Assessment:
             versions = required_versions(wheel.tables.values())
             platform = platform_of(name.platform, versions, self.files, machine)
         local = "relinked" if self.is_release_unknown else self.local_label
-        return relinked(name, local=local, platform=platform, replaces=self.vendor.version_label)
+        return relinked(name, local=local, platform=platform, replaces=self.vendor.packages.version_label)
 
     @cached_property
     def requirements(self) -> tuple[ChangedRequirement, ...]:
@@ -218,12 +219,12 @@ class Assessment:
         sites = overlays(context.providers, context.layout, self.case.target, named=self.is_python_named)
         with ExitStack() as stack:
             # Other wheels are opened for their archives of code alone, and only where a library names such an archive.
-            named = any(code.kpack for code in wheel.codes.values())
+            named = any(code.in_archives for code in wheel.codes.values())
             others = [
                 stack.enter_context(WheelArchive(path, limits=wheel.contents.limits))
                 for path in (wheel.contents.beside if named else ())
             ]
-            codes = with_archives(wheel.codes, self.source, context.layout.path_of, sites, others)
+            codes = add_archives(wheel.codes, self.source, context.layout.path_of, sites, others)
         return plan_gpus(
             context,
             codes,
@@ -300,7 +301,8 @@ def _find_gpu_code(assessed: Assessment) -> Iterable[Finding]:
 
 
 def _find_packages(assessed: Assessment) -> Iterable[Finding]:
-    return packages_findings(assessed.source, assessed.context, assessed.files, assessed.case.options.gpus)
+    gpus = processors_of(assessed.case.options.requested_gpus, assessed.vendor)
+    return packages_findings(assessed.source, assessed.context, assessed.files, gpus)
 
 
 def _find_changes(assessed: Assessment) -> Iterable[Finding]:
@@ -504,7 +506,7 @@ def _names_vendor(context: ResolveContext, case: Case) -> bool:
     """Whether a file needs a library of the vendor's, or has GPU code."""
     names = (name for image in case.wheel.images.values() for name in image.needed)
     codes = case.wheel.codes.values()
-    return any(map(context.vendor.is_own, names)) or any(code.bundles or code.kpack for code in codes)
+    return any(map(context.vendor.libraries.is_own, names)) or any(code.present for code in codes)
 
 
 def _opens_vendor(context: ResolveContext, case: Case) -> bool:
@@ -512,7 +514,7 @@ def _opens_vendor(context: ResolveContext, case: Case) -> bool:
     names = [image.soname or "" for image in context.images.values()]
     names += [name for opened in context.opens.values() for name in opened]
     known = any(map(context.profile.dlopens, context.images))
-    return known or any(map(context.vendor.is_own, names)) or _names_vendor(context, case)
+    return known or any(map(context.vendor.libraries.is_own, names)) or _names_vendor(context, case)
 
 
 def _attempt(setup: _Setup) -> Assessment:
@@ -542,7 +544,7 @@ def _is_unrelated(context: ResolveContext, made: Assessment) -> bool:
 
     :param context: with the providers, which do not count in the attempt.
     """
-    draft, own = made.draft, context.vendor.is_own
+    draft, own = made.draft, context.vendor.libraries.is_own
     if has_errors(draft.findings) or any(own(edge.name) for edge in draft.opened):
         return False
     if not all(outcome.loads for outcome in draft.outcomes.values()):
@@ -551,6 +553,6 @@ def _is_unrelated(context: ResolveContext, made: Assessment) -> bool:
 
 
 def _provider_facts(provider: Provider, sysroot: str, vendor: Vendor) -> ProviderFacts:
-    release = vendor.release_of(provider, sysroot)
+    release = vendor.libraries.release_of(provider, sysroot) or release_of(provider, sysroot)
     version, evidence = (release.release, release.evidence) if release else (None, None)
     return ProviderFacts(provider.kind, provider.path, version, evidence, provider.found_by)

@@ -7,11 +7,11 @@ are made from. :mod:`relink.planning.assess` answers for a :class:`Case`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from relink.gpu import Wanted
+from relink.gpu.coverage import RequestedGpu
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
@@ -55,7 +55,7 @@ class Case:
     providers: tuple[Provider, ...]
     options: Options
     command: Command
-    gpus: tuple[Wanted, ...] = ()
+    gpus: tuple[RequestedGpu, ...] = ()
     layout: Layout | None = None
     site: str | None = None
     files: Files | None = None
@@ -73,8 +73,8 @@ class Case:
 
     @property
     def vendor(self) -> Vendor:
-        """The vendor whose libraries the wheel needs."""
-        return vendor_of({soname for image in self.wheel.images.values() for soname in image.needed})
+        """The vendor that the wheel is linked to."""
+        return vendor_of(self.wheel.needed, self.providers, self.target.sysroot)
 
 
 def target_of(options: Options) -> Target:
@@ -85,9 +85,10 @@ def target_of(options: Options) -> Target:
     return find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
 
 
-def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
-    """Open the prefixes that were named, or else a vendor's libraries of the target's Python, or the one place with them.
+def open_providers(options: Options, target: Target, sonames: Collection[str] = ()) -> tuple[Provider, ...]:
+    """Open the prefixes that were named, or else the one place that has the libraries of the vendor whose a wheel needs.
 
+    :param sonames: what the wheel needs.
     :raises UsageError: none was named, and there is none or more than one.
     """
     if options.prefixes or options.nix_closures:
@@ -95,13 +96,15 @@ def open_providers(options: Options, target: Target) -> tuple[Provider, ...]:
         closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
         found = (*prefixes, *closures)
     else:
-        place = choose_place(target, os.environ, own=not (options.interpreter or options.sysroot))
+        place = choose_place(target, os.environ, sonames, own=not (options.interpreter or options.sysroot))
         found = (replace(_open(place.path, target, options), found_by=place.found_by),)
     return (*found, *compiler_runtime_of(found, target))
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:
-    return open_site(path, target, options.gpus) or open_place(prefix_of_libraries(path, target), target)
+    return open_site(path, target, options.requested_gpus) or open_place(
+        prefix_of_libraries(path, target), target
+    )
 
 
 def is_python_named(options: Options) -> bool:
@@ -153,7 +156,7 @@ def _layout_of(case: Case, vendor: Vendor, providers: Sequence[Provider]) -> Lay
     layout = Layout(site=site_directory(wheel.source.name, target.python_facts))
     if place := case.site or (own_site(target) if named else None):
         found = with_beside(layout, place, wheel.images, wheel.source.members, target)
-        own = [entry for entry in found if providers and vendor.is_package(entry.split("/")[0])]
+        own = [entry for entry in found if providers and vendor.packages.is_package(entry.split("/")[0])]
         beside |= {entry: real for entry, real in found.items() if entry not in own}
     return replace(layout, links=beside)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relink.planning.option_fields import (
     GPUS,
@@ -26,6 +26,9 @@ from relink.planning.option_fields import (
 )
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
+
+if TYPE_CHECKING:  # slow to load
+    from relink.gpu.coverage import RequestedGpu
 
 # 10**18 seconds are beyond the dates of any file system.
 _EPOCH_DIGITS = 18
@@ -47,9 +50,12 @@ class Options:
 
     Sequences of strings may be lists.
 
+    :raises UsageError: a text of `gpus` names no GPU.
+
     :ivar prefixes: the providers, in order of preference; the one ROCm of this machine where none is given ($ROCM_PATH, /opt,
         ld.so.cache, /usr).
     :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
+    :ivar requested_gpus: the GPUs that `gpus` names, each architecture once.
     :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.
     :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.planning.memory.LEAST_MEMORY`;
@@ -67,7 +73,6 @@ class Options:
     :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
     :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
     :ivar environment: the environment in which :func:`relink.verify` looks for the packages beside the wheel.
-    :ivar lock: what :func:`relink.report.nix.lock.lock_json` wrote, to compare the plan with.
     :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
     """
 
@@ -269,14 +274,6 @@ class Options:
         parse=mebibytes,
     ).field(None)
     force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
-    lock: Path | None = Option(  # noqa: RUF009 (a field)
-        ("run",),
-        OUTPUT,
-        "Say where the plan differs from this lock, which `relink nix --lock` wrote.",
-        metavar="FILE",
-        kind=Path,
-    ).field(None)
-    lock_strict: bool = Option(("run",), OUTPUT, "A plan that differs from --lock is an error.").field(False)
     gc_root: str | None = Option(
         ("run",),
         OUTPUT,
@@ -314,6 +311,13 @@ class Options:
     ).field(())
     epoch: int | None = None
     command: Sequence[str] = ()
+    requested_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.gpus:
+            from relink.vendors.registry import requested_gpus  # noqa: PLC0415 - slow to load, and here only
+
+            object.__setattr__(self, "requested_gpus", requested_gpus(self.gpus))
 
     @property
     def output_place(self) -> Path:

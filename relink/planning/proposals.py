@@ -105,7 +105,7 @@ def _proposals(
         if len(words) % 2 == 0 and _FIELDS.keys() >= {*words[::2]} and not inapplicable:
             yield tuple(zip(words[::2], words[1::2], strict=True))
     elif first.code == "RLK101":
-        for provider in context.providers if not context.vendor.is_runtime(subject) else ():
+        for provider in context.providers if not context.vendor.libraries.is_runtime(subject) else ():
             yield from ((("--substitute", f"{subject}={near}"),) for near in provider.nearest(subject))
         if context.is_optional(subject):
             yield (("--stub", subject),)

@@ -19,9 +19,10 @@ from relink.elf.constants import PT_DYNAMIC
 from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.sections import DLOPEN, library_names
+from relink.elf.source import NotedSource
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.gpu import DeviceCode, NotedSource, read_device_code
+from relink.gpu.coverage import FileCode
 from relink.loader.target import Target
 from relink.planning.contents import Contents
 from relink.providers.distribution import manylinux_tag, satisfies_tag
@@ -29,6 +30,7 @@ from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
+from relink.vendors.registry import read_device_code
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
@@ -52,7 +54,7 @@ class Wheel:
     contents: Contents
     images: Mapping[str, Image]
     tables: Mapping[str, SymbolTable]
-    codes: Mapping[str, DeviceCode]
+    codes: Mapping[str, FileCode]
     findings: tuple[Finding, ...]
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -66,6 +68,11 @@ class Wheel:
     def archive(self) -> WheelArchive:
         """The wheel's file."""
         return self.contents.archive
+
+    @property
+    def needed(self) -> set[str]:
+        """The sonames that the members need."""
+        return {soname for image in self.images.values() for soname in image.needed}
 
 
 def open_wheel(
@@ -109,7 +116,7 @@ def read_members(
     source = contents.source
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
-    codes: dict[str, DeviceCode] = {}
+    codes: dict[str, FileCode] = {}
     opens: dict[str, tuple[str, ...]] = {}
     findings: list[Finding] = []
     members = []
@@ -147,7 +154,8 @@ def read_members(
                     finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")
                 )
             noted = NotedSource(content)
-            codes[name] = read_device_code(noted, name)
+            if (code := read_device_code(noted, name)) is not None:
+                codes[name] = code
             if contents.keeps and (gaps := _gaps(content, image)):
                 contents.keep(
                     name, content, gaps, noted.noted, edited=_dynamic(image), whole=member is members[-1]

@@ -45,7 +45,7 @@ def of_vendor(
     installed = site.packages[0].version if site is not None and site.packages else ""
     changes = []
     for text, requirement in _requirements(source):
-        if not vendor.is_distribution(requirement.name):
+        if not vendor.packages.is_distribution(requirement.name):
             continue
         if site is None:
             changes.append(ChangedRequirement(text))
@@ -62,7 +62,7 @@ def following_label(
     old, new = source.name.version.local, output.version.local
     changes = []
     for text, requirement in _requirements(source) if old and new and old != new else ():
-        if vendor.is_distribution(requirement.name):
+        if vendor.packages.is_distribution(requirement.name):
             continue
         pins = [specifier.version for specifier in requirement.specifier if specifier.operator == "=="]
         if len(requirement.specifier) == len(pins) == 1 and pins[0].endswith(f"+{old}"):
@@ -236,14 +236,16 @@ def find_copies(
     globs = [glob for row in profile.bundled if row.library is None for glob in row.members]
     copies = _matching([member for member, image in wheel.images.items() if image.soname], globs)
     sonames = {member: wheel.images[member].soname or "" for member in copies}
-    own = {member for member, soname in sonames.items() if vendor.is_own(soname)}
+    own = {member for member, soname in sonames.items() if vendor.libraries.is_own(soname)}
     if not own:
         return None
     where = providers[0].path if providers else "there"
     provided = {
         member for member, soname in sonames.items() if any(place.find(soname) for place in providers)
     }
-    if lacking := {sonames[member] for member in own - provided if vendor.is_runtime(sonames[member])}:
+    if lacking := {
+        sonames[member] for member in own - provided if vendor.libraries.is_runtime(sonames[member])
+    }:
         return Copies(wheel, (), f"{where} has no {min(lacking)}")
     leaving = own & provided
     for _ in range(_ROUNDS):
@@ -252,7 +254,7 @@ def find_copies(
             name for member, image in wheel.images.items() if member not in leaving for name in image.needed
         }
         for member in (
-            member for member, soname in sonames.items() if vendor.has(soname) and member not in own
+            member for member, soname in sonames.items() if vendor.libraries.has(soname) and member not in own
         ):
             names = {posixpath.basename(member), sonames[member]}
             # Others of the product's libraries leave as well, once no member that stays needs them.

@@ -115,7 +115,7 @@ def layer_findings(
             yield finding("RLK534", provider.path, text)
         for site in facts.site_packages if facts and (named or provider.found_by) else ():
             other = os.path.realpath(site) != os.path.realpath(provider.path)
-            if other and (packages := vendor.packages_of(site, target)):
+            if other and (packages := vendor.packages.packages_of(site, target)):
                 names = join_truncated([f"{package.name} {package.version}" for package in packages])
                 yield finding(
                     "RLK550", site, f"it has {names}, which are not looked at: {provider.path} is taken"
@@ -137,7 +137,7 @@ def packages_findings(
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
             yield from python_call_findings(source, provider, context.vendor)
-            yield from context.vendor.site_findings(provider, sonames, context.target, gpus)
+            yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
         elif not context.layout.tree:
             yield from python_call_findings(source, provider, context.vendor, finds)
 
@@ -293,7 +293,7 @@ def python_call_findings(
 def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:
     """Return what makes the loader find libraries of a provider under these very names, and the command where one does."""
     if provider.kind == SITE_PACKAGES:
-        lines = vendor.preload_lines(sonames)
+        lines = vendor.packages.preload_lines(sonames)
         return f"Its maintainer adds before: {lines}. Until then: run these two statements first.", None
     paths = {soname: path for soname in sonames if (path := provider.find(soname))}
     if lacking := [soname for soname in sonames if soname not in paths]:

@@ -71,7 +71,9 @@ def plan_of(assessed: Assessment) -> Plan:
         relocatable=moves.relocatable,
         # The extra that brings the vendor's packages has no use for a wheel whose own copies were left out.
         metadata=metadata_lines(
-            moves.relies_on, None if options.requires or assessed.copies else vendor.table, vendor.bundles()
+            moves.relies_on,
+            None if options.requires or assessed.copies else vendor.name,
+            vendor.packages.bundles(),
         ),
         requirements=assessed.requirements,
         removed=(*assessed.dropped_members, *assessed.copies),

@@ -16,7 +16,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,9 +30,6 @@ from relink.system.system_errors import raise_if_machine_fault
 
 FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S", "nixos": None}
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""
-
-PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
-"""Where their packages put the vendor's libraries."""
 
 _TIMEOUT = 20  # seconds for apt-cache
 # The priority of a suite that is not the target release's, and is taken (apt_preferences(5)).
@@ -54,18 +51,15 @@ class Distribution:
     family: str | None
     is_here: bool = False
 
-    def command(self, package: str, release: str | None = None, prefixes: Collection[str] = ()) -> str | None:
+    def command(self, package: str, release: str | None = None) -> str | None:
         """Return the command that installs a package of it, or None where that would not serve.
 
         :param release: of the vendor's libraries, as exact as it is known; where it is, no other release of the package serves.
-        :param prefixes: those that the wheel is relinked for: a package would put nothing into another prefix than the system's.
         """
-        if self.family not in PREFIXES or (prefixes and PREFIXES[self.family] not in prefixes):
+        if self.family is None or (installer := FAMILIES[self.family]) is None:
             return None
         suite = _apt_suite(package, release) if self.family == "debian" and self.is_here and release else ""
-        return (
-            None if suite is None else f"{FAMILIES[self.family]} {f'-t {suite} ' if suite else ''}{package}"
-        )
+        return None if suite is None else f"{installer} {f'-t {suite} ' if suite else ''}{package}"
 
 
 def read_distribution(sysroot: str = "/") -> Distribution | None:

@@ -217,7 +217,9 @@ def open_closure(path: str, target: Target) -> tuple[Provider, ...]:
         if provider.libraries:
             found.append(replace(provider, closure=path))
     if not found:
-        raise ProviderError(f"--nix-closure {path}: no library for the target in it; name a package of ROCm")
+        raise ProviderError(
+            f"--nix-closure {path}: no library for the target in it; name a package that has some"
+        )
     return tuple(found)
 
 

@@ -190,7 +190,7 @@ class _Scan:
             if self.entries > MOST_ENTRIES:
                 raise ProviderError(
                     f"--prefix {self.shown}: more than {MOST_ENTRIES} files and directories to look at, the last ones in "
-                    f"{directory}; name the directory that holds ROCm's lib/, and no more"
+                    f"{directory}; name the directory that holds lib/, and no more"
                 )
             yield entry
 
@@ -256,7 +256,7 @@ def open_prefix(path: str, target: Target) -> Provider:
             "pass another path to it, such as a symbolic link to it"
         )
     if not _is_directory(target.sysroot, shown):
-        raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds ROCm's lib/")
+        raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds lib/")
     scan, mains = _Scan(target, shown), main_directories(target.header.machine)
     below = [child for main in mains for child in scan.directory(main)]
     if scan.closed:
@@ -281,7 +281,7 @@ def open_prefix(path: str, target: Target) -> Provider:
     if not scan.libraries:
         raise ProviderError(
             f"--prefix {path}: no shared library for {machine_name(target.header.machine)} in it or in its lib/; "
-            "name the directory that holds ROCm's lib/",
+            "name the directory that holds lib/",
             [f"{found.path}: {found.reason}" for found in scan.skipped[:10]],
         )
     return scan.provider("prefix")

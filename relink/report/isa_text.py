@@ -5,27 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from relink.gpu import (
-    CoverageLevel,
-    FileCoverage,
-    Group,
-    Item,
-    Kernels,
-    LibraryCoverage,
-    Survey,
-    TargetId,
-    Wanted,
-)
+from relink.gpu.coverage import Coverage, CoverageLevel, Group, RequestedGpu, Survey, TargetId
 from relink.report.lines import Line
 from relink.system.text import grouped, join_with_and, pluralize
 
 
-def survey_text(survey: Survey, gpus: Sequence[Wanted]) -> Iterator[Line]:
+def survey_text(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
     """Yield the survey: one line a file, with all that is known of it."""
     yield _head(survey)
     for entry in survey.items:
         levels = {name: entry.level(TargetId(name)) for name in entry.processors()}
-        yield Line(f"{_shown(survey, entry)}: {_what(entry)}: {_by_state(levels) or _nothing(entry)}")
+        yield Line(
+            f"{_shown(survey, entry)}: {entry.summary}: {_by_state(levels) or _nothing(survey, entry)}"
+        )
     yield from map(Line, _together(survey))
     yield from _verdicts(survey, gpus)
     yield from (Line(f"warning: {text}", style="yellow") for text in _problems(survey))
@@ -35,37 +27,22 @@ def _head(survey: Survey) -> Line:
     text = f": {survey.kind}, {pluralize(survey.read, 'file')} with GPU code read"
     if survey.kind == "file":
         text = ": file"
-    elif all(isinstance(entry, Kernels) for entry in survey.items):
+    elif len(survey.kernel_files) == len(survey.items):
         text = f": {survey.kind}, no library with GPU code"
     if survey.plain:
         text += f"; {len(survey.plain)} ELF files without any"
     return Line.assemble((survey.path, "bold"), text)
 
 
-def _shown(survey: Survey, entry: Item) -> str:
+def _shown(survey: Survey, entry: Coverage) -> str:
     if survey.kind == "directory":
         return os.path.relpath(entry.path, os.path.realpath(survey.path))
     return entry.path
 
 
-def _what(entry: Item) -> str:
-    """The container, and the kernel files beside it, in a few words."""
-    if isinstance(entry, Kernels):
-        return f"{entry.files} kernel files"
-    file = entry.file if isinstance(entry, LibraryCoverage) else entry
-    words = [f"{file.embedded} embedded code objects" if file.embedded else "no GPU code"]
-    if file.bundles:
-        words = [f"{file.container}, {pluralize(file.bundles, 'bundle')}"]
-    if isinstance(entry, LibraryCoverage):
-        words += [f"{side.files} {side.kind} files" for side in entry.side]
-        if entry.role is not None and entry.role.optional:
-            words.append("optional")
-    return ", ".join(words)
-
-
-def _nothing(entry: Item) -> str:
+def _nothing(survey: Survey, entry: Coverage) -> str:
     # No GPU is named in the entry, so any one stands for all.
-    level = entry.level(TargetId("gfx1100"))
+    level = entry.level(survey.example)
     return level.note or ("compiled on first use" if level.state == "jit" else "nothing for any GPU")
 
 
@@ -91,15 +68,15 @@ def _together(survey: Survey) -> Iterator[str]:
 def _name(group: Group, groups: int) -> str:
     if groups == 1 or not group.name:
         return "all together cover"
-    if group.name.startswith("libamdhip64"):
+    if group.is_runtime:
         return f"with {group.name} all together cover"
     return f"with {os.path.basename(group.name)} covered"
 
 
-def _verdicts(survey: Survey, gpus: Sequence[Wanted]) -> Iterator[Line]:
+def _verdicts(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
     for gpu in gpus:
         if survey.covers(gpu.target):
-            sure = survey.known or any(isinstance(entry, Kernels) for entry in survey.items)
+            sure = survey.known or survey.kernel_files
             word = "covered" if sure else "not restricted: no prebuilt code"
             having = [group for group in survey.groups if not group.lacking(gpu.target)]
             if survey.known and len(having) < len(survey.groups):
@@ -118,7 +95,5 @@ def _verdicts(survey: Survey, gpus: Sequence[Wanted]) -> Iterator[Line]:
 def _problems(survey: Survey) -> list[str]:
     problems = list(survey.problems)
     for entry in survey.items:
-        file = entry.file if isinstance(entry, LibraryCoverage) else entry
-        if isinstance(file, FileCoverage):
-            problems += [f"{_shown(survey, entry)}: {text}" for text in file.problems[:3]]
+        problems += [f"{_shown(survey, entry)}: {text}" for text in entry.problems[:3]]
     return problems

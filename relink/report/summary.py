@@ -195,7 +195,7 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
             case _ if cause.whole and cause.code == "RLK302":
                 yield cause.message
             case "RLK130" if (vendor := _vendor_twice([cause])) is not None:
-                yield f"two {vendor.runtime_name}s would be loaded"
+                yield f"two {vendor.libraries.runtime_name}s would be loaded"
             case _:
                 # A newer relink may have written the report, with codes that this one does not know.
                 rule = RULES.get(cause.code)
@@ -239,7 +239,9 @@ def _step(
     if wrong is not None:
         return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}", ()
     if (twice := _vendor_twice(errors)) is not None:
-        agree = f"a {twice.product} whose libraries agree on one {twice.runtime_name} (--prefix DIR)"
+        agree = (
+            f"a {twice.product} whose libraries agree on one {twice.libraries.runtime_name} (--prefix DIR)"
+        )
         return f"{agree}, then the same command", ()
     if missing:
         parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
@@ -265,9 +267,12 @@ def _installs(errors: Sequence[Cause]) -> list[str]:
 
 def product_of(report: Report) -> str:
     """Return what the vendor calls the libraries that the files of a report need: ``ROCm``."""
-    from relink.vendors.registry import vendor_of  # noqa: PLC0415 - slow to load, and here only
+    from relink.vendors.registry import vendor_of, vendors_of  # noqa: PLC0415 - slow to load, and here only
 
-    return vendor_of({entry.soname for file in report.files for entry in file.needed}).product
+    needed = [entry for file in report.files for entry in file.needed]
+    # A wheel with a part for each of several vendors is linked to the libraries of one.
+    linked = {entry.soname for entry in needed if entry.origin == "provider"}
+    return vendor_of(linked if vendors_of(linked) else {entry.soname for entry in needed}).product
 
 
 def _vendor_twice(found: Iterable[Cause]) -> Vendor | None:
@@ -277,7 +282,9 @@ def _vendor_twice(found: Iterable[Cause]) -> Vendor | None:
         return None
     from relink.vendors.registry import VENDORS  # noqa: PLC0415 - slow to load, and here only
 
-    return next((vendor for vendor in VENDORS if vendor.runtime.removesuffix(".so") in subjects), None)
+    return next(
+        (vendor for vendor in VENDORS if vendor.libraries.runtime.removesuffix(".so") in subjects), None
+    )
 
 
 def _product_that_has(sonames: Iterable[str]) -> str:

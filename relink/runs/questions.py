@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from relink.gpu import seen_gpus, wanted_gpus
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target
 from relink.make.added_members import read_plan
@@ -25,12 +24,11 @@ from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import open_wheel, read_wheel
 from relink.planning.surroundings import environment_site, own_site, python_in
-from relink.planning.wheel_plan import plan_of, target_facts, wheel_facts
+from relink.planning.wheel_plan import target_facts, wheel_facts
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
-from relink.report.nix.lock import lock_json
 from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
 from relink.runs.relinked_input import refuse_relinked
@@ -41,6 +39,7 @@ from relink.system.safe_open import read_text
 from relink.system.sandbox.environment import DEMO, named_environment
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
+from relink.vendors.registry import VENDORS, local_gpus
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -83,7 +82,7 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
     if options.environment is not None:
         python = context_of(Case(wheel, target, (), options, "verify")).layout.python
         site = environment_site(options.environment, python)
-    gpus = tuple(wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus()))
+    gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
     assessed = assess(Case(wheel, target, (), options, "verify", gpus, site=site, plan=plan))
     archive, loaded = contents.archive, contents.loaded
     result = verify(
@@ -193,7 +192,7 @@ def explain(path: Path, options: Options) -> Explanation:
     with ExitStack() as stack:
         target = target_of(options)
         wheel = open_wheel(path, stack, target, options.limits)
-        case = Case(wheel, target, open_providers(options, target), options, "explain")
+        case = Case(wheel, target, open_providers(options, target, wheel.needed), options, "explain")
         assessed = assess(case, trace)
         findings = assessed.findings
     draft, context = assessed.draft, assessed.context
@@ -202,7 +201,7 @@ def explain(path: Path, options: Options) -> Explanation:
     sources = {
         soname: where
         for soname in missing
-        if (where := context.vendor.where_to_get(soname, context.distribution, context.providers))
+        if (where := context.vendor.libraries.where_to_get(soname, context.distribution, context.providers))
     }
     trees = (
         DependencyTree(file, outcomes[file.path].closure, outcomes[file.path].root, context.layout, sources)
@@ -222,7 +221,7 @@ def unmatched(profile: Profile, path: Path) -> list[str]:
         return list(profile.unmatched(wheel.archive.members, entries))
 
 
-def nix_package(path: Path, options: Options, *, url: str | None = None, major: int | None = None) -> Package:
+def nix_package(path: Path, options: Options, address: str | None = None) -> Package:
     """Make a package for Nix of a wheel. Where libraries were named it is proved with them, too.
 
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
@@ -232,16 +231,15 @@ def nix_package(path: Path, options: Options, *, url: str | None = None, major: 
         contents = stack.enter_context(Contents(path, options.limits))
         refuse_relinked(contents.archive)
         wheel = read_wheel(contents, target)
-        named = bool(options.prefixes or options.nix_closures)
+        gpus = options.requested_gpus
+        targets = replace(options, gpus=[str(gpu.target) for gpu in gpus])
         case = Case(wheel, target, (), options, "nix without libraries")
-        package = package_of(wheel.archive, context_of(case), options, url, major)
-        if named:
-            providers, gpus = open_providers(options, target), tuple(wanted_gpus(options.gpus))
-            case = replace(case, providers=providers, command="nix", gpus=gpus)
-        assessed = assess(case)
-        if named:
-            package = replace(package, lock=lock_json(plan_of(assessed)))
-        findings = select((*assessed.found, *package.findings), options.select, options.ignore)
+        package = package_of(wheel.archive, context_of(case), targets, address)
+        if options.prefixes or options.nix_closures:
+            case = replace(
+                case, providers=open_providers(options, target, wheel.needed), command="nix", gpus=gpus
+            )
+        findings = select((*assess(case).found, *package.findings), options.select, options.ignore)
     return replace(package, findings=findings)
 
 
@@ -267,4 +265,5 @@ def run_demo(arguments: Sequence[str]) -> int:
     if not script.is_file():
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, env=named_environment(DEMO), check=False).returncode
+    variables = (name for vendor in VENDORS for name in vendor.gpus.variables)
+    return subprocess.run(command, env=named_environment((*DEMO, *variables)), check=False).returncode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,14 +102,16 @@ def _place_of_copy(directory: Path, options: Options) -> Path | None:
     return parent / new.name
 
 
-def _providers(own: Provider, options: Options, target: Target) -> tuple[Provider, ...]:
-    """The tree itself, then those that were named; else the one ROCm of this machine, for a tree that has no runtime itself."""
+def _providers(
+    own: Provider, options: Options, target: Target, sonames: Collection[str]
+) -> tuple[Provider, ...]:
+    """The tree itself, then those that were named; else the one place of this machine, for a tree that has no runtime itself."""
     named = options.prefixes or options.nix_closures
-    has_runtime = any(map(vendor_of(own.libraries).is_runtime, own.libraries))
+    has_runtime = any(map(vendor_of(own.libraries).libraries.is_runtime, own.libraries))
     if has_runtime and not named:
         return (own,)
     try:
-        others = open_providers(options, target)
+        others = open_providers(options, target, sonames)
     except UsageError:
         if named:
             raise

@@ -7,7 +7,7 @@ before, perhaps in another process, is carried out likewise, and refused if its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from relink.elf.edit import result_of
 from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
 from relink.elf.version_edits import edited_table
-from relink.gpu import seen_gpus, wanted_gpus
 from relink.loader.target import Target, find_target
 from relink.make.added_members import added_members
 from relink.make.editing import edit_members
@@ -38,7 +37,6 @@ from relink.planning.wheel_plan import PreparedPlan, plan_wheel
 from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
-from relink.report.nix.lock import lock_findings
 from relink.report.nix.roots import register_roots
 from relink.runs.relinked_input import refuse_relinked
 from relink.system.errors import TargetError, UsageError
@@ -46,7 +44,7 @@ from relink.system.findings.model import Finding, has_errors, select
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
-from relink.vendors.registry import open_site
+from relink.vendors.registry import local_gpus, open_site
 from relink.wheel.writer import output_path
 
 
@@ -70,7 +68,7 @@ def make_plan(
     clock: Clock,
     *,
     read: Callable[[Contents, Target, OnBytes], Wheel] = read_wheel,
-    find_providers: Callable[[Options, Target], tuple[Provider, ...]] = open_providers,
+    find_providers: Callable[[Options, Target, Collection[str]], tuple[Provider, ...]] = open_providers,
     layout: Layout | None = None,
 ) -> tuple[Wheel, PreparedPlan]:
     """Find the target, read the wheel, find providers, and make the plan; after a refusal look for the way out of it.
@@ -81,7 +79,7 @@ def make_plan(
     refuse_relinked(contents.archive)
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
-        gpus = tuple(wanted_gpus(options.gpus) or (() if options.sysroot else seen_gpus()))
+        gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
         target = target_of(options)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
@@ -89,19 +87,15 @@ def make_plan(
 
     def plan_again(more: Options) -> PreparedPlan:
         other = target_of(more)
-        places = providers if other == target else find_providers(more, other)
+        places = providers if other == target else find_providers(more, other, wheel.needed)
         return plan_wheel(replace(case, target=other, providers=places, options=more), trace)
 
     with clock.stage("plan"):
-        providers = find_providers(options, target)
+        providers = find_providers(options, target, wheel.needed)
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
         planned = plan_wheel(case, trace)
         if not (planned.plan.ok or options.force):
             planned = replace(planned, ways_out=find_ways_out(planned, options, plan_again))
-        if options.lock is not None:
-            differences = lock_findings(options.lock, planned.plan, strict=options.lock_strict)
-            plan = replace(planned.plan, findings=(*planned.plan.findings, *differences))
-            planned = replace(planned, plan=plan)
         return wheel, replace(planned, attempts=tuple(trace.attempts))
 
 

@@ -1,17 +1,19 @@
-"""What the packages that name no vendor ask of one: facts about its libraries that their ELF files do not show.
+"""What the packages that name no vendor ask of one, by question: its libraries, its places, its packages, its GPUs.
 
-A vendor is a package beside this module whose ``vendor.py`` has these names; :mod:`relink.vendors.registry` lists it. A class
-that derives from :class:`Vendor` has the answers of a vendor of which nothing is known.
+A vendor is a package beside this module whose ``vendor.py`` makes a :class:`Vendor`; :mod:`relink.vendors.registry` lists it.
+Each part is plain data and functions with defaults: those of a vendor of which nothing is known.
 """
 
 from __future__ import annotations
 
-# ruff: noqa: ARG002 - who knows nothing looks at no argument
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
+from relink.elf.source import ByteSource
+from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import InstalledPackage, Provider
@@ -26,6 +28,9 @@ not; ``unknown``, no table says."""
 TextKind: TypeAlias = Literal["returned", "stored"]
 """How a function gives a text: it returns it, or it returns a status and stores the text where its second argument points."""
 
+TextRow: TypeAlias = tuple[str, str]
+"""A line for people, and its style: a colour, ``bold``, or nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -33,10 +38,12 @@ class Release:
 
     :ivar release: as exact as the evidence: ``7.2.4``, or only ``7.2``.
     :ivar evidence: the file of the prefix that says so, relative to it; or the name of a library or of a store path.
+    :ivar label: the release in a local version label: the vendor's name and the number.
     """
 
     release: str
     evidence: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class Place:
     """A prefix that holds a runtime of the vendor's.
 
     :ivar path: as the target sees it, links as they were found.
-    :ivar found_by: a variable such as ``ROCM_PATH``, ``site-packages``, ``/opt``, ``ld.so.cache`` or ``/usr``.
+    :ivar found_by: a variable, ``site-packages``, ``/opt``, ``ld.so.cache`` or ``/usr``.
     """
 
     path: str
@@ -56,11 +63,11 @@ class Component:
     """A part of what the vendor gives, or a library that it needs, and who has it.
 
     :ivar name: what it calls itself.
-    :ivar attribute: its path in nixpkgs, such as ``rocmPackages.clr`` or ``pkgs.numactl``; None where nixpkgs has none.
+    :ivar attribute: its path in nixpkgs, such as ``pkgs.numactl``; None where nixpkgs has none.
     :ivar sonames: major of the runtime's soname → sonames; the key ``any`` holds for every major.
     :ivar debian: soname → package; Debian names the package of a library by its soname.
     :ivar packages: family of distributions → package, where one name serves for every release.
-    :ivar newest: the newest major of the runtime's soname: later releases (ROCm 10) have it still.
+    :ivar newest: the newest major of the runtime's soname: later releases have it still.
     """
 
     name: str
@@ -82,157 +89,195 @@ class Component:
         return self.debian.get(soname) if family == "debian" else self.packages.get(family or "")
 
 
-class Vendor(Protocol):
-    """A vendor of GPU libraries.
+@dataclass(frozen=True, slots=True)
+class GpuQuestion:
+    """What is known of one planned wheel when a vendor is asked which GPUs it runs on.
 
-    :cvar table: what findings and evidence call the source of a fact, and an output's local version begins with: ``rocm``.
-    :cvar product: what messages call the vendor's libraries as a whole: ``ROCm``.
-    :cvar runtime: the library that each of its GPU programs needs, without a version; of which there is to be one:
-        `report.summary` says so.
-    :cvar runtime_libraries: that library, and those that decide with it what can be loaded: results depend on them
-        (`indexes.build.fingerprint`).
-    :cvar runtime_name: what messages call that library.
-    :cvar variable: the environment variable that names the prefix of the libraries; messages advise it.
-    :cvar version_label: the part of a local version label that names a release; `planning.wheel_plan` replaces it.
+    :ivar codes: the vendor's device code in the members that are served, by member.
+    :ivar on_disk: member → (soname, path) of members that lie on the disk already.
+    :ivar libraries: (soname, path) of the providers' libraries that the members reach, each path once, in load order.
+    :ivar sonames: what the members need themselves, then what they reach.
+    :ivar providers: in order of preference; their paths are as seen below `sysroot`.
+    :ivar gpus: those that are asked for or were seen, of this vendor.
+    :ivar releases: (name and version, processors) of other releases of the wheel.
+    :ivar allow_gap: missing code is a warning, not an error.
     """
 
-    table: str = "vendor"
-    product: str = "release"
+    codes: Mapping[str, FileCode]
+    on_disk: Mapping[str, tuple[str, str]]
+    libraries: Sequence[tuple[str, str]]
+    sonames: Sequence[str]
+    providers: Sequence[Provider]
+    sysroot: str
+    gpus: Sequence[RequestedGpu]
+    releases: Sequence[tuple[str, tuple[str, ...]]]
+    allow_gap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What a vendor says of this machine and of its prefixes on it.
+
+    :ivar facts: of the machine, as JSON data; `prefixes` one object a prefix.
+    :ivar rows: the facts for people; `prefix_rows` of each prefix: its path, what it is, then rows.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    prefixes: tuple[Mapping[str, Any], ...] = ()
+    rows: tuple[TextRow, ...] = ()
+    prefix_rows: tuple[tuple[str, str, tuple[TextRow, ...]], ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def _open_no_site(path: str, *_: object) -> Provider:
+    raise ProviderError(f"{path}: the vendor's libraries are in no package")
+
+
+def _preload_lines(sonames: Iterable[str]) -> str:
+    return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Libraries:
+    """What is asked about a vendor's libraries. A soname stands for the library of any version, unless it says otherwise.
+
+    :ivar runtime: the library that each of its GPU programs needs, without a version; a process must have one of it.
+    :ivar runtime_libraries: that library, and those that decide with it what can be loaded: results depend on them.
+    :ivar runtime_name: what messages call that library.
+    :ivar is_own: soname → whether it is one of the vendor's: a process must not have two of it.
+    :ivar has: soname → whether the vendor's product comes with it: only then a message advises the product.
+    :ivar is_runtime: soname → whether all of the vendor's libraries share it and it goes with a driver: the first prefix alone
+        serves it.
+    :ivar same_abi: two sonames → why they are one ABI, or None where nothing says so.
+    :ivar copy_of: soname → the system's library that it is a copy of, or None.
+    :ivar optional: soname → what a stub of it needs to know, or None where nothing is known of one.
+    :ivar text_of: name of a function that does nothing but describe an error → how it gives its text; None for any other.
+    :ivar whose: soname, name of a symbol → whether the library is where the symbol comes from.
+    :ivar dlopens_of: soname, the names of the libraries that there are → what it dlopens: soname → why.
+    :ivar components: the parts of the vendor's product.
+    :ivar where_to_get: soname, the target's distribution, providers → a sentence that says which package has it, or None.
+    :ivar install: the same → the command that installs exactly that library, or None.
+    :ivar release_of: provider, sysroot → the release of the vendor's libraries in it, or None where nothing says it.
+    """
+
     runtime: str = ""
     runtime_libraries: tuple[str, ...] = ()
     runtime_name: str = "GPU runtime"
+    is_own: Callable[[str], bool] = lambda *_: False
+    has: Callable[[str], bool] = lambda *_: False
+    is_runtime: Callable[[str], bool] = lambda *_: False
+    same_abi: Callable[[str, str], str | None] = lambda *_: None
+    copy_of: Callable[[str], EqualSonames | None] = lambda *_: None
+    optional: Callable[[str], OptionalLibrary | None] = lambda *_: None
+    text_of: Callable[[str], TextKind | None] = lambda *_: None
+    whose: Callable[[str, str], Relation] = lambda *_: "unknown"
+    dlopens_of: Callable[[str, Collection[str]], Mapping[str, str]] = lambda *_: {}
+    components: Callable[[], Sequence[Component]] = lambda *_: ()
+    where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
+    install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
+    release_of: Callable[[Provider, str], Release | None] = lambda *_: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """What is asked about the prefixes of a target that have a vendor's libraries.
+
+    :ivar variable: the environment variable that names the prefix of the libraries; messages advise it.
+    :ivar find: target, environment → every prefix of the target that has the libraries.
+    :ivar choose: target, environment, whether the target is a Python of this machine with its own loader → the prefix to use
+        where the user names none, or None where there is none. Raises UsageError: there are several, or nothing is to be guessed.
+    :ivar prefix_of_libraries: path, target → ``DIR`` for ``DIR/lib`` where a runtime lies there; other paths as given.
+    """
+
     variable: str = "LD_LIBRARY_PATH"
+    find: Callable[[Target, Mapping[str, str]], Sequence[Place]] = lambda *_: ()
+    choose: Callable[[Target, Mapping[str, str], bool], Place | None] = lambda *_: None
+    prefix_of_libraries: Callable[[str, Target], str] = lambda path, _: path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packages:
+    """What is asked about the packages by which pip installs a vendor's libraries.
+
+    :ivar version_label: the part of a local version label that names a release; an output's label takes its place.
+    :ivar is_package: name of a directory in site-packages → whether the vendor's libraries lie in one that is called so.
+    :ivar is_distribution: name → whether a distribution brings the vendor's libraries, or is there for those that do.
+    :ivar bundles: the vendor's distributions that others bring: name → requirement without a version, extras included.
+    :ivar find_site: path, target → the site-packages with the vendor's packages that a user may mean by it, or None.
+    :ivar open_site: path as `find_site` returns it, target, processors of the GPUs that the user asks for, where packages are
+        for some alone → what the packages there provide. Raises ProviderError: no library in it is for the target.
+    :ivar packages_of: path, target → the vendor's packages in a site-packages.
+    :ivar site_findings: provider, the sonames that the members load, target, processors as for `open_site` → what is to be
+        said about the vendor's packages in a site-packages.
+    :ivar preload_lines: sonames → statements of Python that map them before others ask for them by their sonames.
+    """
+
     # (?!) matches nothing.
     version_label: re.Pattern[str] = re.compile(r"(?!)")
-
-    def is_own(self, soname: str) -> bool:
-        """Whether a library, whatever its version, is one of the vendor's: a process must not have two of it."""
-        return False
-
-    def has(self, soname: str) -> bool:
-        """Whether the vendor's product comes with a library, whatever its version: only then a message advises the product."""
-        return False
-
-    def is_runtime(self, soname: str) -> bool:
-        """Whether a library is shared by all of the vendor's and goes with a driver: the first prefix alone serves it."""
-        return False
-
-    def is_package(self, name: str) -> bool:
-        """Whether a directory of that name in site-packages is one that the vendor's libraries lie in."""
-        return False
-
-    def is_distribution(self, name: str) -> bool:
-        """Whether a distribution brings the vendor's libraries into site-packages, or is there for those that do."""
-        return False
-
-    def bundles(self) -> Mapping[str, str]:
-        """Return the vendor's distributions that others bring: name → requirement without a version, extras included."""
-        return {}
-
-    def find_site(self, path: str, target: Target) -> str | None:
-        """Return the site-packages with the vendor's packages that a user may mean by `path`, or None."""
-        return None
-
-    def open_site(self, path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
-        """Read what the vendor's packages in a site-packages provide.
-
-        :param path: as `find_site` returns it.
-        :param gpus: the GPUs that the user asks for, where packages are for some alone.
-        :raises ProviderError: there is no library for the target in it.
-        """
-        raise ProviderError(f"{path}: {self.product} is in no package")
-
-    def packages_of(self, path: str, target: Target) -> Sequence[InstalledPackage]:
-        """Return the vendor's packages in a site-packages."""
-        return ()
-
-    def site_findings(
-        self, provider: Provider, sonames: Iterable[str], target: Target, gpus: Sequence[str]
-    ) -> Iterable[Finding]:
-        """Yield what is to be said about the vendor's packages in a site-packages.
-
-        :param sonames: the libraries that the members load.
-        :param gpus: the GPUs that the user asks for.
-        """
-        return ()
-
-    def preload_lines(self, sonames: Iterable[str]) -> str:
-        """Return the statements of Python that map libraries before others ask for them by their sonames."""
-        return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
-
-    def same_abi(self, one: str, other: str) -> str | None:
-        """Return why two sonames are one ABI, or None where nothing says so."""
-        return None
-
-    def copy_of(self, soname: str) -> EqualSonames | None:
-        """Return the system's library that a library is a copy of, or None."""
-        return None
-
-    def optional(self, soname: str) -> OptionalLibrary | None:
-        """Return what a stub of a library needs to know, or None where nothing is known of one."""
-        return None
-
-    def text_of(self, name: str) -> TextKind | None:
-        """Say how a function that does nothing but describe an error gives its text; None for any other."""
-        return None
-
-    def whose(self, soname: str, name: str) -> Relation:
-        """Say whether a library of that soname is where a symbol of that name comes from."""
-        return "unknown"
-
-    def dlopens_of(self, soname: str, available: Collection[str]) -> Mapping[str, str]:
-        """Return what the library with that soname dlopens: soname → why.
-
-        :param available: the names of the libraries that there are.
-        """
-        return {}
-
-    def components(self) -> Sequence[Component]:
-        """Return the parts of the vendor's product."""
-        return ()
-
-    def where_to_get(
-        self, soname: str, distribution: Distribution | None, providers: Iterable[Provider]
-    ) -> str | None:
-        """Return a sentence that says which package has a library, or None where it is not one that is known."""
-        return None
-
-    def install(
-        self, soname: str, distribution: Distribution | None, providers: Iterable[Provider]
-    ) -> str | None:
-        """Return the command that installs exactly that library, or None."""
-        return None
-
-    def release_of(self, provider: Provider, sysroot: str = "/") -> Release | None:
-        """Return the release of the vendor's libraries that a provider holds, or None where nothing says it."""
-        return None
-
-    def find_places(self, target: Target, environment: Mapping[str, str]) -> Sequence[Place]:
-        """Return every prefix of the target that has the vendor's libraries."""
-        return ()
-
-    def choose_place(self, target: Target, environment: Mapping[str, str], *, own: bool) -> Place | None:
-        """Return the prefix to use where the user names none, or None where there is none.
-
-        :param own: the target is a Python of this machine with its own loader.
-        :raises UsageError: there are several, or nothing is to be guessed.
-        """
-        return None
-
-    def prefix_of_libraries(self, path: str, target: Target) -> str:
-        """Return ``DIR`` for ``DIR/lib`` where a runtime lies there; other paths as given."""
-        return path
-
-    def extended_by(self, providers: Iterable[Provider], runtime: str) -> str | None:
-        """Return whose patch makes a runtime take related processors' code, as a phrase, or None for a stock one.
-
-        :param runtime: the soname of the runtime, or its name without the version.
-        """
-        return None
+    is_package: Callable[[str], bool] = lambda *_: False
+    is_distribution: Callable[[str], bool] = lambda *_: False
+    bundles: Callable[[], Mapping[str, str]] = lambda *_: {}
+    find_site: Callable[[str, Target], str | None] = lambda *_: None
+    open_site: Callable[[str, Target, Sequence[str]], Provider] = _open_no_site
+    packages_of: Callable[[str, Target], Sequence[InstalledPackage]] = lambda *_: ()
+    site_findings: Callable[[Provider, Iterable[str], Target, Sequence[str]], Iterable[Finding]] = lambda *_: ()
+    preload_lines: Callable[[Iterable[str]], str] = _preload_lines
 
 
-class _Unknown(Vendor):
-    """A vendor of which nothing is known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """What is asked about GPUs and the code for them.
+
+    :ivar examples: a target id and a product, as messages about ``--gpu`` show them; empty where it can name no GPU.
+    :ivar read_code: content of a file, its path → its device code, or None where the vendor has none in it and nothing to say.
+    :ivar compare_code: the code before and after an edit → what the edit changed.
+    :ivar add_archives: codes by member, the wheel, where a member is installed, pairs of a directory in which members are
+        installed and one on disk, other wheels → the codes with what lies in archives beside the members.
+    :ivar parse: a text of ``--gpu`` → the GPU, or None where it names none of the vendor's.
+    :ivar find_local: root directory, environment → the GPUs of this machine as nobody asked for them, and why there are none.
+    :ivar products: processor → the products that have it.
+    :ivar check: what is known of a planned wheel → which GPUs it runs on.
+    :ivar survey: path, globs of a wheel's members of which one is loaded, how many bytes of other data to search → what
+        ``relink isa`` finds there.
+    :ivar diagnose: prefixes of the vendor's, root directory, environment → what ``relink doctor`` says.
+    :ivar kernel_directories: where kernel files of a library may lie, relative to its directory.
+    :ivar variables: globs of the environment variables by which a user steers the vendor's programs.
+    :ivar runtime_words: key of the report's ``isa.runtime`` → what people call it, in the order in which it is shown.
+    """
+
+    examples: tuple[str, ...] = ()
+    read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
+    compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
+    add_archives: Callable[..., Mapping[str, FileCode]] = lambda codes, *_: codes
+    parse: Callable[[str], RequestedGpu | None] = lambda *_: None
+    find_local: Callable[[str, Mapping[str, str]], tuple[Sequence[RequestedGpu], Sequence[str]]] = lambda *_: (
+        (),
+        (),
+    )
+    products: Callable[[], Mapping[str, Sequence[str]]] = lambda *_: {}
+    check: Callable[[GpuQuestion], GpuPlan] = lambda _: GpuPlan({})
+    survey: Callable[[Path, Sequence[str], int], Survey | None] = lambda *_: None
+    diagnose: Callable[[Sequence[Provider], str, Mapping[str, str]], Diagnosis] = lambda *_: Diagnosis()
+    kernel_directories: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    runtime_words: Mapping[str, str] = field(default_factory=dict)
 
 
-NO_VENDOR: Vendor = _Unknown()
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Vendor:
+    """A vendor of GPU libraries.
+
+    :ivar name: what findings and evidence call the source of a fact.
+    :ivar product: what messages call the vendor's libraries as a whole.
+    """
+
+    name: str = "vendor"
+    product: str = "release"
+    libraries: Libraries = Libraries()
+    places: Places = Places()
+    packages: Packages = Packages()
+    gpus: Gpus = Gpus()
+
+
+NO_VENDOR = Vendor()
+"""A vendor of which nothing is known."""

@@ -17,17 +17,10 @@ from packaging.utils import canonicalize_name
 from relink.elf.dynamic import Memory, Strings
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
+from relink.elf.source import BufferSource
 from relink.elf.symbol_reader import read_symbols
-from relink.gpu import BufferSource
 from relink.gpu.amd.bundle import Budget, parse_bundle
-from relink.gpu.amd.kpack import (
-    Found,
-    KpackReference,
-    find_archives,
-    parse_archive,
-    parse_reference,
-    resolve,
-)
+from relink.gpu.amd.kpack import Found, KpackReference, find_archives, parse_archive, parse_reference, resolve
 from relink.gpu.msgpack import Effort, MsgpackError, unpack
 from relink.indexes.build.simple_api import read_page
 from relink.indexes.build.web import Page

@@ -32,8 +32,10 @@ from rich.console import Console
 from relink import library
 from relink.elf.image import read_image
 from relink.elf.sections import read_sections
+from relink.elf.source import BufferSource
 from relink.elf.symbol_reader import read_symbols
-from relink.gpu import BufferSource, coverage_of, read_device_code
+from relink.gpu.amd.device_code import read_device_code
+from relink.gpu.amd.file_coverage import coverage_of
 from relink.gpu.amd.survey import survey
 from relink.loader.cache import parse_cache
 from relink.loader.scan import MOST_REFUSALS, scan

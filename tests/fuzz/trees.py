@@ -266,7 +266,7 @@ def check_tree(scene: Scene, data: bytes) -> None:
             with contextlib.suppress(RelinkError):  # it is not there
                 json.dumps(survey(path).to_json())
     with patch.object(machine, "find_target", lambda: scene.target):
-        health = machine.diagnose([str(top)], str(top), {})
+        health = machine.check_machine([str(top)], str(top), {})
     json.dumps(machine.to_json(health))
     doctor_text(health)
 

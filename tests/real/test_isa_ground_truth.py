@@ -21,26 +21,15 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu import (
-    BufferSource,
-    Coverage,
-    DeviceCode,
-    Intersection,
-    LibraryCoverage,
-    TargetId,
-    check,
-    coverage_of,
-    find_runtime,
-    intersect,
-    needs_of,
-    read_device_code,
-    read_file,
-    remedies,
-    resolve_kpack,
-)
-from relink.gpu.amd.file_coverage import library_coverage_of
+from relink.elf.source import BufferSource
+from relink.gpu.amd.archives import resolve_kpack
+from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
+from relink.gpu.amd.file_coverage import LibraryCoverage, coverage_of, intersect, library_coverage_of
+from relink.gpu.amd.findings import remedies
+from relink.gpu.amd.runtime import check, find_runtime, needs_of
 from relink.gpu.amd.side_files import SideFiles, count_tensile_files, find_side_files
 from relink.gpu.amd.target_id import sort_key
+from relink.gpu.coverage import Coverage, Intersection, TargetId
 from tests.real.conftest import fetch_prefix, fetch_wheel
 
 pytestmark = pytest.mark.real

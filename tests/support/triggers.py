@@ -67,12 +67,12 @@ TRIGGERS: dict[str, str] = {
     "RLK411": "tests/unit/planning/checks/test_gpu.py::test_device_code_that_an_edit_changed",
     "RLK413": "tests/unit/planning/checks/test_gpu.py::test_auto_with_an_override",
     "RLK421": "tests/unit/planning/checks/test_machine.py::test_no_gpu_no_nodes_no_rocm",
-    "RLK422": "tests/unit/planning/checks/test_machine.py::test_a_gpu_without_its_nodes",
-    "RLK423": "tests/unit/planning/checks/test_machine.py::test_hazards_of_the_environment",
-    "RLK424": "tests/unit/planning/checks/test_machine.py::test_an_incomplete_runtime",
-    "RLK425": "tests/unit/planning/checks/test_machine.py::test_incoherence_names_the_library",
-    "RLK426": "tests/unit/planning/checks/test_machine.py::test_a_gpu_that_the_prefix_does_not_cover",
-    "RLK427": "tests/unit/planning/checks/test_device_packages.py::test_a_missing_device_package_is_named",
+    "RLK422": "tests/unit/vendors/rocm/test_doctor.py::test_a_gpu_without_its_nodes",
+    "RLK423": "tests/unit/vendors/rocm/test_doctor.py::test_hazards_of_the_environment",
+    "RLK424": "tests/unit/vendors/rocm/test_doctor.py::test_an_incomplete_runtime",
+    "RLK425": "tests/unit/vendors/rocm/test_doctor.py::test_incoherence_names_the_library",
+    "RLK426": "tests/unit/vendors/rocm/test_doctor.py::test_a_gpu_that_the_prefix_does_not_cover",
+    "RLK427": "tests/unit/gpu/amd/test_findings.py::test_a_missing_device_package_is_named",
     "RLK501": "tests/unit/runs/test_questions.py::test_inspect_tells_of_a_poor_record",
     "RLK502": "tests/unit/test_rare_findings.py::test_a_file_that_record_does_not_list",
     "RLK503": "tests/unit/test_rare_findings.py::test_a_signature",
@@ -122,7 +122,7 @@ TRIGGERS: dict[str, str] = {
     "RLK711": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
     "RLK712": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
     "RLK713": "tests/unit/test_rare_findings.py::test_what_the_table_does_not_know",
-    "RLK716": "tests/unit/report/nix/test_lock.py::test_another_plan_is_told_and_fails_where_strict",
+    "RLK717": "tests/unit/report/nix/test_package.py::test_what_nixpkgs_builds_itself_is_named",
 }
 """Code → a test that triggers it. tests/conftest.py holds the test to it, tests/unit/test_rules.py that every code is here."""
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from relink.vendors.protocol import Vendor
+from dataclasses import fields
+from typing import Any
 
-__all__ = ["FakeVendor"]
+from relink.vendors.protocol import Gpus, Libraries, Packages, Places, Vendor
+
+__all__ = ["fake_vendor"]
+
+_PARTS = {"libraries": Libraries, "places": Places, "packages": Packages, "gpus": Gpus}
 
 
-class FakeVendor(Vendor):
-    """A vendor whose answers are arguments: ``FakeVendor("table", is_own=lambda soname: soname == "liba.so")``."""
-
-    def __init__(self, table: str = "vendor", **answers: object) -> None:
-        self.table = table
-        for name, answer in answers.items():
-            if not hasattr(Vendor, name):
-                raise AttributeError(f"{name}: the protocol has no such name")
-            setattr(self, name, answer)
+def fake_vendor(name: str = "vendor", product: str = "release", **answers: object) -> Vendor:
+    """Return a vendor whose answers are arguments: ``fake_vendor("table", is_own=lambda soname: soname == "liba.so")``."""
+    known = {field.name: part for part, kind in _PARTS.items() for field in fields(kind)}
+    if unknown := answers.keys() - known.keys():
+        raise AttributeError(f"{sorted(unknown)}: the protocol has no such names")
+    parts: dict[str, Any] = {
+        part: kind(**{key: answer for key, answer in answers.items() if known[key] == part})
+        for part, kind in _PARTS.items()
+    }
+    return Vendor(name=name, product=product, **parts)

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",
     "report/formats/results": "unit/report/formats/test_formats",
     # One test module for a subject that has several modules
-    "planning/checks/gpu_findings": "unit/planning/checks/test_gpu",
+    "vendors/rocm/gpus": "unit/planning/checks/test_gpu",
     "report/html/gpu_code": "unit/report/html/test_page",
     "report/html/libraries": "unit/report/html/test_graph",
     "report/html/words": "unit/report/html/test_graph",

@@ -14,12 +14,15 @@ import pytest
 
 from tests.support.built import ROOT
 
-PACKAGES = ("elf", "indexes", "loader", "make", "planning", "report", "runs", "wheel")
+PACKAGES = (
+    "elf", "indexes", "loader", "make", "planning", "providers", "report", "runs", "system", "wheel",
+)  # fmt: skip
 MODULES = [
-    *(f"gpu/{name}.py" for name in ("coverage", "host_elf", "msgpack", "walk")),
+    *(path.relative_to(ROOT / "relink").as_posix() for path in (ROOT / "relink" / "gpu").glob("*.py")),
     "vendors/protocol.py",
+    "vendors/registry.py",
 ]
-_WORDS = re.compile(r"rocm|(?<!s)hip|amd|gfx|hsa", re.IGNORECASE)
+_WORDS = re.compile(r"rocm(?!ask)|(?<!s)hip|amd|gfx|hsa|nvidia|cuda|cublas", re.IGNORECASE)
 
 EXCEPTIONS = {
     ("relink/elf/constants.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
@@ -30,6 +33,7 @@ EXCEPTIONS = {
 
 PRODUCT = "relink's own name on PyPI"
 KEY = "a key of JSON that is printed or written; keys are never renamed"
+LIST = "the list of vendors"
 EXCEPTIONS |= {
     (
         "relink/indexes/build/engine.py",
@@ -45,29 +49,22 @@ EXCEPTIONS |= {
         "an index is read by pycurl: pip install 'rocm-relink[index]'",
     ): PRODUCT,
     ("relink/make/added_members.py", "rocm-relink"): PRODUCT,
-    ("relink/report/nix/lock.py", "rocm"): KEY,
-    ("relink/report/nix/lock.py", "rocm_version"): KEY,
-    ("relink/planning/assess.py", "rocm_version"): KEY,
     ("relink/report/html/page.py", "rocm_version"): KEY,
     ("relink/report/text.py", "rocm_version"): KEY,
     ("relink/runs/tree_copy.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
     ("relink/runs/tree_copy.py", "_AMDGPU"): "that number",
+    ("relink/vendors/registry.py", "cuda"): LIST,
+    ("relink/vendors/registry.py", "relink.vendors.cuda"): LIST,
+    ("relink/vendors/registry.py", "rocm"): LIST,
+    ("relink/vendors/registry.py", "relink.vendors.rocm.vendor"): LIST,
 }
 
 OF_ONE_VENDOR = {
     "planning/options.py": "the help of options, by the example of ROCm",
-    "planning/checks/device_packages.py": "code for a GPU as pip installs it",
-    "planning/checks/gpu.py": "GPU code, which relink reads of AMD's GPUs alone",
-    "planning/checks/gpu_findings.py": "GPU code",
-    "planning/checks/machine.py": "the machine's GPUs: KFD, HSA",
-    "report/doctor_text.py": "the machine's GPUs",
-    "report/html/gpu_code.py": "GPU code",
-    "report/isa_text.py": "GPU code",
     "report/nix/emit.py": "nixpkgs' rocmPackages",
     "report/nix/package.py": "nixpkgs' rocmPackages",
-    "indexes/build/matrix.py": "the matrix of ROCm releases and cards",
 }
-"""Modules of these packages that are about AMD's GPUs or packages. The list only becomes shorter."""
+"""Modules of these packages that name a vendor. The list only becomes shorter."""
 
 
 def _docstrings(tree: ast.AST) -> set[ast.expr]:
@@ -124,6 +121,8 @@ def vendor_words(source: str) -> list[str]:
         "x = 'libamdhip64.so'",
         "x = b'HIPF'",
         "f'{x} of ROCm'",
+        "x = 'nvidia-'",
+        "OF_CUDA = 1",
     ],
 )
 def test_a_word_is_seen(source: str) -> None:

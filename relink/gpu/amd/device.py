@@ -16,25 +16,30 @@ from pathlib import Path
 from typing import Any
 
 from relink.gpu.amd.isa_table import table
-from relink.gpu.coverage import TargetId
+from relink.gpu.amd.target_id import processor_for
+from relink.gpu.coverage import RequestedGpu, TargetId
+from relink.system.errors import UsageError
 from relink.system.safe_open import read_start
 
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
 # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h.
 _SRAM_EDC = 1 << 26
-_HAZARDS = (
-    "HSA_OVERRIDE_GFX_VERSION",
-    "HIP_USE_RUNTIME_UNBUNDLER",
-    "LD_LIBRARY_PATH",
-    "ROCBLAS_TENSILE_LIBPATH",
-    "HIPBLASLT_TENSILE_LIBPATH",
-    "ROCM_KPACK_PATH",
-    "ROCM_KPACK_PATH_PREFIX",
-    "ROCM_KPACK_DISABLE",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "HSA_XNACK",
-)
+HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
+"""Variables that choose among GPUs and change no code."""
+EFFECTS = {
+    "HSA_OVERRIDE_GFX_VERSION": "GPUs pass for another architecture, for every library of a process",
+    "HIP_USE_RUNTIME_UNBUNDLER": "HIP unbundles by itself, which fails on compressed bundles: unset it",
+    "LD_LIBRARY_PATH": "comes before the RUNPATH of every wheel: libraries may be taken from there",
+    "ROCBLAS_TENSILE_LIBPATH": "rocBLAS takes its kernels from there and aborts if they are of another version",
+    "HIPBLASLT_TENSILE_LIBPATH": "hipBLASLt takes its kernels from there",
+    "ROCM_KPACK_PATH": "kpack archives are taken from there",
+    "ROCM_KPACK_PATH_PREFIX": "kpack archives are looked for there first",
+    "ROCM_KPACK_DISABLE": "code in kpack archives is not loaded",
+    "HIP_VISIBLE_DEVICES": "HIP sees only these devices",
+    "ROCR_VISIBLE_DEVICES": "the HSA runtime sees only these devices",
+    "HSA_XNACK": "xnack is forced on or off",
+}
+"""Variable → what it changes; numbered ones of the first begin with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +210,7 @@ def doctor(
     hazards = [
         (k, v)
         for k, v in sorted(environment.items())
-        if k in _HAZARDS or k.startswith("HSA_OVERRIDE_GFX_VERSION")
+        if k in EFFECTS or k.startswith("HSA_OVERRIDE_GFX_VERSION")
     ]
     return Doctor(devices, tuple(nodes), tuple(sorted(missing)), tuple(hazards))
 
@@ -222,3 +227,38 @@ def _access(path: Path, groups: frozenset[int]) -> NodeAccess:
     opens = bool(info.st_mode & stat.S_IRGRP and info.st_mode & stat.S_IWGRP)
     accessible = os.access(path, os.R_OK | os.W_OK)
     return NodeAccess(os.fspath(path), True, accessible, group if opens else "", info.st_gid in groups)
+
+
+def parse_gpu(text: str) -> RequestedGpu | None:
+    """Return the GPU that a text of ``--gpu`` names, ``gfx1031`` or ``RX 6750 XT``, or None."""
+    try:
+        target = processor_for(text)
+    except UsageError:
+        return None
+    known = table().processors.get(target.processor)
+    name = "" if text.strip().lower() == str(target) else text.strip()
+    return RequestedGpu(target, name, known.products if known else (), vendor="rocm")
+
+
+def find_local(root: str, environment: Mapping[str, str]) -> tuple[tuple[RequestedGpu, ...], tuple[str, ...]]:
+    """Return the GPUs of this machine, each architecture once, as nobody has asked for them, and why there are none.
+
+    HSA_OVERRIDE_GFX_VERSION of `environment` is in force.
+    """
+    devices = find_gpus(root, environment)
+    found: dict[TargetId, RequestedGpu] = {}
+    for gpu in devices.gpus:
+        known = table().processors.get(gpu.physical.processor)
+        found.setdefault(
+            gpu.target,
+            RequestedGpu(
+                gpu.target,
+                products=known.products if known else (),
+                local=True,
+                physical=gpu.physical.processor if gpu.overridden else "",
+                asked=False,
+                vendor="rocm",
+                overridden_by="HSA_OVERRIDE_GFX_VERSION",
+            ),
+        )
+    return tuple(found.values()), devices.problems or ("KFD lists no GPU",)

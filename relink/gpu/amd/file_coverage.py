@@ -24,8 +24,9 @@ from relink.gpu.amd.target_id import (
     parse_target_id,
     sort_key,
 )
-from relink.gpu.coverage import STATES, CoverageLevel, TargetId
+from relink.gpu.coverage import STATES, Coverage, CoverageLevel, Intersection, Removal, TargetId
 from relink.system.errors import UsageError
+from relink.system.text import pluralize
 
 # A hostile file could give each bundle a set of its own, and each is asked for every processor. Vendors' files have a few.
 _MAX_SETS = 64
@@ -60,6 +61,13 @@ class FileCoverage:
     def restricts(self) -> bool:
         """A file without device code takes nothing away: its kernels are compiled on first use, or lie beside it."""
         return self.bundles > 0
+
+    @property
+    def summary(self) -> str:
+        """The containers and the number of bundles, or what is there instead."""
+        if self.bundles:
+            return f"{self.container}, {pluralize(self.bundles, 'bundle')}"
+        return f"{self.embedded} embedded code objects" if self.embedded else "no GPU code"
 
     def level(self, agent: TargetId) -> CoverageLevel:
         """Return how far `agent` is covered; a feature it does not name may have either value."""
@@ -134,6 +142,17 @@ class LibraryCoverage:
             return self.file.restricts
         kernels = self.file.restricts or (self.role.side is not None and self.role.missing != "jit")
         return kernels and not self.role.optional
+
+    @property
+    def summary(self) -> str:
+        """That of the file, and the kernel files beside it."""
+        words = [self.file.summary, *(f"{side.files} {side.kind} files" for side in self.side)]
+        return ", ".join([*words, "optional"] if self.role is not None and self.role.optional else words)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Those of the file."""
+        return self.file.problems
 
     def level(self, agent: TargetId) -> CoverageLevel:
         """Return the worse of its own code and of its side files."""
@@ -267,3 +286,58 @@ def _spelt_out(names: set[str]) -> tuple[str, ...]:
     generics = table().generics
     members = {member for name in names if name in generics for member in generics[name].members}
     return foremost((names | members) - generics.keys() - {SPIRV})
+
+
+def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> Intersection:
+    """Return what all of `coverages` cover, asked for every processor that one of them names, and for `agents`."""
+    restricting = [c for c in coverages if c.restricts]
+    names = {name for c in restricting for name in c.processors()}
+    asked = {name: TargetId(name) for name in foremost(names - {SPIRV})}
+    asked |= {str(agent): agent for agent in agents}
+    targets, conditional, removed = [], [], []
+    for name in sorted(asked, key=sort_key):
+        levels = [(c.path, c.level(asked[name])) for c in restricting]
+        lacking = tuple(
+            (path, level) for path, level in levels if not level.usable and level.state != "conditional"
+        )
+        if lacking:
+            removed.append(Removal(name, lacking))
+        elif any(level.state == "conditional" for _, level in levels):
+            conditional.append(name)
+        elif levels:
+            targets.append(name)
+    return Intersection(tuple(targets), tuple(conditional), tuple(removed))
+
+
+def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> dict[str, dict[str, str]]:
+    """Return path → architecture → how far it is covered, for every architecture that any file names, and for `agents`.
+
+    Files that say nothing about any architecture are left out.
+    """
+    coverages = tuple(coverages)
+    names = (name for item in coverages for name in item.processors())
+    asked = {name: TargetId(name) for name in foremost(names)}
+    asked |= {str(agent): agent for agent in agents}
+    rows = {
+        item.path: {name: str(item.level(asked[name])) for name in sorted(asked, key=sort_key)}
+        for item in coverages
+    }
+    return {path: row for path, row in rows.items() if set(row.values()) - {"unknown"}}
+
+
+def isa_block(
+    files: Iterable[FileCoverage],
+    libraries: Iterable[LibraryCoverage] = (),
+    runtime: dict[str, Any] | None = None,
+    gpus: Iterable[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Return the report's ``isa`` object; `targets` is the intersection over the files that hold device code."""
+    files, libraries = tuple(files), tuple(libraries)
+    return {
+        "files": [file.to_json() for file in files],
+        "targets": list(intersect(files).targets),
+        "libraries": [library.to_json() for library in libraries],
+        "common": intersect((*files, *libraries)).to_json(),
+        "runtime": runtime or {},
+        "gpus": list(gpus),
+    }

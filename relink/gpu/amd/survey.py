@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from relink.elf.constants import DT_NEEDED, DT_SONAME
 from relink.elf.source import BufferSource, ByteSource, FileSource
@@ -16,12 +16,16 @@ from relink.gpu.amd.archives import resolve_kpack, with_archives
 from relink.gpu.amd.bundle import RAW_MAGIC
 from relink.gpu.amd.compressed import MAGIC as CCOB_MAGIC
 from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
-from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of, library_coverage_of
-from relink.gpu.amd.intersection import Intersection, intersect
+from relink.gpu.amd.file_coverage import (
+    LibraryCoverage,
+    coverage_of,
+    intersect,
+    library_coverage_of,
+)
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
 from relink.gpu.amd.side_files import SideFiles, find_side_files
 from relink.gpu.amd.target_id import SPIRV, CodeTarget, foremost, match, sort_key
-from relink.gpu.coverage import CoverageLevel, TargetId
+from relink.gpu.coverage import Coverage, CoverageLevel, Group, Survey, TargetId
 from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.msgpack import Effort
 from relink.gpu.walk import walk
@@ -54,6 +58,11 @@ class Kernels:
         """No: it is unknown which program needs these files, so none is missing."""
         return False
 
+    @property
+    def summary(self) -> str:
+        """How many files there are."""
+        return f"{self.files} kernel files"
+
     def level(self, agent: TargetId) -> CoverageLevel:
         """Return whether at least one file is for `agent`."""
         found = match((code for code, _ in self.codes), agent)
@@ -79,96 +88,12 @@ class Kernels:
         }
 
 
-Item: TypeAlias = FileCoverage | LibraryCoverage | Kernels
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Files that are used together: those of one HIP runtime, or one variant with what all variants share."""
-
-    name: str
-    items: tuple[Item, ...]
-
-    @property
-    def together(self) -> Intersection:
-        """What all of them cover."""
-        return intersect(self.items)
-
-    def lacking(self, agent: TargetId) -> tuple[tuple[Item, CoverageLevel], ...]:
-        """Return what takes `agent` away, and how far it has it."""
-        levels = [(item, item.level(agent)) for item in self.items if item.restricts]
-        return tuple((item, level) for item, level in levels if not level.usable)
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What was found in one place.
-
-    :ivar kind: wheel, directory or file.
-    :ivar items: the files that hold device code, or are known to take theirs from elsewhere.
-    :ivar groups: each is enough for a GPU: the place covers what one of them covers.
-    :ivar side: kernel files of libraries that are not there.
-    :ivar plain: names of ELF files without device code.
-    :ivar read: number of device code files that were read, kernel files included.
-    """
-
-    path: str
-    kind: str
-    items: tuple[Item, ...]
-    groups: tuple[Group, ...]
-    side: tuple[SideFiles, ...] = ()
-    plain: tuple[str, ...] = ()
-    read: int = 0
-    problems: tuple[str, ...] = ()
-
-    @property
-    def known(self) -> bool:
-        """Whether anything here takes architectures away."""
-        return any(item.restricts for item in self.items)
-
-    def covers(self, agent: TargetId) -> bool:
-        """Whether `agent` is covered by at least one group; where nothing restricts, whether files are there for it."""
-        if self.known:
-            return any(not group.lacking(agent) for group in self.groups)
-        kernels = [item for item in self.items if isinstance(item, Kernels)]
-        return not kernels or any(item.level(agent).usable for item in kernels)
-
-    def processors(self) -> tuple[str, ...]:
-        """Every processor that an item names."""
-        return foremost(name for item in self.items for name in item.processors())
-
-    def to_json(self, agents: Sequence[TargetId] = ()) -> dict[str, Any]:
-        """Return the survey as JSON data (``relink.gpu/1``)."""
-        return {
-            "schema": "relink.gpu/1",
-            "path": self.path,
-            "kind": self.kind,
-            "read": self.read,
-            "items": [item.to_json() for item in self.items],
-            "groups": [{"name": g.name, **g.together.to_json()} for g in self.groups],
-            "side_files": [
-                {"kind": s.kind, "directory": s.directory, "processors": list(s.processors())}
-                for s in self.side
-            ],
-            "without_code": list(self.plain),
-            "gpus": [
-                {
-                    "target": str(agent),
-                    "covered": self.covers(agent),
-                    "levels": {item.path: str(item.level(agent)) for item in self.items},
-                }
-                for agent in agents
-            ],
-            "problems": list(self.problems),
-        }
-
-
 @dataclass(slots=True)
 class _Found:
     """What a walk has collected; `hips` is the HIP runtime that an item needs, by path."""
 
     root: str
-    items: list[Item] = field(default_factory=list)
+    items: list[Coverage] = field(default_factory=list)
     hips: dict[str, str] = field(default_factory=dict)
     loose: dict[str, list[DeviceCode]] = field(default_factory=dict)
     plain: list[str] = field(default_factory=list)
@@ -196,7 +121,33 @@ class _Found:
                 self.items.append(kernels)
 
 
-def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> Survey:
+def _group(name: str, items: tuple[Coverage, ...]) -> Group:
+    return Group(name, items, intersect(items), _HIP.fullmatch(name) is not None)
+
+
+def _survey(
+    found: _Found,
+    kind: str,
+    groups: Sequence[Group],
+    side: Iterable[SideFiles] = (),
+    problems: Iterable[str] = (),
+) -> Survey:
+    return Survey(
+        "rocm",
+        found.root,
+        kind,
+        tuple(found.items),
+        tuple(groups),
+        TargetId("gfx1100"),
+        tuple(item for item in found.items if isinstance(item, Kernels)),
+        tuple({"kind": s.kind, "directory": s.directory, "processors": list(s.processors())} for s in side),
+        tuple(found.plain),
+        found.read,
+        tuple(problems),
+    )
+
+
+def survey(path: Path, variants: Sequence[str] = (), scan_limit: int = 0) -> Survey:
     """Read `path`.
 
     :param variants: globs of a wheel's members of which one is loaded.
@@ -213,12 +164,12 @@ def survey(path: Path, *, variants: Sequence[str] = (), scan_limit: int = 0) -> 
         return _wheel(path, variants, scan_limit)
     code = resolve_kpack(read_file(path, scan_limit=scan_limit))
     soname, hip = _names(path)
-    item: Item = coverage_of(code)
+    item: Coverage = coverage_of(code)
     library = library_coverage_of(code, soname)
     if library.role is not None:
         item = library
     problems = () if code.form != "other" else (f"{path}: neither ELF nor a container of GPU code",)
-    return Survey(str(path), "file", (item,), (Group(hip, (item,)),), read=1, problems=problems)
+    return _survey(_Found(str(path), [item], read=1), "file", [_group(hip, (item,))], (), problems)
 
 
 def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
@@ -250,8 +201,8 @@ def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
     found.gather({})
     choice = [item for item in found.items if any(fnmatch.fnmatchcase(item.path, glob) for glob in variants)]
     shared = tuple(item for item in found.items if item not in choice)
-    groups = [Group(item.path, (item, *shared)) for item in choice] or [Group("", shared)]
-    return Survey(str(path), "wheel", tuple(found.items), tuple(groups), (), tuple(found.plain), found.read)
+    groups = [_group(item.path, (item, *shared)) for item in choice] or [_group("", shared)]
+    return _survey(found, "wheel", groups)
 
 
 def _directory(path: Path, scan_limit: int) -> Survey:
@@ -275,12 +226,14 @@ def _directory(path: Path, scan_limit: int) -> Survey:
     found.gather(known)
     by_hip = grouped((found.hips.get(item.path, ""), item) for item in found.items)
     free = tuple(by_hip.pop("", ()))
-    groups = [Group(hip, (*by_hip[hip], *free)) for hip in newest_first(by_hip)] or [Group("", free)]
-    side = tuple(s for s in every if os.path.realpath(s.directory) not in owned)
-    plain = tuple(found.plain)
-    problems = (*found.problems, *(text for s in known.values() for text in s.problems))
-    return Survey(
-        str(path), "directory", tuple(found.items), tuple(groups), side, plain, found.read, problems
+    groups = [_group(hip, (*by_hip[hip], *free)) for hip in newest_first(by_hip)] or [_group("", free)]
+    side = (s for s in every if os.path.realpath(s.directory) not in owned)
+    return _survey(
+        found,
+        "directory",
+        groups,
+        side,
+        [*found.problems, *(text for s in known.values() for text in s.problems)],
     )
 
 

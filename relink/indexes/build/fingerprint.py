@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from relink.loader.seen_files import resolve_inside
 from relink.planning.case import open_providers, target_of
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
-from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
@@ -50,9 +50,9 @@ class TargetState:
     """A target as it is on this machine.
 
     :ivar libraries: SHA-256 of each library of its prefixes, by path as the target sees it.
-    :ivar data: a digest of names and sizes of the other files in the libraries' directories: kernels, tuning data.
+    :ivar data: a digest of names and sizes of the vendors' kernel files and tuning data beside the libraries.
     :ivar loader: a digest of the loader, its C library and its default directories.
-    :ivar release: of ROCm, with what says so.
+    :ivar release: of the vendors' libraries in its prefixes, with what says so; `label` is the first as versions have it.
     :ivar machine: the word for the machine in tags.
     """
 
@@ -63,6 +63,7 @@ class TargetState:
     machine: str
     sysroot: str
     paths: tuple[str, ...]
+    label: str
 
     @cached_property
     def stems(self) -> dict[str, list[str]]:
@@ -71,10 +72,9 @@ class TargetState:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the matrix says of it, as JSON data; its release is that of an index, as versions have it: ``rocm7.2.4``."""
-        release = next((found[0] for found in parse_json(self.release or "[]") if found), "")
+        """What the matrix says of it, as JSON data; its release is that of an index."""
         own = {"fingerprint": self.fingerprint, "machine": self.machine}
-        return {"prefixes": list(self.paths), "release": f"{VENDORS[0].table}{release}", **own}
+        return {"prefixes": list(self.paths), "release": self.label, **own}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -166,15 +166,17 @@ def state_of(target: IndexTarget, digests: Digests) -> TargetState:
         machine_name(loader.header.machine),
         loader.sysroot,
         tuple(provider.path for provider in providers),
+        next((found.label for found in releases if found), VENDORS[0].name),
     )
 
 
 def _data(providers: Iterable[Provider], sysroot: str) -> str:
-    """A digest of the names and sizes of what lies below the directories of libraries and is no library."""
+    """A digest of the names and sizes of kernel files beside libraries; of a whole /usr nothing else counts."""
     found: dict[str, int] = {}
+    kernels = {name for vendor in VENDORS for name in vendor.gpus.kernel_directories}
     for provider in providers:
-        for directory in provider.directories:
-            for place, _, names in os.walk(resolve_inside(sysroot, directory)):
+        for directory, kernel in product(provider.directories, sorted(kernels)):
+            for place, _, names in os.walk(resolve_inside(sysroot, posixpath.join(directory, kernel))):
                 for name in names:
                     if len(found) > _DATA_FILES:
                         raise UsageError(
@@ -207,9 +209,9 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
         names |= {name for one in file.needed for name in (one.soname, one.soname_after) if name}
     stems = state.stems
     asked = {soname_stem(posixpath.basename(name)) for name in names}
-    # The HIP runtime, which decides what can be loaded, is found beside the libraries.
+    # A GPU runtime, which decides what can be loaded, is found beside the libraries.
     if reached:
-        asked |= {stem for vendor in VENDORS for stem in vendor.runtime_libraries if stem in stems}
+        asked |= {stem for vendor in VENDORS for stem in vendor.libraries.runtime_libraries if stem in stems}
     outside |= {path for stem in asked for path in stems.get(stem, ())}
     searched = any(found.level == "error" and found.code.startswith(_SEARCHING) for found in report.findings)
     keys = ["loader", "release", *(["data"] if reached else ()), *(["fingerprint"] if searched else ())]

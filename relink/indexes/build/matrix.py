@@ -16,9 +16,9 @@ from string import Template
 from typing import Any
 
 from relink import __version__
-from relink.gpu import table, wanted_gpus
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import name_of
+from relink.vendors.registry import gpu_products, products, requested_gpus
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -61,7 +61,7 @@ def matrix_data(
     def number(text: str) -> int:
         return texts.setdefault(text, len(texts))
 
-    gpus = {target.name: wanted_gpus(target.gpus) for target in targets}
+    gpus = {target.name: requested_gpus(target.gpus) for target in targets}
     columns = []
     for name, own in gpus.items():
         cards = [
@@ -94,7 +94,7 @@ def matrix_data(
         "rows": list(rows.values()),
         "texts": list(texts),
         "states": list(CELL_STATES),
-        "products": {processor: list(facts.products) for processor, facts in table().processors.items()},
+        "products": {processor: list(names) for processor, names in gpu_products().items()},
         "changes": list(changes),
     }
 
@@ -105,7 +105,7 @@ def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
     :param data: as :func:`relink.indexes.build.matrix.matrix_data` gives it; with the names of projects where each has a page.
     :param project: the project whose page it is; None for the page of all.
     """
-    up, title = "../" if project else "", "What works with which ROCm and which card"
+    up, title = "../" if project else "", f"What works with which {products()} and which card"
     style, script = _asset("matrix.css"), _asset("matrix.js")
     # Nothing of it can end the element or begin a comment (HTML, "Restrictions for contents of script elements").
     text = json.dumps({**data, "up": up}, separators=(",", ":")).replace("<", "\\u003c")

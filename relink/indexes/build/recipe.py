@@ -15,7 +15,6 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from relink.gpu import wanted_gpus
 from relink.indexes.install.cache import SIZE
 from relink.planning.options import Options
 from relink.providers.profiles.document import (
@@ -29,6 +28,7 @@ from relink.providers.profiles.document import (
 )
 from relink.system.errors import UsageError
 from relink.system.shipped_files import load_schema
+from relink.vendors.registry import requested_gpus
 from relink.wheel.naming import WheelName
 
 _KINDS = ("index", "directory", "lock")
@@ -180,7 +180,7 @@ def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem(where, "auto is the GPU of one machine; name GPUs")
                 continue
             try:
-                wanted_gpus([gpu])
+                requested_gpus([gpu])
             except UsageError as error:
                 yield Problem(where, error.message)
 

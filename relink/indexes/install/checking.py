@@ -18,7 +18,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from relink.gpu import Wanted, seen_gpus, wanted_gpus
+from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
@@ -41,14 +41,14 @@ from relink.system.safe_open import map_file, read_bytes, read_start
 from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped, join_truncated, join_with_and
-from relink.vendors.registry import VENDORS
+from relink.vendors.protocol import Vendor
+from relink.vendors.registry import RECOGNIZED, VENDORS, local_gpus, other_stack, processors_of, products
 from relink.wheel.naming import WheelName
 from relink.wheel.record import parse_record
 from relink.wheel.source import READ_LIMIT
 from relink.wheel.zipformat import Member
 
 _NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
-_OF_CUDA = re.compile(r"lib(?:cuda|cudart|cublas|cublasLt|cufft|cudnn|curand|cusolver|cusparse|nvrtc)\.so")
 _MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
@@ -128,12 +128,15 @@ class InstalledSource:
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """What all distributions share: the target, what was read of the disk, and the GPUs."""
+    """What all distributions share: the target, what was read of the disk, and the GPUs.
+
+    :ivar has_other: packages of a vendor are installed that relink links no wheel to.
+    """
 
     target: Target
     files: Files
-    gpus: tuple[Wanted, ...]
-    has_cuda: bool
+    gpus: tuple[RequestedGpu, ...]
+    has_other: bool
 
 
 def check_environment(environment: TargetEnvironment, options: Options) -> EnvironmentCheck:
@@ -144,13 +147,13 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     """
     target = find_target(python=environment.python)
     files = Files(target.sysroot)
-    gpus = tuple(wanted_gpus(options.gpus) or seen_gpus())
+    gpus = tuple(options.requested_gpus or local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
-    has_cuda = any(name.startswith("nvidia_cu") for name in names)
-    world = _World(target, files, gpus, has_cuda)
+    has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
+    world = _World(target, files, gpus, has_other)
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
-    others: dict[str, str] = {}
+    others: dict[str, tuple[Vendor, str]] = {}
     read = 0
     for source in (found for site in environment.site for found in _distributions(site)):
         with Contents(source.path, source=source, keeps=False) as contents:
@@ -165,7 +168,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
             one, mapped = _checked(source, wheel, world, options)
         checked.append(one)
         needed = (soname for image in wheel.images.values() for soname in image.needed)
-        if not one.needs and (other := next(filter(_OF_CUDA.match, needed), None)):
+        if not one.needs and (other := next(filter(None, map(other_stack, needed)), None)):
             others[one.name] = other
         sonames |= dict.fromkeys(mapped)
     together = [
@@ -200,8 +203,8 @@ def _checked(
 ) -> tuple[Checked, dict[str, None]]:
     """Return what is to be said of one distribution, and the sonames that it maps."""
     name = source.name.distribution
-    if world.has_cuda and not has_errors(wheel.findings) and profile_for(name).variants:
-        # Which of several variants Python picks is CUDA's business where CUDA's own packages are installed.
+    if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
+        # Which of several variants Python picks is that vendor's business whose own packages are installed.
         return Checked(canonicalize_name(name), source.version, "info", "works"), {}
     layout = Layout(str(source.path), tree=True)
     case = Case(wheel, world.target, (), options, "check", world.gpus, layout, files=world.files)
@@ -214,9 +217,9 @@ def _checked(
         for file in files
         if file.served
         for soname, path in file.closure
-        if soname_stem(soname) == vendor.runtime
+        if soname_stem(soname) == vendor.libraries.runtime
     )
-    needs = any(vendor.is_own(soname) for image in wheel.images.values() for soname in image.needed)
+    needs = any(vendor.libraries.is_own(soname) for image in wheel.images.values() for soname in image.needed)
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
     level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
@@ -251,7 +254,7 @@ def _sentence(
         return f"{what}: {join_truncated(missing)} not found"
     for reported in errors:
         match reported.code:
-            case "RLK130" if reported.subject == context.vendor.runtime.removesuffix(".so"):
+            case "RLK130" if reported.subject == context.vendor.libraries.runtime.removesuffix(".so"):
                 return f"does not work on the GPU: {reported.message}"
             case "RLK401" | "RLK405" | "RLK427":
                 return f"has no code for this GPU: {reported.subject}: {reported.message}"
@@ -274,14 +277,14 @@ def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
         yield replace(finding("RLK130", names[0], text, remedy, level="warning"), subjects=names)
 
 
-def _other_stacks(checked: Sequence[Checked], others: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield RLK551 where some packages need the vendor's libraries, and others those of another vendor alone.
+def _other_stacks(checked: Sequence[Checked], others: Mapping[str, tuple[Vendor, str]]) -> Iterator[Finding]:
+    """Yield RLK551 where some packages need a vendor's libraries, and others those of another vendor alone.
 
-    :param others: a library of the other vendor's that each of these needs.
+    :param others: the other vendor whose library each of these needs, and the library.
     """
     needing = [one.name for one in checked if one.needs]
-    for name, soname in others.items() if needing else ():
-        text = f"is built for NVIDIA's CUDA (it needs {soname}), and {join_truncated(needing)} for {VENDORS[0].product}"
+    for name, (vendor, soname) in others.items() if needing else ():
+        text = f"is built for {vendor.product} (it needs {soname}), and {join_truncated(needing)} for {products()}"
         yield finding("RLK551", name, text)
 
 
@@ -291,9 +294,10 @@ def _packages(
     """Yield what is to be said about the vendor's own packages: mixed releases, a device package that is missing."""
     for vendor in VENDORS:
         for site in environment.site:
-            if vendor.find_site(str(site), target) is not None:
-                provider = vendor.open_site(str(site), target, options.gpus)
-                yield from vendor.site_findings(provider, sonames, target, options.gpus)
+            if vendor.packages.find_site(str(site), target) is not None:
+                gpus = processors_of(options.requested_gpus, vendor)
+                provider = vendor.packages.open_site(str(site), target, gpus)
+                yield from vendor.packages.site_findings(provider, sonames, target, gpus)
 
 
 def to_json(check: EnvironmentCheck) -> dict[str, Any]:

@@ -33,11 +33,8 @@ from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.safe_open import read_text
 from relink.system.text import join_truncated
-from relink.vendors.registry import VENDORS
+from relink.vendors.registry import RECOGNIZED, is_distribution, products
 from relink.wheel.naming import parse_wheel_name
-
-_OTHER_STACK = re.compile(r"nvidia-")
-"""The names of the packages by which NVIDIA brings CUDA's libraries; torch for CUDA depends on them."""
 
 
 def install_wheel(
@@ -99,7 +96,7 @@ def list_requirements(wheel: Path, extras: Collection[str], environment: TargetE
         except (InvalidRequirement, RecursionError):
             # The installer says what is wrong with it.
             continue
-        if any(vendor.is_distribution(requirement.name) for vendor in VENDORS):
+        if is_distribution(requirement.name):
             # A package of the vendor's libraries: the relinked wheel may not require it.
             continue
         if requirement.marker is not None and "extra" in str(requirement.marker):
@@ -147,13 +144,14 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> 
 
 def _other_stack(name: str, new: Sequence[str], wanted: Sequence[str]) -> list[Finding]:
     """RLK552 where a dependency would bring another vendor's libraries."""
-    brought = [one for one in new if _OTHER_STACK.match(one)]
+    brought = {name: other for name in new for other in RECOGNIZED if other.packages.is_distribution(name)}
     if not brought:
         return []
+    other = next(iter(brought.values()))
     direct = [one for one in new if one in {canonicalize_name(Requirement(text).name) for text in wanted}]
     text = (
-        f"it depends on {join_truncated(direct)}, and what the installer would take for that brings NVIDIA's CUDA "
-        f"({join_truncated(brought)}), not {VENDORS[0].product}"
+        f"it depends on {join_truncated(direct)}, and what the installer would take for that brings {other.product} "
+        f"({join_truncated(list(brought))}), not {products()}"
     )
     return [finding("RLK552", name, text)]
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -25,6 +26,7 @@ from relink.system.errors import RelinkError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox.environment import child_environment
 from relink.system.system_errors import raise_if_machine_fault
+from relink.wheel.naming import parse_wheel_name
 
 # Lines that are shown of a program that has failed: its last ones.
 _SHOWN = 8
@@ -161,6 +163,36 @@ def fetch(wanted: Requirement, platform: Platform) -> CachedWheel:
         if len(wheels) != 1:
             raise InstallerError(failed)
         return keep(wheels[0])
+
+
+def fetch_url(url: str) -> CachedWheel:
+    """Return the wheel at an address, whatever Python it is for.
+
+    :raises WheelError: the address does not end in the name of a wheel.
+    :raises InstallerError: pip fails.
+    """
+    name = parse_wheel_name(unquote(urlsplit(url).path.rpartition("/")[2]))
+    python, abi, platform = name.expanded_tags[0].split("-")
+    with working_place() as place:
+        command = [
+            *find_pip(),
+            "download",
+            "--no-input",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--ignore-requires-python",
+            f"--dest={place}",
+            f"--implementation={python[:2]}",
+            f"--python-version={python[2:]}",
+            f"--abi={abi}",
+            f"--platform={platform}",
+            url,
+        ]
+        failed = (
+            f"{url}: pip has not got it; see what pip says, or download the wheel and pass its path and --url"
+        )
+        run_installer(command, place, failed)
+        return keep(place / name.filename)
 
 
 def parse_requirement(text: str, *, exact: bool = False) -> Requirement:

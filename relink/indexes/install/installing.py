@@ -22,7 +22,6 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from relink.gpu import seen_gpus
 from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
 from relink.indexes.install.environment import TargetEnvironment, find_installed
 from relink.indexes.install.installers import find_uv, has_pip, run_installer
@@ -38,7 +37,7 @@ from relink.system.findings.model import Finding
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
-from relink.vendors.registry import vendor_of
+from relink.vendors.registry import local_gpus, vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
@@ -152,7 +151,9 @@ def tested(
     first = profile_for(parse_wheel_name(wheel.name).distribution).preload
     preloads = [path for name in first if name not in parts and (path := _installed_at(name, environment))]
     members = {name: path for name in parts if (path := _installed_at(name, environment))}
-    return imports, load_members(environment.python, modules, preloads, members, has_gpu=bool([*seen_gpus()]))
+    return imports, load_members(
+        environment.python, modules, preloads, members, has_gpu=bool([*local_gpus()])
+    )
 
 
 def _installed_at(member: str, environment: TargetEnvironment) -> str | None:
@@ -165,7 +166,7 @@ def _installed_at(member: str, environment: TargetEnvironment) -> str | None:
 
 def _is_gpu_part(file: FilePlan) -> bool:
     """Whether a member is a library, and one of the vendor's is among what it needs."""
-    own = vendor_of({needed.soname for needed in file.needed}).is_own
+    own = vendor_of({needed.soname for needed in file.needed}).libraries.is_own
     return file.interpreter.before is None and any(own(needed.soname) for needed in file.needed)
 
 

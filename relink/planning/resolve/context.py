@@ -100,10 +100,12 @@ class ResolveContext:
     @cached_property
     def of_release(self) -> frozenset[str]:
         """The sonames of the vendor's libraries in the release that a provider holds; empty where nothing says which."""
-        releases = (self.vendor.release_of(provider, self.target.sysroot) for provider in self.providers)
+        releases = (
+            self.vendor.libraries.release_of(provider, self.target.sysroot) for provider in self.providers
+        )
         majors = {int(known.release.partition(".")[0]) for known in releases if known is not None}
         return frozenset(
-            name for part in self.vendor.components() for major in majors for name in part.of(major)
+            name for part in self.vendor.libraries.components() for major in majors for name in part.of(major)
         )
 
     @cached_property
@@ -113,7 +115,7 @@ class ResolveContext:
 
     def stub_facts(self, soname: str) -> OptionalLibrary | None:
         """Return what a stub of a library needs to know; its reason is the vendor's table's, or the package's profile's."""
-        facts = self.vendor.optional(soname)
+        facts = self.vendor.libraries.optional(soname)
         if facts is None or facts.why:
             return facts
         return replace(facts, why=self.profile.optional_libraries.get(soname_stem(soname), ""))
@@ -137,7 +139,7 @@ class ResolveContext:
         """Return the providers that serve `soname` (:func:`relink.providers.prefix.serving`)."""
         providers = self._serving.get(soname)
         if providers is None:
-            providers = serving(self.providers, soname, runtime=self.vendor.is_runtime(soname))
+            providers = serving(self.providers, soname, runtime=self.vendor.libraries.is_runtime(soname))
             self._serving[soname] = providers
         return providers
 

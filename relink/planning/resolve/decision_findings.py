@@ -144,7 +144,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
         else:
             remedy = _missing_remedy(context, soname, decision)
-            step = context.vendor.install(soname, context.distribution, context.providers)
+            step = context.vendor.libraries.install(soname, context.distribution, context.providers)
             yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
 
 
@@ -170,13 +170,13 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
         return f"Install a build of {name} that has it, for the same Python, and relink again."
     if context.withheld_path(soname) is not None:
         return REMEDY_WITHHELD
-    use = f"Use a {context.vendor.product if context.vendor.has(soname) else 'prefix'} that has {soname}"
+    use = f"Use a {context.vendor.product if context.vendor.libraries.has(soname) else 'prefix'} that has {soname}"
     remedy = None
     if decision is None or decision.candidate is None or not decision.wanted:
         pass
     elif decision.lacking:
         remedy = f"{use}: {decision.candidate} lacks what the wheel imports."
-    elif context.vendor.is_runtime(soname):
+    elif context.vendor.libraries.is_runtime(soname):
         # All of the vendor's libraries were built for the runtime, so another version of it is never advised.
         remedy = f"{use}: {decision.candidate} is the runtime of another release."
     else:
@@ -189,7 +189,7 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
 
 def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
     """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
-    where = context.vendor.where_to_get(soname, context.distribution, context.providers)
+    where = context.vendor.libraries.where_to_get(soname, context.distribution, context.providers)
     return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
 
@@ -278,7 +278,8 @@ def _unserved_members(
         (
             member
             for member in unserved
-            if profile.is_variant(member) and any(map(vendor.is_own, outcomes[member].original.needed))
+            if profile.is_variant(member)
+            and any(map(vendor.libraries.is_own, outcomes[member].original.needed))
         ),
         key=lambda member: (len({*lacking[member]} - context.of_release), len(lacking[member])),
     )
@@ -339,7 +340,7 @@ def mapped_for(outcome: Outcome) -> Mapped:
 def has_vendors(context: ResolveContext, mapped: Mapped) -> bool:
     """Whether a library of the vendor is mapped: it has the name of one, or a provider has it and not every Linux."""
     for soname, path in mapped:
-        if context.vendor.is_own(soname):
+        if context.vendor.libraries.is_own(soname):
             return True
         machine = context.target.header.machine
         if context.provider_path(soname) and not is_platform_library(soname, machine):

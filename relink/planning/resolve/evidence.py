@@ -133,7 +133,7 @@ def evaluate_substitution(
         evidence = f"{len(missing)} missing libraries and {len(open_imports)} open imports are more than relink compares"
         return {soname: SubstitutionDecision(soname, "keep", evidence=(evidence,)) for soname in missing}
     relations = {
-        soname: {imported: vendor.whose(soname, imported.name) for imported in open_imports}
+        soname: {imported: vendor.libraries.whose(soname, imported.name) for imported in open_imports}
         for soname in missing
     }
     own = {
@@ -181,7 +181,7 @@ def evaluate_substitution(
             chosen[soname],
             # True where no other missing library is without a candidate.
             standalone=unserved == (chosen[soname] is None),
-            table=vendor.table if len(possible[soname]) < len(open_imports) else None,
+            table=vendor.name if len(possible[soname]) < len(open_imports) else None,
         )
         for soname in missing
     }
@@ -489,7 +489,7 @@ class Suppliers:
         sonames = [
             soname
             for soname in context.missing_of_release
-            if rest and all(vendor.whose(soname, name) == "own" for name in rest)
+            if rest and all(vendor.libraries.whose(soname, name) == "own" for name in rest)
         ]
         if not (counts or sonames):
             return None, ()
@@ -500,10 +500,10 @@ class Suppliers:
             text = f"{most} of the prefix has {count} of {len(imports)} symbols used"
             text += f", and nothing there {nowhere}" if nowhere else ""
         if sonames:
-            text += f", which may be of {' or '.join(sonames)} (table {vendor.table})"
+            text += f", which may be of {' or '.join(sonames)} (table {vendor.name})"
         fix = RULES["RLK302"].fix
-        where = (vendor.where_to_get(name, *about) for name in sonames)
-        step = vendor.install(sonames[0], *about) if len(sonames) == 1 else None
+        where = (vendor.libraries.where_to_get(name, *about) for name in sonames)
+        step = vendor.libraries.install(sonames[0], *about) if len(sonames) == 1 else None
         advice = " ".join([f"{text}: {fix[:1].lower()}{fix[1:]}", *filter(None, where)])
         return advice, (step,) if step else ()
 
@@ -522,7 +522,7 @@ def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[s
 
 def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str]]:
     """Return which of `sonames` may be of one release: for each that the vendor's table knows, and for those it does not."""
-    rows = (row for component in vendor.components() for row in component.sonames.items())
+    rows = (row for component in vendor.libraries.components() for row in component.sonames.items())
     releases = grouped((major, name) for major, names in rows if major != "any" for name in names)
     known = {name for names in releases.values() for name in names}
     stems = {soname_stem(name) for name in known}

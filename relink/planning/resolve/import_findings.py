@@ -331,7 +331,7 @@ def _two_versions(
         copies = [
             name for name, path in named if _HASHED.search(name) and posixpath.dirname(path).endswith(".libs")
         ]
-        if len(copies) == 1 and not context.vendor.is_own(f"{pair.stem}.so"):
+        if len(copies) == 1 and not context.vendor.libraries.is_own(f"{pair.stem}.so"):
             level = "warning"
             others = " and ".join(name for name in pair.sonames if name not in copies)
             message = (
@@ -380,7 +380,7 @@ def _other_version_requested(
 
 def _is_runtime(context: ResolveContext, stem: str) -> bool:
     """Whether it is the vendor's runtime: two of these do not know of each other's memory, however the second one arrives."""
-    return context.vendor.runtime == f"{stem}.so"
+    return context.vendor.libraries.runtime == f"{stem}.so"
 
 
 def dlopen_findings(
@@ -419,7 +419,7 @@ def dlopen_findings(
         names = [source.profile for source in callers.values()]
         profile = None if None in names else names[0]
         path = context.provider_path(soname)
-        if context.vendor.is_own(soname) and any(caller.startswith(own) for caller in callers):
+        if context.vendor.libraries.is_own(soname) and any(caller.startswith(own) for caller in callers):
             yield _not_opened(context, soname, callers, lacks.get(soname), profile)
         elif path:
             who_opens = join_truncated([posixpath.basename(caller) for caller in callers])

@@ -116,7 +116,9 @@ class DlopenKnowledge:
         member = context.members.at.get(caller.path)
         # What a package opens by a name of the vendor's counts whether or not a provider has a library of that name.
         for name in self.strings_of(caller):
-            if name not in sources and (self._is_soname(name, caller) or (member and vendor.is_own(name))):
+            if name not in sources and (
+                self._is_soname(name, caller) or (member and vendor.libraries.is_own(name))
+            ):
                 sources[name] = DlopenSource("string")
         stems = {soname_stem(name) for name in sources}
         # A package that brings a library along brings what that dlopens.
@@ -126,12 +128,12 @@ class DlopenKnowledge:
             # No provider has been named, and the question is what loads now: libraries beside the caller count.
             directory = posixpath.dirname(context.files.canonical(caller.path))
             available += (name for name in context.files.names_in(directory) if ".so" in name)
-        for name, why in vendor.dlopens_of(own, tuple(available)).items():
+        for name, why in vendor.libraries.dlopens_of(own, tuple(available)).items():
             # The table knows better than a string, which may be there for another reason.
             known = sources.get(name)
             fits = name in beside or (soname_stem(name) not in stems and self._fits(own, name, caller))
             if (known is not None and known.kind == "string") or fits:
-                sources[name] = DlopenSource("profile", vendor.table, why)
+                sources[name] = DlopenSource("profile", vendor.name, why)
         if member:
             # A glob of the package's profile that matches no available library is a name of its own.
             matching = matching_names(profile.dlopens(member).items(), self._available)
@@ -414,7 +416,7 @@ class Prover:
         """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
         context, vendor, own = self.context, self.context.vendor, self.context.profile
         named = [new for old, new in context.substitutes if old == soname]
-        copy = None if named else vendor.copy_of(soname)
+        copy = None if named else vendor.libraries.copy_of(soname)
         copies = copy.sonames if copy else ()
         nearest = (name for provider in context.providers for name in provider.nearest(soname))
         candidates: dict[object, SubstituteCandidate] = {}
@@ -431,14 +433,14 @@ class Prover:
             reason: str | None
             profile: str | None
             if copy is not None and name in copies:
-                reason, profile = copy.why, vendor.table
+                reason, profile = copy.why, vendor.name
             elif named:
                 reason, profile = "--substitute says so", None
             elif why := own.why_equal(soname, name):
                 reason, profile = why, own.name
             else:
-                reason = vendor.same_abi(soname, name)
-                profile = vendor.table if reason else None
+                reason = vendor.libraries.same_abi(soname, name)
+                profile = vendor.name if reason else None
             candidate = SubstituteCandidate(name, path, self._table(path), reason, profile, name in copies)
             candidates.setdefault(opened.identity, candidate)
         return list(candidates.values())
@@ -588,6 +590,6 @@ def _evidence(context: ResolveContext, member: str, soname: str, imports: Sequen
         return None
     if soname in GLIBC_SONAMES:
         return "it is the target's own C library"
-    if all(context.vendor.whose(soname, imported.name) == "own" for imported in imports):
-        return f"all of them are its names (table {context.vendor.table})"
+    if all(context.vendor.libraries.whose(soname, imported.name) == "own" for imported in imports):
+        return f"all of them are its names (table {context.vendor.name})"
     return None

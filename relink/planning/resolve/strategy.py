@@ -210,8 +210,8 @@ def _entry_kind(
         built = any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
         if is_of_stubs(directory) or (own and built):
             return "vendor"
-        beside = any(context.vendor.is_package(entry.split("/")[0]) for entry in layout.links)
-        replaced = beside and any(map(context.vendor.is_package, parts))
+        beside = any(context.vendor.packages.is_package(entry.split("/")[0]) for entry in layout.links)
+        replaced = beside and any(map(context.vendor.packages.is_package, parts))
         return "sibling-dropped" if replaced or context.profile.drops(text) else "sibling"
     if directory in providers:
         return "provider"
@@ -577,6 +577,6 @@ def opened_in_wheel(context: ResolveContext, member: str) -> list[str]:
 def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
     """Return the search path entries by which `member` finds the other members that it is known to dlopen."""
     path_of, own, sonames = context.layout.path_of, context.images[member].soname, context.members.sonames
-    known = context.vendor.dlopens_of(own, sonames) if own else {}
+    known = context.vendor.libraries.dlopens_of(own, sonames) if own else {}
     directories = [posixpath.dirname(path_of(sonames[soname])) for soname in known if soname in sonames]
     return origin_entries(path_of(member), directories)

@@ -139,10 +139,10 @@ def _is_its(context: ResolveContext, imported: Import, soname: str) -> bool:
     """Whether an import is of that library: by its version record, or by its name where it has no version."""
     if imported.file is not None:
         return imported.file == soname
-    facts = context.vendor.optional(soname)
+    facts = context.vendor.libraries.optional(soname)
     if facts is not None and re.match(facts.names, imported.name):
         return True
-    return context.vendor.whose(soname, imported.name) == "own"
+    return context.vendor.libraries.whose(soname, imported.name) == "own"
 
 
 def _why_not(context: ResolveContext, soname: str, library: _StubImports, distribution: str) -> str | None:
@@ -153,7 +153,7 @@ def _why_not(context: ResolveContext, soname: str, library: _StubImports, distri
         return "cannot be stubbed: the wheel has a member where the stub would be"
     if context.target.header.machine != EM_X86_64:
         return "cannot be stubbed: stubs are written for x86-64 only"
-    facts = context.vendor.optional(soname)
+    facts = context.vendor.libraries.optional(soname)
     known = facts.functions if facts else frozenset()
     # An undefined symbol may have no type (STT_NOTYPE). Then only the vendor's table can say that it is a function.
     data = [
@@ -175,7 +175,7 @@ def _build_stub(context: ResolveContext, soname: str, library: _StubImports, dis
     # Sorted, so that the bytes of a stub do not depend on the order of the members.
     for name, version in sorted(library.imports, key=lambda key: (key[0], key[1] or "")):
         answer = facts.answer if facts and name in facts.functions else None
-        kind = context.vendor.text_of(name)
+        kind = context.vendor.libraries.text_of(name)
         text, sentence = None, ""
         advice = f"({why}): install the library, or do without what calls it"
         if kind is not None and (kind == "stored") == (answer is not None):

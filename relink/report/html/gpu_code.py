@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relink.gpu import Remedy
 from relink.report.html.drawing import shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
 from relink.report.html.words import name_of, path_of, region
 from relink.system.bounded_json import typed
 from relink.system.text import pluralize
+from relink.vendors.registry import runtime_words
 
 _LEGEND = (
     ("full", "●", "code for it in every bundle"),
     ("partial", "2/3", "in so many of the bundles only"),
-    ("only", "cond", "for one setting of xnack or sramecc only"),
+    ("only", "cond", "for some settings of the GPU's features only"),
     ("slow", "slow", "untuned kernels"),
     ("jit", "jit", "compiled on first use"),
     ("none", "-", "none"),
@@ -28,16 +28,13 @@ _SIGNS = {state: sign for state, sign, _ in _LEGEND}
 _LONGEST = 60
 _VERDICTS = ("ok", "no", "unknown")
 _UNKNOWN = "unknown"
-_RUNTIME = {
-    "hip": "HIP runtime",
-    "rocm": "ROCm",
-    "comgr": "comgr interface",
-    "ccob": "compressed bundles, up to version",
-    "code_object": "code objects, up to version",
-    "generic": "generic targets",
-    "spirv": "SPIR-V code",
-    "kpack": "kpack archives",
-}
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    kind: str
+    text: str
+    workaround: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class _Gpu:
     products: tuple[str, ...]
     local: bool
     covered: bool
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[_Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,7 @@ def _matrix(isa: Isa) -> Html:
         for path, row in isa.matrix.items()
     ]
     feet = [_foot("All together", marks, _together(isa.common, columns))]
-    for key, text in (("agents", "The HSA runtime knows it"), ("jit", "comgr compiles for it")):
+    for key, text in runtime_words().items():
         # A saved report may have anything in runtime, so kinds are checked here.
         names = isa.runtime.get(key)
         if isinstance(names, list):
@@ -186,7 +183,7 @@ def _column_class(columns: Sequence[str], number: int, wanted: Mapping[str, str]
 
 def _family(name: str) -> str:
     """The major version: gfx90a is of gfx9, gfx1030 of gfx10."""
-    return name.removeprefix("gfx").partition("-")[0].partition(":")[0][:-2]
+    return name.partition("-")[0].partition(":")[0][:-2]
 
 
 def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
@@ -250,8 +247,10 @@ def _problems(isa: Isa) -> Html:
 
 def _runtime(isa: Isa) -> Html:
     if not isa.runtime:
-        return tag("p", "Nothing here needs the HIP runtime.")
-    values = {word: _value(isa.runtime[key]) for key, word in _RUNTIME.items() if key in isa.runtime}
+        return tag("p", "Nothing here needs a GPU runtime.")
+    words = {key: word for key, word in runtime_words().items() if key in isa.runtime}
+    lists = {key for key in words if isinstance(isa.runtime[key], list)}
+    values = {word: _value(isa.runtime[key]) for key, word in words.items() if key not in lists}
     rows = [
         tag("tr", tag("th", word, scope="row"), tag("td", value))
         for word, value in values.items()

@@ -1,193 +1,273 @@
-"""Writing a package for Nix: a file with the wheel, what it is linked with, and what it depends on; the rest is relinkWheel's."""
+"""Writing a package for Nix as nixpkgs has those of wheels: buildPythonPackage with autoRelinkHook, in nixfmt's layout."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from relink import __version__
-from relink.report.nix.metadata import About, Source
+from relink.report.nix.metadata import OLDEST, About, Source, is_sibling
 from relink.report.nix.package import Package
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
 
+# Licences of SPDX → attributes of lib.licenses, where a vendor's wheel has had them.
 _LICENSES = {
-    "Apache-2.0": "lib.licenses.asl20",
-    "BSD-2-Clause": "lib.licenses.bsd2",
-    "BSD-3-Clause": "lib.licenses.bsd3",
-    "MIT": "lib.licenses.mit",
-    "MPL-2.0": "lib.licenses.mpl20",
+    "0BSD": "bsd0",
+    "AGPL-3.0-only": "agpl3Only",
+    "AGPL-3.0-or-later": "agpl3Plus",
+    "Apache-2.0": "asl20",
+    "BSD-2-Clause": "bsd2",
+    "BSD-3-Clause": "bsd3",
+    "BSL-1.0": "boost",
+    "CC0-1.0": "cc0",
+    "GPL-2.0-only": "gpl2Only",
+    "GPL-2.0-or-later": "gpl2Plus",
+    "GPL-3.0-only": "gpl3Only",
+    "GPL-3.0-or-later": "gpl3Plus",
+    "ISC": "isc",
+    "LGPL-2.1-only": "lgpl21Only",
+    "LGPL-3.0-or-later": "lgpl3Plus",
+    "LLVM-exception": "llvm-exception",
+    "MIT": "mit",
+    "MPL-2.0": "mpl20",
+    "NCSA": "ncsa",
+    "PSF-2.0": "psfl",
+    "Unlicense": "unlicense",
+    "Zlib": "zlib",
 }
+_WIDTH = 100  # columns, of nixfmt
+# Libraries of rocm.toml whose name nixpkgs has a Python package for, too, which callPackage would take.
+_SHADOWED = frozenset({"zstd"})
 
-_WIDTH = 100  # columns
-# Arguments that mean something else in nixpkgs, and are names on the package index, too.
-_RESERVED = frozenset({"lib", "pkgs", "python", "stdenv"})
 
-
-def package_nix(packages: Sequence[Package], *, lock: bool = False) -> str:
+def package_nix(packages: Sequence[Package]) -> str:
     """Return package.nix, for `python3Packages.callPackage` with relink's overlay.
 
     :param packages: one wheel, or those of one release for several Pythons.
-    :param lock: their locks lie beside it.
-    :raises UsageError: they are not of one release, or Nix cannot say a text of theirs.
+    :raises UsageError: they are not of one release, or Nix has no string with a text of theirs.
     """
     _check_release(packages)
-    package = packages[0]
-    inputs = dict.fromkeys(name for item in packages for name, _ in item.inputs)
-    rocm = [name.partition(".")[2] for name in inputs if name.startswith("rocmPackages.")]
-    others = [name for name in inputs if not name.startswith("rocmPackages.")]
+    package, several = packages[0], len(packages) > 1
+    version = f"version = {nix_string(package.release[1])};"
+    inherited = "inherit version;" if several else "inherit (finalAttrs) version;"
+    sources = [_source(item.source, inherited) for item in packages]
+    if several:
+        disabled = "!(srcs ? ${python.pythonVersion})"
+        chosen = ["srcs.${python.pythonVersion}"]
+    else:
+        disabled, (chosen,) = _disabled(package), sources
+    inputs = sorted({name.removeprefix("pkgs.") for item in packages for name, _ in item.inputs})
+    unknown = _unknown(name for item in packages for name in item.unknown)
+    broken = _broken(package, "version" if several else "finalAttrs.version")
+    blocks = [
+        [
+            f"pname = {nix_string(package.release[0])};",
+            inherited if several else version,
+            "pyproject = false;",
+        ],
+        ["__structuredAttrs = true;"],
+        [f"disabled = {disabled};"] if disabled else [],
+        _assigned("src", chosen),
+        _assigned("nativeBuildInputs", _list(["autoRelinkHook", "pypaInstallHook", "wheelUnpackHook"])),
+        _assigned("buildInputs", _list([*unknown, *inputs])) if unknown or inputs else [],
+        _dependencies(packages),
+        *(_assigned(name, _list(map(nix_string, words))) for name, words in package.settings),
+        _assigned("pythonImportsCheck", _list(map(nix_string, package.imports))) if package.imports else [],
+        ["meta = {", *_indented([*_meta(package.about), *broken, "maintainers = [ ];"]), "};"],
+    ]
+    body = _indented([line for block in blocks if block for line in ["", *block]][1:])
+    text = "\n".join(body)
+    required = {row.attribute for item in packages for row in item.dependencies if row.attribute}
     formals = [
-        *(["lib"] if package.about.license else []),
-        _fetcher(package.source),
-        "relinkWheel",
-        *(["rocmPackages"] if rocm else []),
-        *dict.fromkeys(name.partition(".")[0] for name in others),
+        "lib",
+        "buildPythonPackage",
+        *dict.fromkeys(item.source.fetcher for item in packages if item.source.fetcher),
+        "autoRelinkHook",
+        "pypaInstallHook",
+        *(name for name in ("pythonOlder", "pythonAtLeast") if f'{name} "' in text),
+        "wheelUnpackHook",
+        *(["python"] if several else []),
+        *(["rocmPackages"] if "rocmPackages." in text else []),
+        *(name for name in inputs if "." not in name),
+        *sorted(required.union(package.same_version)),
     ]
-    dependencies = dict.fromkeys(name for item in packages for name in item.dependencies)
-    siblings = dict.fromkeys(name for item in packages for name in item.siblings)
-    # A name that Nix does not take for an argument, or that is one already, is looked up in the set of Python packages.
-    plain = {
-        name: nix_attribute(name) == name and name not in {*formals, *_RESERVED} for name in dependencies
-    }
-    asked = {name: name if plain[name] else f"python.pkgs.{nix_attribute(name)}" for name in dependencies}
-    formals += [*(["python"] if not all(plain.values()) else []), *filter(plain.get, plain), *siblings]
-    formals += [name for name in package.same_version if name not in formals]
-    lines = [
-        f"# Written by relink {__version__} from {nix_comment(', '.join(item.source.name for item in packages))}."
-    ]
-    if siblings:
-        lines.append(f"# Of the vendor alone, `relink nix` writes it in the same way: {', '.join(siblings)}.")
-    if unknown := dict.fromkeys(name for item in packages for name in item.unknown):
-        lines.append(
-            f"# nixpkgs has none that relink knows, so add what has it: {nix_comment(', '.join(unknown))}."
-        )
-    lines += [
-        "{",
-        *_filled([f"{name}," for name in formals], "  "),
-        "}:",
-        "",
-        "relinkWheel {",
-        *_sources(packages),
-    ]
-    scope = [f"with rocmPackages; {_list(rocm)}" if rocm else "", _list(others) if others else ""]
-    if any(scope):
-        lines.append(f"  buildInputs = {' ++ '.join(filter(None, scope))};")
-    rows = {
-        "dependencies": [*asked.values(), *siblings],
-        "sameVersion": [*package.same_version, *siblings] if package.same_version else [],
-        "stub": map(nix_string, package.stub),
-        "forward": map(nix_string, package.forward),
-        "allowMissing": map(nix_string, package.missing),
-        "gpus": map(nix_string, package.gpus),
-        "pythonImportsCheck": map(nix_string, package.imports),
-    }
-    lines += [f"  {name} = {_list(values)};" for name, row in rows.items() if (values := list(row))]
-    if lock:
-        names = {item.python: f"./{_lock_name(item, packages)}" for item in packages}
-        each = " ".join(f"{nix_string(python or '')} = {name};" for python, name in names.items())
-        lines.append(f"  lock = {next(iter(names.values())) if len(names) == 1 else f'{{ {each} }}'};")
-    return "\n".join([*lines, "", *_meta(package.about), "}", ""])
+    head = ["{", *_indented(map(_formal, dict.fromkeys(formals))), "}:", ""]
+    if several:
+        rows = zip(packages, sources, strict=True)
+        lines = [line for item, found in rows for line in _assigned(f'"3.{item.pythons[0]}"', found)]
+        head += ["let", *_indented([version, "srcs = {", *_indented(lines), "};"]), "in"]
+    if "finalAttrs" in text:
+        return "\n".join([*head, "buildPythonPackage (finalAttrs: {", text, "})", ""])
+    return "\n".join([*head, "buildPythonPackage {", text, "}", ""])
 
 
-def _fetcher(source: Source) -> str:
-    return "fetchPypi" if source.index else "fetchurl"
+def _formal(name: str) -> str:
+    """An argument; where it is a library that a Python package of nixpkgs is called like, callPackage has to be given it."""
+    if name in _SHADOWED:
+        return f"{name}, # the library: callPackage ./package.nix {{ inherit (pkgs) {name}; }}"
+    return f"{name},"
 
 
-def _sources(packages: Sequence[Package]) -> list[str]:
-    if len(packages) == 1:
-        return [f"  src = {_fetched(packages[0].source, '  ')};"]
-    rows = (f"    {nix_string(item.python or '')} = {_fetched(item.source, '    ')};" for item in packages)
-    return ["  srcs = {", *rows, "  };"]
+def _source(source: Source, version: str) -> list[str]:
+    if source.fetcher is None:
+        return [source.arguments["path"]]
+    rows = [f"{name} = {nix_string(text)};" for name, text in source.arguments.items()]
+    if source.fetcher == "fetchPypi":
+        rows.insert(1, version)
+    return [f"{source.fetcher} {{", *_indented(rows), "}"]
 
 
-def _fetched(source: Source, indent: str) -> str:
-    facts = asdict(source.index) | {"format": "wheel"} if source.index else {"url": source.url}
-    if source.url is not None and not source.url.endswith(f"/{source.name}"):
-        facts["name"] = source.name
-    rows = [f"{name} = {nix_string(text)};" for name, text in {**facts, "hash": source.hash}.items()]
-    return "\n".join([f"{_fetcher(source)} {{", *_filled(rows, f"{indent}  "), f"{indent}}}"])
+def _disabled(package: Package) -> str:
+    """For which Pythons nixpkgs has no such package: "" for all that it has."""
+    least = package.pythons[0]
+    if package.exact:
+        return f'pythonOlder "3.{least}" || pythonAtLeast "3.{least + 1}"'
+    return f'pythonOlder "3.{least}"' if least > OLDEST else ""
+
+
+def _dependencies(packages: Sequence[Package]) -> list[str]:
+    """The attribute: what every Python needs, then a list for each condition about Python's version."""
+    admitted = sorted({minor for item in packages for minor in item.pythons})
+    rows = [row for item in packages for row in item.dependencies]
+    unknown = _unknown(row.name for row in rows if row.attribute is None)
+    groups: dict[str, list[str]] = {"": []}
+    for name in sorted({row.attribute for row in rows if row.attribute}):
+        asked = {minor for row in rows if row.attribute == name for minor in row.pythons}
+        group = groups.setdefault(_condition(asked, admitted), [])
+        if is_sibling(name):
+            group.append("# nixpkgs does not have it; relink nix writes a package of its wheel, too.")
+        group.append(name)
+    plain = [*unknown, *groups.pop("")]
+    parts = [_list(plain)] if plain else []
+    for condition, names in groups.items():
+        first, *rest = _list(names)
+        parts.append([f"lib.optionals ({condition}) {first}", *rest])
+    if len(parts) < 2:
+        return [line for part in parts for line in _assigned("dependencies", part)]
+    line = f"dependencies = {' ++ '.join(part[0] for part in parts)};"
+    if all(len(part) == 1 for part in parts) and len(line) + 2 <= _WIDTH:
+        return [line]
+    if plain:
+        parts[0] = _list(plain, expanded=True)
+    joined = [*parts[0], *(line for first, *rest in parts[1:] for line in (f"++ {first}", *rest))]
+    joined[-1] += ";"
+    return [f"dependencies = {joined[0]}", *joined[1:]] if plain else ["dependencies =", *_indented(joined)]
+
+
+def _condition(asked: Collection[int], admitted: Sequence[int]) -> str:
+    """Nix for Python's minor version being one of `asked`; "" for all of `admitted`, which ascend."""
+    runs: list[list[int]] = []
+    for before, minor in zip((None, *admitted), admitted, strict=False):
+        if minor in asked:
+            if runs and runs[-1][-1] == before:
+                runs[-1].append(minor)
+            else:
+                runs.append([minor])
+    bounds = []
+    for run in runs:
+        least = [f'pythonAtLeast "3.{run[0]}"'] if run[0] > admitted[0] else []
+        end = [f'pythonOlder "3.{run[-1] + 1}"'] if run[-1] < admitted[-1] else []
+        bounds.append(" && ".join(least + end))
+    return " || ".join(bounds)
+
+
+def _broken(package: Package, version: str) -> list[str]:
+    """The attribute of `meta`: what the package set must have, each with its reason in a comment."""
+    reasons: dict[str, str] = {}
+    if package.hip is not None and any(name.startswith("rocmPackages.") for name, _ in package.inputs):
+        condition = f'lib.versions.major rocmPackages.clr.version != "{package.hip}"'
+        reasons[condition] = f"The wheel needs libamdhip64.so.{package.hip}."
+    attributes = {row.attribute for row in package.dependencies}
+    siblings = sorted(name for name in attributes if name and is_sibling(name))
+    for name in (*package.same_version, *(siblings if package.same_version else ())):
+        reasons[f"{name}.version != {version}"] = f"{name} has to be of the same version."
+    if "torch" in attributes:
+        reasons["!(torch.rocmSupport or false)"] = "torch has to be built for ROCm (config.rocmSupport)."
+    if not reasons:
+        return []
+    comments = [f"# {text}" for text in reasons.values()]
+    line = f"broken = {' || '.join(reasons)};"
+    if len(line) + 4 <= _WIDTH:
+        return [*comments, line]
+    first, *rest = reasons
+    # nixfmt moves the whole expression below the name before it breaks it.
+    line = f"  {' || '.join(reasons)};"
+    if len(line) + 4 <= _WIDTH:
+        return [*comments, "broken =", line]
+    return [*comments, "broken =", f"  {first}", *(f"  || {text}" for text in rest[:-1]), f"  || {rest[-1]};"]
+
+
+def _unknown(names: Iterable[str]) -> list[str]:
+    return [f"# nixpkgs is not known to have {nix_comment(name)}." for name in dict.fromkeys(names)]
 
 
 def _meta(about: About) -> list[str]:
-    """What nixpkgs shows; `relinkWheel` adds platforms and sourceProvenance, which are the same for all."""
-    rows = {
-        "description": nix_string(about.description) if about.description else None,
-        "homepage": nix_string(about.homepage) if about.homepage else None,
-        "changelog": nix_string(about.changelog) if about.changelog else None,
-        "license": _license(about.license) if about.license else None,
-        "maintainers": "[ ]",
-    }
-    return ["  meta = {", *(f"    {name} = {value};" for name, value in rows.items() if value), "  };"]
-
-
-def _license(expression: str) -> str:
-    """The licences of an SPDX expression by the names that nixpkgs has for them."""
-    words = [word for word in re.split(r"[\s()]+", expression) if word not in ("", "AND", "OR", "WITH")]
-    names = [
-        _LICENSES.get(word) or f"lib.getLicenseFromSpdxId {nix_string(word)}" for word in dict.fromkeys(words)
+    lines = [
+        f"{name} = {nix_string(text)};"
+        for name, text in (
+            ("description", about.description),
+            ("homepage", about.homepage),
+            ("changelog", about.changelog),
+        )
+        if text
     ]
-    if len(names) == 1:
-        return names[0]
-    return _list([f"({name})" if " " in name else name for name in names], "    ")
+    if about.license:
+        words = [
+            word for word in re.split(r"[\s()]+", about.license) if word not in ("", "AND", "OR", "WITH")
+        ]
+        names = [
+            f"lib.licenses.{_LICENSES[word]}"
+            if word in _LICENSES
+            else f"(lib.getLicenseFromSpdxId {nix_string(word)})"
+            for word in dict.fromkeys(words)
+        ]
+        lines += _assigned("license", [names[0].strip("()")] if len(names) == 1 else _list(names))
+    else:
+        lines.append("# METADATA names no licence that SPDX has.")
+    return [
+        *lines,
+        "sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];",
+        'platforms = [ "x86_64-linux" ];',
+    ]
 
 
-def _lock_name(package: Package, packages: Sequence[Package]) -> str:
-    python = f"-{package.python}" if len(packages) > 1 else ""
-    return f"{package.release[0]}{python}.lock.json"
+def write_package(packages: Sequence[Package], directory: Path, *, force: bool = False) -> Path:
+    """Write package.nix into a directory; returns its path.
 
-
-def write_package(packages: Sequence[Package], directory: Path, *, lock: bool = False) -> tuple[Path, ...]:
-    """Write package.nix into a directory, and the locks where they are wanted; returns the paths.
-
-    :raises UsageError: the wheels are not of one release, or the directory cannot be written to.
+    :param force: replace a file of that name.
+    :raises UsageError: the wheels are not of one release, the directory cannot be written to, or there is a package.nix.
     """
-    contents = {"package.nix": package_nix(packages, lock=lock)}
-    if lock:
-        contents |= {_lock_name(item, packages): item.lock or "" for item in packages}
+    content, path = package_nix(packages), directory / "package.nix"
+    if os.path.lexists(path) and not force:
+        raise UsageError(f"{path}: is there already; name another directory by --output, or pass --force")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            # A FIFO of that name is replaced and not opened: opening would wait for a reader.
-            with atomic_file(directory / name) as file:
-                file.write(content.encode())
+        # A FIFO of that name is replaced and not opened: opening would wait for a reader.
+        with atomic_file(path) as file:
+            file.write(content.encode())
     except OSError as error:
         raise UsageError(
             f"{directory}: cannot be written to ({error.strerror}); name another by --output"
         ) from error
-    return tuple(directory / name for name in contents)
+    return path
 
 
 def _check_release(packages: Sequence[Package]) -> None:
     releases = {item.release for item in packages}
-    pythons = [item.python for item in packages]
-    if len(releases) > 1 or (len(packages) > 1 and (None in pythons or len(set(pythons)) < len(pythons))):
+    pythons = {item.pythons for item in packages}
+    alike = {(item.hip, item.settings) for item in packages}
+    exact = all(item.exact for item in packages)
+    if len(packages) > 1 and not (
+        exact and len(releases) == len(alike) == 1 and len(pythons) == len(packages)
+    ):
         names = ", ".join(item.source.name for item in packages)
         raise UsageError(
             f"{names[:400]}: one package takes the wheels of one release, one for each Python; give others another directory"
         )
 
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_'-]*\Z")
-_KEYWORDS = frozenset(
-    [
-        "if",
-        "then",
-        "else",
-        "assert",
-        "with",
-        "let",
-        "in",
-        "rec",
-        "inherit",
-        "or",
-        "true",
-        "false",
-        "null",
-        "import",
-    ]
-)
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -198,13 +278,8 @@ def nix_string(text: str) -> str:
     """
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise UsageError(f"{text[:80]!a} cannot be said in Nix, whose strings are UTF-8 without NUL")
-    # ``${`` begins an interpolation; ``\\$`` is a dollar sign, whether a brace follows or not.
+    # ``${`` begins an interpolation; nixfmt leaves a dollar sign alone that nothing follows.
     return '"' + "".join(_ESCAPES.get(character, character) for character in text).replace("$", "\\$") + '"'
-
-
-def nix_attribute(name: str) -> str:
-    """Return `name` as it stands in an attribute set: as it is where Nix takes it for an identifier, else quoted."""
-    return name if _IDENTIFIER.match(name) and name not in _KEYWORDS else nix_string(name)
 
 
 def nix_comment(text: str) -> str:
@@ -212,18 +287,19 @@ def nix_comment(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def _list(items: Sequence[str], indent: str = "  ") -> str:
-    """A list of expressions: on the line of its brackets where it is short, else filled below it."""
-    line = f"[ {' '.join(items)} ]"
-    if len(line) <= _WIDTH - 40:
-        return line
-    return "\n".join(["[", *_filled(items, f"{indent}  "), f"{indent}]"])
+def _list(items: Iterable[str], *, expanded: bool = False) -> list[str]:
+    """A list in lines: alone on its line only an item that is short and no comment."""
+    rows = list(items)
+    if len(rows) == 1 and not expanded and not rows[0].startswith("#") and len(rows[0]) <= _WIDTH // 2:
+        return [f"[ {rows[0]} ]"]
+    return ["[", *_indented(rows), "]"]
 
 
-def _filled(words: Iterable[str], indent: str) -> list[str]:
-    lines = [""]
-    for word in words:
-        if lines[-1] and len(indent) + len(lines[-1]) + len(word) >= _WIDTH:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return [f"{indent}{line}" for line in lines]
+def _assigned(name: str, lines: Sequence[str]) -> list[str]:
+    """An attribute whose value has these lines."""
+    first, *rest = [*lines[:-1], f"{lines[-1]};"]
+    return [f"{name} = {first}", *rest]
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" if line else "" for line in lines]

@@ -14,7 +14,8 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import matches_library
 from relink.planning.siblings import sibling_of
 from relink.report.nix import metadata
-from relink.report.nix.metadata import About, Source
+from relink.report.nix.metadata import About, Dependency, Source
+from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped
 from relink.vendors.registry import component_of, components
@@ -29,31 +30,27 @@ _COMPILER = "stdenv.cc.cc"
 class Package:
     """Everything that a package for Nix is made of.
 
-    :ivar release: name and version, which wheels of one package share.
-    :ivar python: ``3.12`` of a wheel for that Python alone, else None.
+    :ivar release: name and version, which wheels of one package share; the version as the file's name spells it.
+    :ivar pythons: minor versions of Python 3 that take the wheel; `exact`: it is for one Python alone.
     :ivar inputs: attributes of nixpkgs (``rocmPackages.clr``) → what is needed of each.
     :ivar unknown: libraries that no attribute is known to have.
-    :ivar dependencies: names of Python packages; `siblings` those that the vendor alone has; `same_version` those of
-        nixpkgs whose version must be the wheel's.
-    :ivar lock: the text of its lock, where it was planned with libraries.
-    :ivar stub: as :attr:`relink.planning.options.Options.stub`; so are `forward`, `missing` and `gpus`.
+    :ivar hip: the major version of HIP that the wheel needs; None where its files do not agree, or need none.
+    :ivar same_version: Python packages of nixpkgs whose version must be the wheel's.
+    :ivar settings: attributes of autoRelinkHook, each a list of words.
     """
 
     release: tuple[str, str]
     source: Source
-    python: str | None
+    pythons: tuple[int, ...]
+    exact: bool
     inputs: tuple[tuple[str, tuple[str, ...]], ...]
     about: About
     unknown: tuple[str, ...] = ()
-    dependencies: tuple[str, ...] = ()
-    siblings: tuple[str, ...] = ()
+    hip: int | None = None
+    dependencies: tuple[Dependency, ...] = ()
     same_version: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
-    stub: tuple[str, ...] = ()
-    forward: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    lock: str | None = None
+    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
@@ -70,30 +67,27 @@ def hip_major(images: Iterable[Image]) -> int | None:
 
 
 def package_of(
-    archive: WheelArchive,
-    context: ResolveContext,
-    options: Options,
-    url: str | None = None,
-    major: int | None = None,
+    archive: WheelArchive, context: ResolveContext, options: Options, address: str | None = None
 ) -> Package:
     """Put a package together.
 
     :param context: what decisions about the wheel are made from, without providers.
-    :param url: where the wheel comes from; None takes it from PyPI.
-    :param major: the ROCm major; None takes that of the wheel.
-    :raises UsageError: the wheel's name asks for an address.
+    :param options: `gpus` are target ids.
+    :param address: as :func:`relink.report.nix.metadata.source` takes it.
+    :raises UsageError: the wheel has no such address, no Python of nixpkgs takes it, or the package cannot have an option.
     """
-    images, profile = context.images, context.profile
+    images, profile, wheel = context.images, context.profile, archive.name
     plain = [image for member, image in images.items() if not profile.is_variant(member)]
     # Variants may be for several ROCms, so they count only where no other file says which.
-    major = major or hip_major(plain) or hip_major(images.values())
+    hip = hip_major(plain)
+    major = hip or hip_major(images.values())
     sonames = (image.soname for image in images.values() if image.soname)
     own = {*sonames, *map(posixpath.basename, images), *GLIBC_SONAMES}
 
-    def attribute_of(soname: str) -> str | None:
+    def attribute_with(soname: str) -> str | None:
         """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
         found = component_of(soname, major)
-        if found is None and (copy := context.vendor.copy_of(soname)) is not None:
+        if found is None and (copy := context.vendor.libraries.copy_of(soname)) is not None:
             found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
         return found and found[0].attribute
 
@@ -101,51 +95,82 @@ def package_of(
     served = [
         image
         for member, image in images.items()
-        if not profile.is_variant(member) or all(name in own or attribute_of(name) for name in image.needed)
+        if not profile.is_variant(member) or all(name in own or attribute_with(name) for name in image.needed)
     ]
     inputs: dict[str, dict[str, None]] = {}
     unknown: dict[str, None] = {}
     read = metadata.read(archive)
-    python = context.layout.python if "." in context.layout.python else None
     if not read.get("requires_dist"):
         read["requires_dist"] = list(profile.requires)
-    dependencies, siblings, findings = metadata.dependencies(read, python, archive.path.name)
+    pythons = metadata.pythons(wheel)
+    dependencies, findings = metadata.dependencies(read, pythons, archive.path.name)
+    required = {row.name for row in dependencies}
     for soname in dict.fromkeys(name for image in served for name in image.needed):
         allowed = any(matches_library(pattern, soname) for pattern in options.allow_missing)
         if soname in own or allowed or soname in options.stub:
             continue
         if (sibling := sibling_of(context.siblings, soname)) is not None:
-            name = sibling.profile.nixpkgs or sibling.profile.distributions[0]
-            dependencies = tuple(sorted({*dependencies, name}))
-        elif (attribute := attribute_of(soname)) is None:
+            name = sibling.profile.distributions[0]
+            if name not in required:
+                required.add(name)
+                row = Dependency(name, metadata.attribute_of(name), frozenset(pythons))
+                dependencies = (*dependencies, row)
+        elif (attribute := attribute_with(soname)) is None:
             unknown[soname] = None
         elif attribute != _COMPILER:
             inputs.setdefault(attribute, {})[soname] = None
     for soname in (name for entry in profile.dlopen for name in entry.sonames):
-        if soname not in options.stub and (attribute := attribute_of(soname)) not in (None, _COMPILER):
+        if soname not in options.stub and (attribute := attribute_with(soname)) not in (None, _COMPILER):
             inputs.setdefault(str(attribute), {})[soname] = None
     if unknown:
         findings.append(finding("RLK711", ", ".join(unknown), "not among buildInputs"))
-    source = metadata.source(archive, url)
-    if source.index is not None:
+    if profile.nixpkgs is not None:
+        text = f"python3Packages.{profile.nixpkgs} is built for ROCm, too"
+        findings.append(finding("RLK717", profile.nixpkgs, text))
+    source = metadata.source(archive, address, options.output_place)
+    if source.fetcher == "fetchPypi":
         text = "no --url was given, so fetchPypi is to fetch it"
         findings.append(finding("RLK712", archive.path.name, text))
-    wheel = archive.name
     return Package(
-        release=(wheel.canonical, str(wheel.version)),
+        release=(wheel.canonical, wheel.version_text),
         source=source,
+        pythons=pythons,
         # cp312-cp312 is for that Python alone, cp39-abi3 for newer ones too.
-        python=python if any(tag.abi == tag.interpreter for tag in wheel.tags) else None,
+        exact=len(pythons) == 1 and pythons[0] < metadata.NEWEST,
         inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
         unknown=tuple(unknown),
+        hip=hip,
         about=metadata.about(read),
-        dependencies=dependencies,
-        siblings=siblings,
+        dependencies=tuple(sorted(dependencies, key=lambda row: row.name)),
         same_version=profile.nixpkgs_version_of,
         imports=profile.imports or metadata.imports(archive.members),
-        stub=tuple(options.stub),
-        forward=tuple(options.forward),
-        missing=tuple(options.allow_missing),
-        gpus=tuple(options.gpus),
+        settings=_settings(options),
         findings=tuple(findings),
     )
+
+
+def _settings(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The options that change what the build does, as attributes of autoRelinkHook.
+
+    :raises UsageError: the profile is a file, which the build does not have.
+    """
+    if options.profile is not None and "/" in options.profile:
+        raise UsageError(
+            f"--profile {options.profile}: the build does not have this file; write the package without it, and give the file to "
+            'the hook: relinkFlags = [ "--profile=${./profile.toml}" ]'
+        )
+    flags = (
+        *((f"--profile={options.profile}",) if options.profile else ()),
+        *(() if options.preload_known else ("--no-preload",)),
+    )
+    rows = {
+        "relinkAllowMissing": options.allow_missing,
+        "relinkAssumeSymbols": options.assume_symbols,
+        "relinkForward": options.forward,
+        "relinkGpus": options.gpus,
+        "relinkPreload": options.preload,
+        "relinkStub": options.stub,
+        "relinkSubstitute": options.substitute,
+        "relinkFlags": flags,
+    }
+    return tuple((name, tuple(dict.fromkeys(words))) for name, words in rows.items() if words)

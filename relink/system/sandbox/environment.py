@@ -22,7 +22,7 @@ _USER: Final = (
 NIX: Final = (*_USER, "NIX_*", "IN_NIX_SHELL", "LOCALE_ARCHIVE")
 """What nix-instantiate and nix-store read (nix(1), "Common environment variables"). They find their libraries by RUNPATH."""
 # Python's own variables are there by which relink itself was found and by which it runs; what pip and the compiler read; and what
-# the user's shell says about ROCm and the terminal.
+# the user's shell says about the terminal.
 DEMO: Final = (
     *(
         *_USER,
@@ -31,9 +31,6 @@ DEMO: Final = (
         "LOCALE_ARCHIVE",
         "SOURCE_DATE_EPOCH",
         "RELINK_*",
-        "ROCM_*",
-        "HIP_*",
-        "HSA_*",
     ),
     *(
         "PYTHONPATH",
@@ -57,7 +54,7 @@ DEMO: Final = (
     ),
     *("TERM", "COLORTERM", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"),
 )
-"""What the demo reads: it runs relink, pip and a C compiler."""
+"""What the demo reads, beside the variables of the vendors: it runs relink, pip and a C compiler."""
 
 
 def child_environment() -> dict[str, str]:

@@ -22,7 +22,7 @@ from relink.providers.prefix import NIX_STORE, Provider
 from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
-from relink.vendors.rocm.facts import release_of_hip
+from relink.vendors.rocm.facts import ROCM, release_of_hip
 
 
 def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
@@ -33,7 +33,7 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     if provider.packages:
         package = provider.packages[0]
         # What a builder put behind the release, as a local label, is left out.
-        return Release(package.version.partition("+")[0], f"{package.name} {package.version}")
+        return _release(package.version.partition("+")[0], f"{package.name} {package.version}")
     root = _Root(provider.path, sysroot)
     real = _real_root(provider, sysroot)
     return (
@@ -50,6 +50,10 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
         or _from_hip_header(root)
         or (_from_store_path(provider.libraries) if provider.kind == NIX_STORE else None)
     )
+
+
+def _release(release: str, evidence: str) -> Release:
+    return Release(release, evidence, f"{ROCM}{release}")
 
 
 _INFO = ".info/version"
@@ -96,13 +100,13 @@ class _Root:
 def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release | None:
     """The release that a file says, by the pattern of what stands before the number."""
     match = re.search(rf"{pattern}(\d{{1,9}}\.\d{{1,9}}(?:\.\d{{1,9}})?)", root.head(name))
-    return Release(match[1], f"{shown}{name}") if match else None
+    return _release(match[1], f"{shown}{name}") if match else None
 
 
 def _from_rocm_header(root: _Root) -> Release | None:
     for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
         if numbers := _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH")):
-            return Release(numbers, name)
+            return _release(numbers, name)
     return None
 
 
@@ -114,7 +118,7 @@ def _from_changelog(root: _Root) -> Release | None:
     for _, package in packages:
         relative = f"share/doc/{package}/changelog.Debian.gz"
         if match := re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative)):
-            return Release(match[1], relative)
+            return _release(match[1], relative)
     return None
 
 
@@ -145,14 +149,14 @@ def _from_name(provider: Provider, sysroot: str, start: str, pattern: re.Pattern
             # libamdhip64.so.7.2.53211 has the number of a build at its end, which does not say 7.2 once more.
             if match.groupdict().get("series", f"{numbers[0]}.{numbers[1]}") == f"{numbers[0]}.{numbers[1]}":
                 found.append((numbers, name))
-    return Release(".".join(map(str, max(found)[0])), max(found)[1]) if found else None
+    return _release(".".join(map(str, max(found)[0])), max(found)[1]) if found else None
 
 
 def _from_directory(*roots: _Root | None) -> Release | None:
     """``/opt/rocm/core-10.1``, where AMD's packages lie side by side since 7.14."""
     names = [posixpath.basename(root.path.rstrip("/")) for root in roots if root]
     match = next(filter(None, map(_CORE_DIRECTORY.fullmatch, names)), None)
-    return Release(match[1], match[0]) if match else None
+    return _release(match[1], match[0]) if match else None
 
 
 def _from_packages(*roots: _Root | None) -> Release | None:
@@ -162,7 +166,7 @@ def _from_packages(*roots: _Root | None) -> Release | None:
     matches = [match for name in names if (match := _PACKAGE.fullmatch(name))]
     first = min((match[1] for match in matches), default="")
     series = {match[2] for match in matches}
-    return Release(series.pop(), f"package {first}") if len(series) == 1 else None
+    return _release(series.pop(), f"package {first}") if len(series) == 1 else None
 
 
 def _from_hip_names(provider: Provider, sysroot: str) -> Release | None:
@@ -177,7 +181,7 @@ def _from_hip_names(provider: Provider, sysroot: str) -> Release | None:
 
 def _inferred(hip: tuple[int, int], evidence: str) -> Release | None:
     release = release_of_hip(hip)
-    return Release(release, f"{evidence}, inferred from HIP {hip[0]}.{hip[1]}") if release else None
+    return _release(release, f"{evidence}, inferred from HIP {hip[0]}.{hip[1]}") if release else None
 
 
 def _from_hip_header(root: _Root) -> Release | None:
@@ -200,7 +204,7 @@ def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
     """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
     paths = (paths[0] for soname, paths in libraries.items() if soname.startswith(_HIP))
     found = next(filter(None, map(version_in_store_path, paths)), None)
-    return Release(*found) if found else None
+    return _release(*found) if found else None
 
 
 _DEBIAN = re.compile(r"/usr/lib/[a-z0-9_]+-linux-gnu/libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})")

@@ -63,7 +63,7 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
     return tuple(found)
 
 
-def choose_place(target: Target, environment: Mapping[str, str], *, own: bool) -> Place | None:
+def choose_place(target: Target, environment: Mapping[str, str], own: bool) -> Place | None:
     """Return the ROCm that the target's Python has in site-packages, or else the one that there is, or None.
 
     :param own: the target is a Python of this machine with its own loader. For another loader or another root directory nothing
@@ -257,7 +257,7 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     Of several packages of libraries the neutral one is taken, else that for one of `gpus`, else the first.
 
     :param path: as :func:`find_site` returns it.
-    :param gpus: the GPUs that the user asks for (``gfx1100``).
+    :param gpus: processors of the GPUs that the user asks for.
     :raises ProviderError: there is no library for the target in it.
     """
     site = SitePackages(path, packages_of(path, target))
@@ -293,12 +293,12 @@ def site_findings(
     """Yield what is to be said about the packages of ROCm in a site-packages: versions, families and devices.
 
     :param sonames: the libraries that the members load.
-    :param gpus: those that the user asks for.
+    :param gpus: processors of those that the user asks for.
     """
     site = SitePackages(provider.path, packages_of(provider.path, target))
     versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
     if strangers := site.strangers:
-        core = next(item for item in site.packages if item not in strangers and item.directory)
+        core = next(item for item in site.packages if canonical(item.name) == _CORE)
         # A package that is labelled with its ROCm (+rocm…) has a version of its own.
         same = [item for item in strangers if "+rocm" not in item.version]
         step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
@@ -338,7 +338,7 @@ def family_of(package: InstalledPackage) -> str | None:
 def _rank(package: InstalledPackage, gpus: Iterable[str]) -> tuple[bool, bool, str]:
     family = family_of(package)
     start = re.sub(r"x(?:-.*)?$", "", family or "")
-    fits = any(gpu.partition(":")[0].lower().startswith(start) for gpu in gpus)
+    fits = any(gpu.startswith(start) for gpu in gpus)
     return family is not None, not fits, package.name
 
 

@@ -1,14 +1,25 @@
-"""ROCm as :class:`relink.vendors.protocol.Vendor`: this module has the object that the registry lists."""
+"""ROCm as :class:`relink.vendors.protocol.Vendor`, and the sentences about who has its libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from relink.gpu.amd import device
+from relink.gpu.amd.archives import with_archives
+from relink.gpu.amd.device_code import read_device_code, same_device_code
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.runtime import RUNTIME_WORDS
+from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
+from relink.gpu.amd.survey import survey
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE, Provider, soname_stem
-from relink.providers.profiles import EqualSonames, OptionalLibrary
-from relink.vendors.protocol import Component, TextKind, Vendor
+from relink.vendors.protocol import Gpus, Libraries, Packages, Places, Vendor
 from relink.vendors.rocm import facts, installation, places
+from relink.vendors.rocm.doctor import diagnose
+from relink.vendors.rocm.gpus import check_wheel
+
+PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
+"""Where the packages of each family of distributions put ROCm's libraries."""
 
 
 def where_to_get(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
@@ -52,57 +63,66 @@ def _command(soname: str, distribution: Distribution | None, providers: Iterable
     package = component.package(soname, distribution.family) if component and distribution else None
     if distribution is None or package is None or any(provider.kind == NIX_STORE for provider in providers):
         return None
+    # A package puts nothing into another prefix than the system's.
+    prefix = PREFIXES.get(distribution.family or "")
+    if prefix is None or (providers and all(provider.path != prefix for provider in providers)):
+        return None
     own = [release for provider in providers if (release := installation.release_of(provider))]
-    return distribution.command(
-        package, own[0].release if own else None, [provider.path for provider in providers]
-    )
+    return distribution.command(package, own[0].release if own else None)
 
 
-class _Rocm(Vendor):
-    """What other packages ask of ROCm."""
-
-    table = facts.ROCM
-    product = "ROCm"
-    runtime = "libamdhip64.so"
-    runtime_libraries = (runtime, "libamd_comgr.so", "libhsa-runtime64.so")
-    runtime_name = "HIP runtime"
-    variable = "ROCM_PATH"
-    version_label = facts.VERSION_LABEL
-
-    dlopens_of = staticmethod(facts.dlopens_of)
-    has = staticmethod(facts.has)
-    is_own = staticmethod(facts.is_own)
-    is_runtime = staticmethod(facts.is_runtime)
-    same_abi = staticmethod(facts.same_abi)
-    whose = staticmethod(facts.whose)
-    extended_by = staticmethod(installation.extended_by)
-    release_of = staticmethod(installation.release_of)
-    bundles = staticmethod(places.bundles)
-    choose_place = staticmethod(places.choose_place)
-    find_places = staticmethod(places.find_places)
-    find_site = staticmethod(places.find_site)
-    is_distribution = staticmethod(places.is_distribution)
-    is_package = staticmethod(places.is_package)
-    open_site = staticmethod(places.open_site)
-    packages_of = staticmethod(places.packages_of)
-    prefix_of_libraries = staticmethod(places.prefix_of_libraries)
-    preload_lines = staticmethod(places.preload_lines)
-    site_findings = staticmethod(places.site_findings)
-    install = staticmethod(install)
-    where_to_get = staticmethod(where_to_get)
-
-    def components(self) -> tuple[Component, ...]:
-        return facts.rocm_facts().components
-
-    def copy_of(self, soname: str) -> EqualSonames | None:
-        return facts.rocm_facts().copies.get(soname)
-
-    def optional(self, soname: str) -> OptionalLibrary | None:
-        return facts.rocm_facts().stubs.get(soname_stem(soname))
-
-    def text_of(self, name: str) -> TextKind | None:
-        return facts.rocm_facts().texts.get(name)
-
-
-rocm = _Rocm()
-"""The one object of it."""
+rocm = Vendor(
+    name=facts.ROCM,
+    product="ROCm",
+    libraries=Libraries(
+        runtime="libamdhip64.so",
+        runtime_libraries=("libamdhip64.so", "libamd_comgr.so", "libhsa-runtime64.so"),
+        runtime_name="HIP runtime",
+        is_own=facts.is_own,
+        has=facts.has,
+        is_runtime=facts.is_runtime,
+        same_abi=facts.same_abi,
+        copy_of=lambda soname: facts.rocm_facts().copies.get(soname),  # noqa: PLW0108 (read when it is asked)
+        optional=lambda soname: facts.rocm_facts().stubs.get(soname_stem(soname)),
+        text_of=lambda name: facts.rocm_facts().texts.get(name),  # noqa: PLW0108 (the same)
+        whose=facts.whose,
+        dlopens_of=facts.dlopens_of,
+        components=lambda: facts.rocm_facts().components,
+        where_to_get=where_to_get,
+        install=install,
+        release_of=installation.release_of,
+    ),
+    places=Places(
+        variable="ROCM_PATH",
+        find=places.find_places,
+        choose=places.choose_place,
+        prefix_of_libraries=places.prefix_of_libraries,
+    ),
+    packages=Packages(
+        version_label=facts.VERSION_LABEL,
+        is_package=places.is_package,
+        is_distribution=places.is_distribution,
+        bundles=places.bundles,
+        find_site=places.find_site,
+        open_site=places.open_site,
+        packages_of=places.packages_of,
+        site_findings=places.site_findings,
+        preload_lines=places.preload_lines,
+    ),
+    gpus=Gpus(
+        examples=("gfx1031", "RX 6750 XT"),
+        read_code=read_device_code,
+        compare_code=same_device_code,
+        add_archives=with_archives,
+        parse=device.parse_gpu,
+        find_local=device.find_local,
+        products=lambda: {name: one.products for name, one in table().processors.items()},
+        check=check_wheel,
+        survey=survey,
+        diagnose=diagnose,
+        kernel_directories=KERNEL_DIRECTORIES,
+        variables=("ROCM_*", "HIP_*", "HSA_*"),
+        runtime_words=RUNTIME_WORDS,
+    ),
+)
+"""ROCm, as the registry lists it."""

@@ -134,7 +134,7 @@ let
     pkgs
     // hooks
     // {
-      inherit (own) autoRelinkHook relinkWheel rocmSdk;
+      inherit (own) autoRelinkHook;
       inherit
         own
         python
@@ -156,6 +156,7 @@ let
         substitutions.shell = "/bin/bash";
       } (set + "/build-support/setup-hooks/make-wrapper.sh");
       wrapPython = scope.callPackage (set + "/python/wrap-python.nix") { };
+      inherit (python) pythonAtLeast pythonOlder;
       ensureNewerSourcesForZipFilesHook = empty "newer-sources";
       nix-update-script = _: [ "nix-update" ];
       pythonCatchConflictsHook = empty "catch-conflicts";

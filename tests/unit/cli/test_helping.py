@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from relink.cli import app
-from relink.gpu import table
+from relink.gpu.amd.isa_table import table
 from relink.providers.profiles import shipped_profiles
 from relink.system.findings.model import RULES
 from tests.support.command import Run

@@ -18,7 +18,8 @@ from unittest.mock import Mock
 import pytest
 
 from relink.elf.image import read_image
-from relink.gpu import BufferSource, read_device_code
+from relink.elf.source import BufferSource
+from relink.gpu.amd.device_code import DeviceCode, read_device_code
 from relink.library import relink
 from relink.make import editing as apply
 from relink.planning import contents as ahead
@@ -147,6 +148,7 @@ def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path)
             gone[part.start : part.stop] = original[part.start : part.stop]
         assert held.view == gone
         code = wheel.codes["demo/fat.so"]
+        assert isinstance(code, DeviceCode)
         assert len(code.bundles) == 2
         assert read_device_code(BufferSource(held.view), "demo/fat.so") == code
 

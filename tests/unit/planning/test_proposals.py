@@ -139,7 +139,7 @@ def test_the_package_comes_first(
     made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
     command = ("relink", str(made), "--prefix", str(prefix))
     monkeypatch.setattr("relink.planning.case.read_distribution", lambda _: Distribution("Debian", "debian"))
-    monkeypatch.setattr("relink.providers.distribution.PREFIXES", {"debian": str(prefix)})
+    monkeypatch.setattr("relink.vendors.rocm.vendor.PREFIXES", {"debian": str(prefix)})
     options = replace(works.options(tmp_path / "out"), prefixes=(str(prefix),), command=command)
     found = verdict(relink(made, options))
     again = shlex.join([*command, "--stub", "librccl.so.1"])

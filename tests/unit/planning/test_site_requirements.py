@@ -159,7 +159,9 @@ def test_what_cannot_be_read_and_what_is_not_pinned_stays(tmp_path: Path) -> Non
     ]
     wheel = therock.pack(tmp_path, "demo", "1.0+rocm10.0.0", {}, requires=requires, tag="py3-none-any")
     with WheelArchive(wheel) as archive:
-        output = relinked(archive.name, local="rocm7.2.4", platform="any", replaces=rocm.version_label)
+        output = relinked(
+            archive.name, local="rocm7.2.4", platform="any", replaces=rocm.packages.version_label
+        )
         assert following_label(archive, output, rocm) == (
             ChangedRequirement("torch == 2.0+rocm10.0.0", "torch==2.0+rocm7.2.4"),
         )
@@ -180,7 +182,7 @@ def test_what_cannot_be_read_and_what_is_not_pinned_stays(tmp_path: Path) -> Non
      ("migraphx-libs", True), ("rocm-bindings-hip", False), ("jax-rocm7-plugin", False), ("triton-rocm", False)],
 )  # fmt: skip
 def test_which_distributions_are_those_of_rocm(name: str, own: bool) -> None:
-    assert rocm.is_distribution(name) is own
+    assert rocm.packages.is_distribution(name) is own
 
 
 CALL = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console
 
-from relink.gpu import BufferSource, LibraryCoverage, coverage_of, read_device_code, table
-from relink.gpu.amd.survey import Group, Item, Kernels, Survey
-from relink.gpu.amd.wanted import wanted_gpus
+from relink.elf.source import BufferSource
+from relink.gpu.amd.device_code import read_device_code
+from relink.gpu.amd.file_coverage import LibraryCoverage, coverage_of, intersect
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.survey import Kernels
+from relink.gpu.coverage import Coverage, Group, Survey, TargetId
 from relink.report.isa_text import survey_text
 from relink.report.lines import show
+from relink.vendors.registry import requested_gpus
 from tests.unit.gpu.amd.build import entries_of, library, raw
 
 
-def file_of(path: str, *sets: tuple[str, ...]) -> Item:
+def file_of(path: str, *sets: tuple[str, ...]) -> Coverage:
     data = library([raw(entries_of(*targets)) for targets in sets])
     return coverage_of(read_device_code(BufferSource(data), path))
 
 
-def survey_of(*items: Item, kind: str = "wheel", plain: tuple[str, ...] = ()) -> Survey:
-    return Survey("demo.whl", kind, items, (Group("", items),), (), plain, len(items))
+def survey_of(*items: Coverage, kind: str = "wheel", plain: tuple[str, ...] = ()) -> Survey:
+    return survey_with([group("", *items)], *items, path="demo.whl", kind=kind, plain=plain)
+
+
+def group(name: str, *items: Coverage) -> Group:
+    return Group(name, items, intersect(items))
+
+
+def survey_with(
+    groups: Sequence[Group],
+    *items: Coverage,
+    path: str = "d",
+    kind: str = "wheel",
+    plain: tuple[str, ...] = (),
+) -> Survey:
+    kernels = tuple(item for item in items if isinstance(item, Kernels))
+    example = TargetId("gfx1100")
+    return Survey("rocm", path, kind, items, tuple(groups), example, kernels, (), plain, len(items))
 
 
 def miopen() -> LibraryCoverage:
@@ -38,7 +59,7 @@ MIXED = survey_of(
 
 def printed(found: Survey, *gpus: str) -> str:
     console = Console(file=io.StringIO(), width=20, highlight=False)
-    show(console, *survey_text(found, wanted_gpus(gpus)))
+    show(console, *survey_text(found, requested_gpus(gpus)))
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()
@@ -58,9 +79,7 @@ def test_one_line_a_file() -> None:
 
 def test_some_variants_only() -> None:
     first, second = file_of("pkg/one.so", ("gfx1030",)), file_of("pkg/two.so", ("gfx1030", "gfx1100"))
-    found = Survey(
-        "d", "wheel", (first, second), (Group("pkg/one.so", (first,)), Group("pkg/two.so", (second,)))
-    )
+    found = survey_with([group("pkg/one.so", first), group("pkg/two.so", second)], first, second)
     text = printed(found, "gfx1100", "gfx1030")
     assert "): covered with two.so only" in text
     assert text.endswith("): covered\n")

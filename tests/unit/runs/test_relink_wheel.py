@@ -28,7 +28,6 @@ from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit
-from relink.gpu.amd.wanted import wanted_gpus
 from relink.library import diff, relink
 from relink.loader.target import find_target
 from relink.make.added_members import read_plan
@@ -42,6 +41,7 @@ from relink.planning.resolve import evidence
 from relink.planning.wheel_plan import plan_wheel
 from relink.report.model import Report
 from relink.system.errors import RelinkError, UsageError, WheelError
+from relink.vendors.registry import requested_gpus
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, VENDOR_PATH, Works, copy_glibc, installed
@@ -649,8 +649,8 @@ def test_a_listener_is_told_how_far_it_is(works: Works, tmp_path: Path) -> None:
 def test_the_gpus_of_this_machine_are_looked_at_unasked(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = replace(wanted_gpus(["gfx1031"])[0], local=True, asked=False)
-    monkeypatch.setattr("relink.runs.relink_wheel.seen_gpus", lambda: (here,))
+    here = replace(requested_gpus(["gfx1031"])[0], local=True, asked=False)
+    monkeypatch.setattr("relink.runs.relink_wheel.local_gpus", lambda: (here,))
 
     def targets(**more: Any) -> list[str]:
         report = relink(works.small(tmp_path), works.options(tmp_path, dry_run=True, **more))

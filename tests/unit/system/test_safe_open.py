@@ -204,7 +204,7 @@ NO_FILE = "opens no file: a look-up, or a member of a wheel that is open"
 ALLOWED: dict[tuple[str, str], str] = {
     ("system/safe_open.py", "os.open"): "the door itself",
     ("system/safe_open.py", "mmap.mmap"): "the door itself",
-    ("gpu/amd/kernel_cache.py", "sqlite3.connect"): "behind open_regular; SQLite opens by name only",
+    ("gpu/amd/side_files.py", "sqlite3.connect"): "behind open_regular; SQLite opens by name only",
     (
         "system/atomic.py",
         "os.open",

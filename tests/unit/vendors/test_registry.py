@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import ast
-import inspect
-from dataclasses import replace
+import json
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
 
 from relink.library import relink
 from relink.loader.target import find_target
-from relink.providers.prefix import Provider
+from relink.planning.checks.machine import check_machine, to_json
+from relink.planning.options import Options
+from relink.report.doctor_text import doctor_text
+from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.report.text import header_text
 from relink.system.errors import UsageError
 from relink.system.shipped_files import PACKAGE
 from relink.vendors import registry
-from relink.vendors.protocol import NO_VENDOR, Place, Release, Vendor
+from relink.vendors.protocol import NO_VENDOR, Gpus, Libraries, Packages, Place, Places
 from relink.vendors.rocm.vendor import rocm
+from tests.support.acme import ACME, acme_code
 from tests.support.cc import shared
-from tests.support.vendors import FakeVendor
-from tests.support.works import Works
-
-
-def is_of_acme(soname: str) -> bool:
-    return soname.startswith("libacme")
-
-
-def release(provider: Provider, _sysroot: str = "/") -> Release | None:
-    return Release("3.1", "libacme.so.3") if provider.find("libacme.so.3") else None
-
-
-ACME = FakeVendor(
-    "acme",
-    product="ACME",
-    runtime="libacme.so",
-    runtime_name="ACME runtime",
-    has=is_of_acme,
-    is_own=is_of_acme,
-    release_of=release,
-)
-"""All that a second vendor has to say before it is taken into account."""
+from tests.support.command import Run
+from tests.support.vendors import fake_vendor
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, Works
+from tests.unit.gpu.amd.build import entries_of, raw
+from tests.unit.gpu.amd.test_device import node
+from tests.unit.gpu.amd.test_survey import fat
 
 
 @pytest.fixture
@@ -49,28 +38,28 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "VENDORS", (rocm, ACME))
 
 
-def test_every_name_of_the_protocol_is_there_and_documented() -> None:
-    names = {name for name in vars(Vendor) if not name.startswith("_")}
-    assert names <= {*dir(rocm)}
-    assert {*vars(type(rocm))} >= names
-    methods = {name: getattr(Vendor, name) for name in names if inspect.isfunction(getattr(Vendor, name))}
-    assert all(method.__doc__ for method in methods.values())
-    for name, method in methods.items():
-        ours = [*inspect.signature(method).parameters][1:]
-        assert ours == [*inspect.signature(getattr(rocm, name)).parameters], name
+PARTS = {"libraries": Libraries, "places": Places, "packages": Packages, "gpus": Gpus}
+
+
+def test_every_question_is_documented_and_answered_by_the_first_vendor() -> None:
+    for part, kind in PARTS.items():
+        for field in fields(kind):
+            assert f":ivar {field.name}:" in (kind.__doc__ or ""), field.name
+            assert getattr(getattr(rocm, part), field.name) != getattr(getattr(NO_VENDOR, part), field.name)
 
 
 def test_the_protocol_has_what_other_packages_ask_and_no_more() -> None:
     """Each name is read of a vendor somewhere outside of the vendors' own packages."""
     paths = [path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(PACKAGE / "vendors" / "rocm")]
     asked = {
-        node.attr
+        (node.value.attr, node.attr)
         for path in paths
         if "endor" in (source := path.read_text("utf-8"))
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Attribute) and "endor" in ast.unparse(node.value)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
     }
-    assert sorted({name for name in vars(Vendor) if not name.startswith("_")} - asked) == []
+    names = {(part, field.name) for part, kind in PARTS.items() for field in fields(kind)}
+    assert sorted(names - asked) == []
 
 
 @pytest.mark.usefixtures("two")
@@ -92,10 +81,6 @@ def test_a_wheel_of_the_second_vendor_is_relinked(works: Works, tmp_path: Path) 
     assert report.output is not None
     assert "-1.0+acme3.1-" in report.output.path
     assert "with ACME 3.1 in" in header_text(report, verdict(report))[1].plain
-    again = relink(
-        Path(report.output.path), replace(works.options(tmp_path / "more"), prefixes=(str(prefix),))
-    )
-    assert verdict(again).text.startswith("Already relinked for this ACME:")
 
 
 @pytest.mark.usefixtures("two")
@@ -123,11 +108,151 @@ def test_a_product_is_advised_for_its_own_libraries_alone(
 
 
 def test_places_are_asked_of_each_vendor_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = FakeVendor("none", product="Nothing", variable="NOTHING_PATH")
-    here = FakeVendor("here", choose_place=lambda *_, **__: Place("/acme", "/opt"))
+    none = fake_vendor("none", product="Nothing", variable="NOTHING_PATH")
+    here = fake_vendor("here", choose=lambda *_: Place("/acme", "/opt"))
     target = find_target()
     monkeypatch.setattr(registry, "VENDORS", (none, here))
     assert registry.choose_place(target, {}, own=True) == Place("/acme", "/opt")
     monkeypatch.setattr(registry, "VENDORS", (none, NO_VENDOR))
     with pytest.raises(UsageError, match=r"no Nothing or release: .* set NOTHING_PATH or LD_LIBRARY_PATH"):
         registry.choose_place(target, {}, own=True)
+
+
+CODES = ("RLK101", "RLK401")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A prefix of each vendor, and wheels for the one, for the other, and with a variant for each."""
+
+    rocm: Path
+    acme: Path
+    wheels: dict[str, Path]
+
+    def relink(self, name: str, output: Path, *prefixes: Path, gpus: tuple[str, ...] = ()) -> Report:
+        options = Options(prefixes=tuple(map(str, prefixes)), output_directory=output, gpus=gpus)
+        return relink(self.wheels[name], options)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    for module in ("relink.vendors.registry", "relink.planning.checks.machine"):
+        monkeypatch.setattr(f"{module}.VENDORS", (rocm, ACME))
+    theirs, own = tmp_path / "acme", tmp_path / "rocm"
+    library = shared(theirs / "lib" / "libacme.so.3", "int acme(void){return 1;}")
+    shared(own / "lib" / "libamdhip64.so.7", "int stub;")
+    (own / ".info").mkdir()
+    (own / ".info" / "version").write_text("7.2.4-1\n")
+    for_rocm = fat(tmp_path / "members" / "hip.so", raw(entries_of("gfx1030")), "libamdhip64.so.7")
+    source = "int acme(void); int f(void){return acme();}" + acme_code("sm90")
+    for_acme = shared(tmp_path / "members" / "acme.so", source, needed=[library])
+    both = {
+        "bitsandbytes/libbitsandbytes_rocm72.so": for_rocm,
+        "bitsandbytes/libbitsandbytes_acme3.so": for_acme,
+    }
+    wheels = {
+        "rocm": make_wheel(tmp_path, {"demo/hip.so": for_rocm}, name="forrocm", tag=TAG),
+        "acme": make_wheel(tmp_path, {"demo/acme.so": for_acme}, name="foracme", tag=TAG),
+        "both": make_wheel(tmp_path, both, name="bitsandbytes", tag=TAG),
+    }
+    return Scene(own, theirs, wheels)
+
+
+def facts(report: Report) -> tuple[str, list[str | None], list[str]]:
+    """The output's local version, the releases of its providers, and the errors."""
+    local = report.plan.output.split("-")[1].partition("+")[2]
+    releases = [provider.rocm_version for provider in report.plan.providers]
+    return local, releases, [found.code for found in report.findings if found.level == "error"]
+
+
+@pytest.mark.parametrize("name", ["rocm", "acme"])
+def test_a_wheel_gets_the_place_of_the_vendor_whose_libraries_it_needs(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("ROCM_PATH", str(scene.rocm))
+    monkeypatch.setenv("ACME_PATH", str(scene.acme))
+    report = scene.relink(name, tmp_path / "out")
+    prefix, release = {"rocm": (scene.rocm, "7.2.4"), "acme": (scene.acme, "3.1")}[name]
+    assert [provider.path for provider in report.plan.providers] == [str(prefix)]
+    assert facts(report) == (f"{name}{release}", [release], [])
+    assert report.output is not None
+    product = {"rocm": "ROCm", "acme": "ACME"}[name]
+    assert f"with {product} {release} in" in header_text(report, verdict(report))[1].plain
+
+
+@pytest.mark.parametrize("name", ["rocm", "acme"])
+def test_a_wheel_with_a_variant_for_each_vendor_is_linked_to_the_one_whose_prefix_is_named(
+    scene: Scene, tmp_path: Path, name: str
+) -> None:
+    prefix, release = {"rocm": (scene.rocm, "7.2.4"), "acme": (scene.acme, "3.1")}[name]
+    report = scene.relink("both", tmp_path / "out", prefix)
+    assert facts(report) == (f"{name}{release}", [release], [])
+    assert any(name in file.path and file.served for file in report.plan.files)
+    product = {"rocm": "ROCm", "acme": "ACME"}[name]
+    assert f"with {product} {release} in" in header_text(report, verdict(report))[1].plain
+
+
+def test_of_two_places_for_a_wheel_with_a_variant_for_each_none_is_guessed(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCM_PATH", str(scene.rocm))
+    assert facts(scene.relink("both", tmp_path / "out"))[0] == "rocm7.2.4"
+    monkeypatch.setenv("ACME_PATH", str(scene.acme))
+    with pytest.raises(UsageError) as caught:
+        scene.relink("both", tmp_path / "more")
+    assert caught.value.issues == (
+        f"--prefix {scene.rocm}  ROCm, found in ROCM_PATH",
+        f"--prefix {scene.acme}  ACME, found in ACME_PATH",
+    )
+    monkeypatch.delenv("ROCM_PATH")
+    monkeypatch.setattr(
+        registry, "VENDORS", (replace(rocm, places=replace(rocm.places, choose=lambda *_: None)), ACME)
+    )
+    assert facts(scene.relink("both", tmp_path / "last"))[0] == "acme3.1"
+
+
+def test_each_vendor_judges_its_own_code(scene: Scene, tmp_path: Path) -> None:
+    for prefix, good, bad in ((scene.rocm, "gfx1030", "gfx1100"), (scene.acme, "ACME One", "sm80")):
+        for name, errors in ((good, []), (bad, ["RLK401"])):
+            report = scene.relink("both", tmp_path / name, prefix, gpus=(name,))
+            found = [one.code for one in report.findings if one.code in CODES and one.level == "error"]
+            assert found == errors, (prefix, name)
+    report = scene.relink("acme", tmp_path / "other", scene.acme, gpus=("gfx1030",))
+    (other,) = (one for one in report.findings if one.code == "RLK401")
+    assert other.message.startswith("the wheel is linked to ACME, which has no code for gfx1030 (RX 6800")
+
+
+def test_isa_has_a_survey_of_each_vendor_that_has_code_there(scene: Scene, run: Run) -> None:
+    code, out, _ = run("isa", str(scene.wheels["both"]), "--gpu", "gfx1030", "--gpu", "sm90", "--json")
+    surveys = json.loads(out)["reports"]
+    assert (code, [one["gpus"] for one in surveys if one["kind"] == "wheel"][1]) == (
+        0,
+        [{"target": "sm90", "covered": True, "levels": {"bitsandbytes/libbitsandbytes_acme3.so": "full"}}],
+    )
+    assert [gpu["target"] for gpu in surveys[0]["gpus"]] == ["gfx1030"]
+    code, out, _ = run("isa", str(scene.wheels["both"]), "--gpu", "sm80")
+    assert code == 1
+    assert "1 ACME kernels: full sm90" in out
+    assert "sm80: missing: libbitsandbytes_acme3.so (none)" in out
+    code, out, _ = run("isa", str(scene.wheels["rocm"]))
+    assert (code, "ACME" in out) == (0, False)
+
+
+def test_auto_and_doctor_ask_each_vendor_s_probe(scene: Scene, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    node(root, 1, gfx_target_version=100300)
+    (root / "sys/acme").mkdir(parents=True)
+    (root / "sys/acme/gpus").write_text("sm90\n")
+    found = registry.requested_gpus(["auto"], str(root), {})
+    assert [(str(gpu.target), gpu.vendor) for gpu in found] == [("gfx1030", "rocm"), ("sm90", "acme")]
+    check = check_machine([str(scene.rocm), str(scene.acme)], str(root), {})
+    data = to_json(check)
+    assert [gpu if isinstance(gpu, str) else gpu["target"] for gpu in data["gpus"]] == ["gfx1030", "sm90"]
+    assert [prefix["path"] for prefix in data["prefixes"]] == [str(scene.rocm), str(scene.acme)]
+    text = [line.plain for line in doctor_text(check)]
+    assert "  ACME GPU sm90" in text
+    assert f"{scene.acme}  ACME 3.1" in text
+    with pytest.raises(
+        UsageError, match=r"no target id \(gfx1031 or sm90\), no product .*RX 6750 XT or ACME One"
+    ):
+        registry.requested_gpus(["Voodoo 2"])

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from relink.gpu.amd.device import decode_version, doctor, find_gpus
+from relink.gpu.coverage import TargetId
+from relink.system.errors import UsageError
+from relink.vendors.registry import local_gpus, requested_gpus
 
 TREE = "sys/class/kfd/kfd/topology/nodes"
 CPU = {
@@ -185,3 +188,45 @@ def test_doctor_without_devices(tmp_path: Path) -> None:
     assert [n.exists for n in found.nodes] == [False, False]
     assert found.missing_groups == ()
     assert found.to_json()["kfd"] is False
+
+
+def test_a_target_and_a_product() -> None:
+    named, product = requested_gpus(["gfx1100", " RX 6750 XT "])
+    assert (named.target, named.name, named.local) == (TargetId("gfx1100"), "", False)
+    assert str(named).startswith("gfx1100 (")
+    assert (product.target, product.name) == (TargetId("gfx1031"), "RX 6750 XT")
+    assert str(product) == "gfx1031 (RX 6750 XT)"
+
+
+def test_each_architecture_comes_once_under_its_first_name() -> None:
+    assert [wanted.name for wanted in requested_gpus(["RX 6750 XT", "gfx1031", "gfx1030"])] == [
+        "RX 6750 XT",
+        "",
+    ]
+    assert requested_gpus([]) == ()
+
+
+@pytest.mark.parametrize("text", ["", "gfx", "RX 1 XT", "autos"])
+def test_what_means_nothing(text: str) -> None:
+    with pytest.raises(UsageError, match=f"--gpu {text}: no target id"):
+        requested_gpus(["gfx1100", text])
+
+
+def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--gpu auto finds none: "):
+        requested_gpus(["AUTO"], str(tmp_path), {})
+
+
+def test_gpus_that_nobody_asked_for(tmp_path: Path) -> None:
+    for number, version in enumerate((100300, 110000, 100300)):
+        node(tmp_path, number, gfx_target_version=version)
+    found = local_gpus(str(tmp_path), {})
+    assert [(str(gpu.target), gpu.local, gpu.asked) for gpu in found] == [
+        ("gfx1030", True, False),
+        ("gfx1100", True, False),
+    ]
+    assert all(gpu.asked for gpu in requested_gpus(["auto"], str(tmp_path), {}))
+
+
+def test_none_is_seen_where_there_is_none(tmp_path: Path) -> None:
+    assert local_gpus(str(tmp_path), {}) == ()

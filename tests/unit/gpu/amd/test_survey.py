@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu import FileCoverage, LibraryCoverage, TargetId
+from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage
 from relink.gpu.amd.survey import Kernels, newest_first, survey
+from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError, WheelError
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
@@ -168,7 +169,7 @@ def test_kernel_files_without_their_library(tmp_path: Path) -> None:
     put(kernels / "TensileLibrary_SS_gfx1030.co", code_object("gfx1030"))
     put(kernels / "TensileLibrary_lazy_gfx1030.dat", bytes(100))
     found = survey(tmp_path)
-    assert [side.kind for side in found.side] == ["hipblaslt"]
+    assert [side["kind"] for side in found.side] == ["hipblaslt"]
 
 
 def test_what_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:

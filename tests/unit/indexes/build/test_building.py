@@ -349,8 +349,8 @@ def test_wheels_are_for_machines_and_pythons(tmp_path: Path) -> None:
     targets = (TARGET, replace(TARGET, name="arm"))
     recipe = Recipe(Path("x"), ((3, 12),), (WheelSource("directory", "x"),), targets)
     states = {
-        "one": TargetState({}, "", "", "", "x86_64", "/", ()),
-        "arm": TargetState({}, "", "", "", "aarch64", "/", ()),
+        "one": TargetState({}, "", "", "", "x86_64", "/", (), "rocm7.2.4"),
+        "arm": TargetState({}, "", "", "", "aarch64", "/", (), "rocm7.2.4"),
     }
     wheels = [
         ListedWheel(parse_wheel_name(f"demo-1.0-{tag}.whl"), "file:///x", "ab")

@@ -31,6 +31,10 @@ def test_content_and_not_time(works: Works, tmp_path: Path) -> None:
     (prefix / "lib" / "rocblas").mkdir()
     (prefix / "lib" / "rocblas" / "kernels.dat").write_bytes(b"x")
     with_data = state_of(target, Digests())
+    # A whole /usr has files of any other package below its lib.
+    (prefix / "lib" / "python3").mkdir()
+    (prefix / "lib" / "python3" / "other.txt").write_bytes(b"x")
+    assert state_of(target, Digests()).data == with_data.data
     assert (with_data.libraries, with_data.data == first.data) == (first.libraries, False)
     shared(prefix / "lib" / "libdeep.so.1", "int deep(void){return 7;}")
     assert state_of(target, Digests()).fingerprint != with_data.fingerprint
@@ -39,7 +43,14 @@ def test_content_and_not_time(works: Works, tmp_path: Path) -> None:
 
 
 STATE = TargetState(
-    {"/r/libx.so.1": "aa", "/r/liby.so.1": "bb"}, "data", "loader", "release", "x86_64", "/", ("/r",)
+    {"/r/libx.so.1": "aa", "/r/liby.so.1": "bb"},
+    "data",
+    "loader",
+    "release",
+    "x86_64",
+    "/",
+    ("/r",),
+    "rocm7.2.4",
 )
 RESTS = {
     "library /r/libx.so.1": "aa",

@@ -77,7 +77,9 @@ def test_labels_sort_by_their_number() -> None:
     for release in ("rocm6.4", "rocm7.2.4", "rocm7.14.0", "rocm10.0.0", "relinked"):
         for vendor in ("1.0", "1.0+rocm6.1", "1.0+rocm7.2.4.git12ab", "1.0+cpu", "1!2.0rc1"):
             name = parse_wheel_name(f"demo-{vendor}-py3-none-linux_x86_64.whl")
-            plain = relinked(name, local=release, platform="linux_x86_64", replaces=VENDORS[0].version_label)
+            plain = relinked(
+                name, local=release, platform="linux_x86_64", replaces=VENDORS[0].packages.version_label
+            )
             versions = [parse_wheel_name(numbered(plain, number)).version for number in range(1, 120)]
             assert sorted(versions, key=lambda version: (version, str(version))) == versions
             assert len(set(versions)) == len(versions)

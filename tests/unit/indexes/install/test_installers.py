@@ -25,9 +25,9 @@ from relink.indexes.install.cache import (
     keep,
     working_place,
 )
-from relink.indexes.install.installers import parse_requirement
+from relink.indexes.install.installers import InstallerError, fetch_url, parse_requirement
 from relink.make.added_members import PLAN_MEMBER
-from relink.system.errors import UsageError
+from relink.system.errors import UsageError, WheelError
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, OUTPUT, TAG, Works
@@ -63,6 +63,21 @@ def vendor(index: Path, version: str = "1.0", tag: str = TAG) -> Path:
 def test_what_is_not_fetched(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         parse_requirement(text, exact=True)
+
+
+@pytest.mark.parametrize(
+    "tag", ["cp310-cp310-linux_x86_64", "py3-none-any", "cp39-abi3-manylinux_2_17_x86_64"]
+)
+def test_a_wheel_is_fetched_by_its_address(tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever Python it is for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wheel = make_wheel(tmp_path / "there", {"demo/__init__.py": b""}, tag=tag)
+    found = fetch_url(f"file://{wheel}")
+    assert (found.path.name, found.sha256) == (wheel.name, sha256(wheel))
+    with pytest.raises(InstallerError, match="pip has not got it"):
+        fetch_url(f"file:///nowhere/{wheel.name}")
+    with pytest.raises(WheelError, match="not the name of a wheel"):
+        fetch_url("https://example.org/demo")
 
 
 def test_extras_are_for_dependencies() -> None:

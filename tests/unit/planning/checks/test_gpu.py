@@ -8,20 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu import BufferSource, Capability, DeviceCode, TargetId, read_device_code
-from relink.gpu.amd.wanted import Wanted, wanted_gpus
+from relink.elf.source import BufferSource
+from relink.gpu.amd.device_code import DeviceCode, read_device_code
+from relink.gpu.amd.findings import Library, check_gpus
+from relink.gpu.amd.runtime import Capability
+from relink.gpu.coverage import GpuPlan, RequestedGpu, TargetId
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
-from relink.planning.checks.gpu import (
-    GpuPlan,
-    Library,
-    check_gpus,
-    plan_gpus,
-    reached_libraries,
-    read_libraries,
-    runtime_capability,
-)
-from relink.planning.checks.gpu_findings import changed_code
+from relink.planning.checks.gpu import changed_code, plan_gpus, reached_libraries
 from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
@@ -29,6 +23,9 @@ from relink.providers.profiles import NO_PROFILE, PackageRelease, Profile, profi
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import join_with_and
+from relink.vendors.registry import requested_gpus
+from relink.vendors.rocm.gpus import read_libraries, runtime_capability
+from relink.vendors.rocm.vendor import rocm
 from tests.unit.gpu.amd.build import ccob, entries_of, library, raw
 from tests.unit.gpu.amd.test_device import node
 from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
@@ -55,8 +52,8 @@ def wheel(*targets: str) -> dict[str, DeviceCode]:
     return {MEMBER: code(raw(entries_of(*targets)))}
 
 
-def gpus(*names: str) -> tuple[Wanted, ...]:
-    return wanted_gpus(names)
+def gpus(*names: str) -> tuple[RequestedGpu, ...]:
+    return requested_gpus(names)
 
 
 def rocblas(directory: Path, tuned: Sequence[str], fallback: Sequence[str] = ()) -> Library:
@@ -317,7 +314,7 @@ def test_auto_takes_the_gpus_of_the_machine(tmp_path: Path) -> None:
     node(tmp_path, 1, gfx_target_version=100301)
     node(tmp_path, 2, gfx_target_version=100306)
     node(tmp_path, 3, gfx_target_version=100301)
-    found = wanted_gpus(["auto"], str(tmp_path), {})
+    found = requested_gpus(["auto"], str(tmp_path), {})
     assert [str(gpu.target) for gpu in found] == ["gfx1031", "gfx1036"]
     assert all(gpu.local for gpu in found)
     assert str(found[0]) == "gfx1031 (RX 6700, RX 6700 XT, RX 6750 XT)"
@@ -326,7 +323,7 @@ def test_auto_takes_the_gpus_of_the_machine(tmp_path: Path) -> None:
 def test_one_covered_gpu_of_the_machine_makes_the_others_a_warning(tmp_path: Path) -> None:
     node(tmp_path, 1, gfx_target_version=100300)
     node(tmp_path, 2, gfx_target_version=110000)
-    local = wanted_gpus(["auto"], str(tmp_path), {})
+    local = requested_gpus(["auto"], str(tmp_path), {})
     plan = check_gpus(wheel("gfx1030"), (), RUNTIME, local)
     assert (only(plan, "RLK401").subject, only(plan, "RLK401").level) == ("gfx1100", "warning")
     both = check_gpus(wheel("gfx1030"), (), RUNTIME, [*local, *gpus("gfx906")])
@@ -340,7 +337,7 @@ def test_one_covered_gpu_of_the_machine_makes_the_others_a_warning(tmp_path: Pat
 
 def test_auto_with_an_override(tmp_path: Path) -> None:
     node(tmp_path, 1, gfx_target_version=100301)
-    (gpu,) = wanted_gpus(["auto"], str(tmp_path), {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
+    (gpu,) = requested_gpus(["auto"], str(tmp_path), {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
     assert str(gpu) == "gfx1030 (gfx1031 by HSA_OVERRIDE_GFX_VERSION)"
     plan = check_gpus(wheel("gfx1030"), (), RUNTIME, [gpu])
     assert only(plan, "RLK413").level == "warning"
@@ -349,13 +346,13 @@ def test_auto_with_an_override(tmp_path: Path) -> None:
 
 def test_auto_without_a_gpu_and_a_name_that_means_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--gpu auto finds none: no KFD topology"):
-        wanted_gpus(["auto"], str(tmp_path), {})
+        requested_gpus(["auto"], str(tmp_path), {})
     with pytest.raises(UsageError, match="Voodoo"):
-        wanted_gpus(["Voodoo 2"])
+        requested_gpus(["Voodoo 2"])
 
 
 def test_names_and_target_ids_are_one_gpu() -> None:
-    found = wanted_gpus(["gfx1031", "RX 6750 XT", "GFX90A:xnack-"])
+    found = requested_gpus(["gfx1031", "RX 6750 XT", "GFX90A:xnack-"])
     assert [str(gpu.target) for gpu in found] == ["gfx1031", "gfx90a:xnack-"]
 
 
@@ -396,7 +393,7 @@ def provider(tmp_path: Path) -> Provider:
 
 
 def context_of(provider: Provider, profile: Profile = NO_PROFILE) -> ResolveContext:
-    return ResolveContext(find_target(), Files(), (provider,), {}, profile=profile)
+    return ResolveContext(find_target(), Files(), (provider,), {}, profile=profile, vendor=rocm)
 
 
 def closure_of(provider: Provider, *names: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from relink.planning.resolve.evidence import evaluate_substitution
 from relink.planning.resolve.strategy import IssueKind, ResolutionIssue
 from relink.providers.profiles import OptionalMembers, Profile, shipped_profiles
 from relink.vendors.protocol import Relation
-from tests.support.vendors import FakeVendor
+from tests.support.vendors import fake_vendor
 from tests.unit.planning.resolve.scenes import Scene, call, codes, define
 
 
@@ -404,9 +404,9 @@ def test_missing_libraries_times_open_imports_have_a_bound() -> None:
 
     missing = [f"lib{number}.so" for number in range(101)]
     imports = [Import(f"f{number}", None, None, "global", "func", 0) for number in range(10_000)]
-    decisions = evaluate_substitution(missing, imports, imports, {}, FakeVendor(whose=whose))
+    decisions = evaluate_substitution(missing, imports, imports, {}, fake_vendor(whose=whose))
     assert {decision.action for decision in decisions.values()} == {"keep"}
     assert "more than relink compares" in decisions["lib7.so"].evidence[0]
     assert asked == []
-    evaluate_substitution(missing, imports, imports[:100], {}, FakeVendor(whose=whose))
+    evaluate_substitution(missing, imports, imports[:100], {}, fake_vendor(whose=whose))
     assert len(asked) == 101 * 100

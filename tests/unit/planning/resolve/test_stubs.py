@@ -28,7 +28,7 @@ from relink.vendors.rocm.facts import rocm_facts
 from tests.support.built import ROOT
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
-from tests.support.vendors import FakeVendor
+from tests.support.vendors import fake_vendor
 from tests.support.works import VENDOR_PATH, Works
 from tests.unit.planning.resolve.scenes import Scene, call, define, opens
 from tests.unit.planning.resolve.test_proof import scene
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 SONAME, MEMBER = "libmany.so.1", "demo/ext.so"
 FACTS = OptionalLibrary("many_", "MANY_UNSUPPORTED", 3, "one card needs none of it", frozenset({"many_init"}))
-VENDOR = FakeVendor("table", optional=lambda soname: FACTS if soname == SONAME else None)
+VENDOR = fake_vendor("table", optional=lambda soname: FACTS if soname == SONAME else None)
 
 
 def missing(scene: Scene, source: str, exports: str = "", flags: tuple[str, ...] = ()) -> None:
@@ -72,7 +72,7 @@ def test_a_stub_has_what_the_wheel_imports(scene: Scene) -> None:
 
 def test_versions_are_those_of_the_record(scene: Scene) -> None:
     missing(scene, call("many_init"), flags=(scene.versions("MANY_1:many_init,many_name"),))
-    (stub,) = planned(scene, vendor=FakeVendor("none")).stubs  # a version record says whose it is
+    (stub,) = planned(scene, vendor=fake_vendor("none")).stubs  # a version record says whose it is
     assert stub.functions[0].version == "MANY_1"
     assert stub.functions[0].answer is None
     assert stub.versions == ("MANY_1",)
@@ -93,13 +93,15 @@ def test_the_path_of_the_stub_is_the_last(scene: Scene) -> None:
 def test_auto_takes_what_is_optional_and_nothing_else(scene: Scene) -> None:
     missing(scene, call("many_init"))
     assert [stub.soname for stub in planned(scene, AUTO).stubs] == [SONAME]
-    assert planned(scene, AUTO, vendor=FakeVendor("none")) == StubPlans()
+    assert planned(scene, AUTO, vendor=fake_vendor("none")) == StubPlans()
 
 
 def test_auto_takes_what_this_package_does_without(scene: Scene) -> None:
     """The table knows the functions, and only the package's profile that the library is optional."""
     missing(scene, call("many_init"))
-    vendor = FakeVendor("table", optional=lambda soname: replace(FACTS, why="") if soname == SONAME else None)
+    vendor = fake_vendor(
+        "table", optional=lambda soname: replace(FACTS, why="") if soname == SONAME else None
+    )
     assert planned(scene, AUTO, vendor=vendor) == StubPlans()
     (stub,) = planned(scene, vendor=vendor).stubs
     assert (stub.why, stub.functions[0].answer) == ("--stub asks for it", 3)
@@ -136,7 +138,7 @@ def test_thread_local_data_cannot_be_stubbed(scene: Scene) -> None:
 
 def test_a_library_of_which_nothing_is_known_to_be_imported(scene: Scene) -> None:
     missing(scene, call("many_init"))
-    assert "no import is known to be of this library" in refused(scene, vendor=FakeVendor("none"))
+    assert "no import is known to be of this library" in refused(scene, vendor=fake_vendor("none"))
 
 
 def test_a_library_that_no_member_misses(scene: Scene) -> None:
@@ -151,7 +153,7 @@ def test_a_name_that_leads_elsewhere(scene: Scene) -> None:
     scene.images[MEMBER] = replace(
         image, needed=tuple(evil if name == SONAME else name for name in image.needed)
     )
-    vendor = FakeVendor("table", optional=lambda _: FACTS)
+    vendor = fake_vendor("table", optional=lambda _: FACTS)
     assert "no plain file name" in refused(scene, AUTO, vendor=vendor)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu.amd.file_coverage import FileCoverage
-from relink.gpu.amd.intersection import matrix
+from relink.gpu.amd.file_coverage import FileCoverage, matrix
 from relink.gpu.amd.target_id import CodeTarget
 from relink.gpu.coverage import TargetId
 from relink.library import relink

@@ -1,4 +1,4 @@
-"""The text that is emitted, and the file that is written; tests/nix has the text evaluated and built by Nix."""
+"""The text that is emitted, and the file that is written; tests/nix has it formatted, evaluated and built by Nix."""
 
 from __future__ import annotations
 
@@ -8,38 +8,86 @@ from pathlib import Path
 
 import pytest
 
-from relink.report.nix.emit import nix_attribute, nix_comment, nix_string, package_nix, write_package
-from relink.report.nix.metadata import About, Index, Source
+from relink.report.nix.emit import nix_comment, nix_string, package_nix, write_package
+from relink.report.nix.metadata import About, Dependency, Source
 from relink.report.nix.package import Package
 from relink.system.errors import UsageError
+
+ALWAYS = frozenset(range(10, 16))
+
+
+def needs(*names: str, pythons: frozenset[int] = ALWAYS) -> tuple[Dependency, ...]:
+    return tuple(Dependency(name, name, pythons) for name in names)
+
 
 PLAIN = Package(
     release=("demo", "1.0"),
     source=Source(
         "demo-1.0-cp312-cp312-linux_x86_64.whl",
-        "sha256-AAAA=",
-        url="https://example.org/demo%2Brocm.whl",
+        "fetchurl",
+        {"url": "https://example.org/demo%2Brocm.whl", "name": "demo.whl", "hash": "sha256-AAAA="},
     ),
-    python="3.12",
+    pythons=(12,),
+    exact=True,
+    hip=7,
     inputs=(("pkgs.numactl", ("libnuma.so.1",)), ("rocmPackages.clr", ("libamdhip64.so.7",))),
     about=About("Demonstration", "https://example.org", "MIT", "https://example.org/changes"),
-    dependencies=("numpy", "packaging"),
+    dependencies=needs("numpy", "packaging", pythons=frozenset([12])),
     imports=("demo",),
-    gpus=("gfx1030", "gfx1100"),
+    settings=(("relinkGpus", ("gfx1030", "gfx1100")),),
 )
-WRITTEN = """
+WRITTEN = """\
 {
-  lib, fetchurl, relinkWheel, rocmPackages, pkgs, numpy, packaging,
+  lib,
+  buildPythonPackage,
+  fetchurl,
+  autoRelinkHook,
+  pypaInstallHook,
+  pythonOlder,
+  pythonAtLeast,
+  wheelUnpackHook,
+  rocmPackages,
+  numactl,
+  numpy,
+  packaging,
 }:
 
-relinkWheel {
+buildPythonPackage {
+  pname = "demo";
+  version = "1.0";
+  pyproject = false;
+
+  __structuredAttrs = true;
+
+  disabled = pythonOlder "3.12" || pythonAtLeast "3.13";
+
   src = fetchurl {
-    url = "https://example.org/demo%2Brocm.whl"; name = "demo-1.0-cp312-cp312-linux_x86_64.whl";
+    url = "https://example.org/demo%2Brocm.whl";
+    name = "demo.whl";
     hash = "sha256-AAAA=";
   };
-  buildInputs = with rocmPackages; [ clr ] ++ [ pkgs.numactl ];
-  dependencies = [ numpy packaging ];
-  gpus = [ "gfx1030" "gfx1100" ];
+
+  nativeBuildInputs = [
+    autoRelinkHook
+    pypaInstallHook
+    wheelUnpackHook
+  ];
+
+  buildInputs = [
+    numactl
+    rocmPackages.clr
+  ];
+
+  dependencies = [
+    numpy
+    packaging
+  ];
+
+  relinkGpus = [
+    "gfx1030"
+    "gfx1100"
+  ];
+
   pythonImportsCheck = [ "demo" ];
 
   meta = {
@@ -47,41 +95,54 @@ relinkWheel {
     homepage = "https://example.org";
     changelog = "https://example.org/changes";
     license = lib.licenses.mit;
+    sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];
+    platforms = [ "x86_64-linux" ];
+    # The wheel needs libamdhip64.so.7.
+    broken = lib.versions.major rocmPackages.clr.version != "7";
     maintainers = [ ];
   };
 }
 """
 INDEX = Source(
-    "demo-1.0-py3-none-any.whl", "sha256-AAAA=", index=Index("demo", "1.0", "py3", "py3", "none", "any")
+    "demo-1.0-py3-none-any.whl",
+    "fetchPypi",
+    {
+        "pname": "demo",
+        "format": "wheel",
+        "dist": "py3",
+        "python": "py3",
+        "abi": "none",
+        "platform": "any",
+        "hash": "sha256-AAAA=",
+    },
 )
 
 
+def attribute(package: Package, name: str) -> str:
+    """The lines of one attribute."""
+    text = package_nix([package])
+    start = text.index(f"\n  {name} =") + 1
+    return text[start : text.index(";\n", start) + 1]
+
+
 def test_what_is_written() -> None:
-    head, _, rest = package_nix([PLAIN]).partition("\n")
-    assert head.startswith("# Written by relink ")
-    assert head.endswith(" from demo-1.0-cp312-cp312-linux_x86_64.whl.")
-    assert f"\n{rest}" == WRITTEN
+    assert package_nix([PLAIN]) == WRITTEN
 
 
-def test_what_is_written_replaces_what_is_there(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     """A FIFO would keep whoever opens it waiting."""
-    os.mkfifo(tmp_path / "package.nix")
-    (written,) = write_package([PLAIN], tmp_path)
-    assert written.read_text() == package_nix([PLAIN])
+    written = write_package([PLAIN], tmp_path)
+    written.write_text("# mine\n")
+    with pytest.raises(UsageError, match=r"package\.nix: is there already; .* or pass --force"):
+        write_package([PLAIN], tmp_path)
+    assert written.read_text() == "# mine\n"
+    assert write_package([PLAIN], tmp_path, force=True).read_text() == WRITTEN
+    written.unlink()
+    os.mkfifo(written)
+    with pytest.raises(UsageError, match="is there already"):
+        write_package([PLAIN], tmp_path)
+    assert write_package([PLAIN], tmp_path, force=True).read_text() == WRITTEN
     assert os.listdir(tmp_path) == ["package.nix"]
-
-
-def test_with_locks(tmp_path: Path) -> None:
-    one, other = replace(PLAIN, lock="1\n"), replace(PLAIN, python="3.13", lock="2\n")
-    assert [path.name for path in write_package([one], tmp_path, lock=True)] == [
-        "package.nix",
-        "demo.lock.json",
-    ]
-    assert "  lock = ./demo.lock.json;\n" in (tmp_path / "package.nix").read_text()
-    _, _, second = write_package([one, other], tmp_path, lock=True)
-    assert (second.name, second.read_text()) == ("demo-3.13.lock.json", "2\n")
-    text = (tmp_path / "package.nix").read_text()
-    assert '  lock = { "3.12" = ./demo-3.12.lock.json; "3.13" = ./demo-3.13.lock.json; };\n' in text
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
@@ -97,63 +158,138 @@ def test_a_name_from_the_wheel_stays_in_its_comment() -> None:
     assert not [line for line in package_nix([package]).splitlines() if line.startswith("}: builtins")]
 
 
-@pytest.mark.parametrize(
-    "name", ["3to2", "7zip", "lib", "pkgs", "python", "rocmPackages", "relinkWheel", "in"]
-)
-def test_a_dependency_that_is_no_argument(name: str) -> None:
-    """It is no identifier, or is an argument already (Requires-Dist: lib beside a licence): Nix would refuse the function."""
-    text = package_nix([replace(PLAIN, dependencies=(name, "numpy"))])
-    formals = text.partition("{")[2].partition("}")[0].replace(",", " ").split()
-    assert len(formals) == len(set(formals))
-    assert "python" in formals
-    assert f"dependencies = [ python.pkgs.{nix_attribute(name)} numpy ];" in text
-
-
 def test_one_release_for_several_pythons() -> None:
-    newer = replace(PLAIN, python="3.13", source=replace(PLAIN.source, name="demo-1.0-cp313-cp313-any.whl"))
+    newer = replace(
+        PLAIN,
+        pythons=(13,),
+        source=replace(INDEX, name="demo-1.0-cp313-cp313-any.whl"),
+        dependencies=needs("audioop-lts", "numpy", pythons=frozenset([13])),
+    )
     text = package_nix([PLAIN, newer])
-    assert '  srcs = {\n    "3.12" = fetchurl {\n' in text
-    assert '    "3.13" = fetchurl {\n' in text
-    for other in (replace(PLAIN, release=("demo", "2.0")), PLAIN, replace(PLAIN, python=None)):
+    for part in (
+        '\nlet\n  version = "1.0";\n  srcs = {\n    "3.12" = fetchurl {\n      url = ',
+        '\n    "3.13" = fetchPypi {\n      pname = "demo";\n      inherit version;\n',
+        "\n  };\nin\nbuildPythonPackage {\n",
+        "\n  inherit version;\n",
+        "\n  disabled = !(srcs ? ${python.pythonVersion});\n\n  src = srcs.${python.pythonVersion};\n",
+        '\n  ++ lib.optionals (pythonOlder "3.13") [ packaging ]',
+        '\n  ++ lib.optionals (pythonAtLeast "3.13") [ audioop-lts ]',
+    ):
+        assert part in text
+    others = (
+        replace(PLAIN, release=("demo", "2.0")),
+        PLAIN,
+        replace(newer, exact=False),
+        replace(newer, hip=6),
+    )
+    for other in others:
         with pytest.raises(
             UsageError, match="one package takes the wheels of one release, one for each Python"
         ):
             package_nix([PLAIN, other])
 
 
+def test_what_the_package_set_must_have() -> None:
+    """Each with its reason in a comment: nixpkgs prints no more than that the package is broken, and where it is."""
+    plugin = replace(
+        PLAIN,
+        dependencies=needs("jax-rocm7-pjrt", "torch"),
+        same_version=("jaxlib",),
+        inputs=PLAIN.inputs[1:],
+    )
+    text = package_nix([plugin])
+    assert (
+        """
+    # The wheel needs libamdhip64.so.7.
+    # jaxlib has to be of the same version.
+    # jax-rocm7-pjrt has to be of the same version.
+    # torch has to be built for ROCm (config.rocmSupport).
+    broken =
+      lib.versions.major rocmPackages.clr.version != "7"
+      || jaxlib.version != finalAttrs.version
+      || jax-rocm7-pjrt.version != finalAttrs.version
+      || !(torch.rocmSupport or false);
+"""
+        in text
+    )
+    assert (
+        "    # nixpkgs does not have it; relink nix writes a package of its wheel, too.\n    jax-rocm7-pjrt\n"
+        in text
+    )
+    assert "  jaxlib,\n" in text
+    assert "buildPythonPackage (finalAttrs: {\n" in text
+    assert "broken" not in package_nix([replace(PLAIN, hip=None)])
+
+
 def test_of_the_package_index_with_all_that_can_be_said() -> None:
+    unknown = Dependency("nowhere", None, ALWAYS)
     more = replace(
         PLAIN,
         source=INDEX,
-        inputs=(),
-        siblings=("jax-rocm7-pjrt",),
-        same_version=("jaxlib",),
-        stub=("auto",),
-        missing=("libx.so.*",),
-        about=About('With "quotes"', license="MIT OR (Apache-2.0 AND 0BSD)"),
+        pythons=tuple(ALWAYS),
+        exact=False,
+        inputs=(("pkgs.zstd", ("libzstd.so.1",)),),
+        unknown=("libnowhere.so.1",),
+        dependencies=(*needs("numpy"), unknown),
+        settings=(("relinkStub", ("auto",)), ("relinkFlags", ("--no-preload",))),
+        about=About('With "quotes"', license="MIT OR (Apache-2.0 AND EUPL-1.2)"),
     )
     text = package_nix([more])
-    for line in (
-        "  lib, fetchPypi, relinkWheel, numpy, packaging, jax-rocm7-pjrt, jaxlib,",
-        '    pname = "demo"; version = "1.0"; dist = "py3"; python = "py3"; abi = "none"; platform = "any";',
-        '    format = "wheel"; hash = "sha256-AAAA=";',
-        "  dependencies = [ numpy packaging jax-rocm7-pjrt ];",
-        "  sameVersion = [ jaxlib jax-rocm7-pjrt ];",
-        '  stub = [ "auto" ];',
-        '  allowMissing = [ "libx.so.*" ];',
-        '    description = "With \\"quotes\\"";',
+    for part in (
+        "  zstd, # the library: callPackage ./package.nix { inherit (pkgs) zstd; }\n",
+        '  src = fetchPypi {\n    pname = "demo";\n    inherit (finalAttrs) version;\n    format = "wheel";\n',
+        "  buildInputs = [\n    # nixpkgs is not known to have libnowhere.so.1.\n    zstd\n  ];\n",
+        "  dependencies = [\n    # nixpkgs is not known to have nowhere.\n    numpy\n  ];\n",
+        '  relinkStub = [ "auto" ];\n\n  relinkFlags = [ "--no-preload" ];\n',
+        '    description = "With \\"quotes\\"";\n',
+        '    license = [\n      lib.licenses.mit\n      lib.licenses.asl20\n      (lib.getLicenseFromSpdxId "EUPL-1.2")\n',
     ):
-        assert line in text.splitlines()
-    assert (
-        'license = [\n      lib.licenses.mit lib.licenses.asl20 (lib.getLicenseFromSpdxId "0BSD")\n    ];'
-        in text
+        assert part in text
+    assert "disabled" not in text
+    assert "broken" not in text
+    one = package_nix([replace(more, about=About(license="EUPL-1.2"))])
+    assert '    license = lib.getLicenseFromSpdxId "EUPL-1.2";\n' in one
+    assert "    # METADATA names no licence that SPDX has.\n" in package_nix([replace(more, about=About())])
+    file = replace(more, source=Source("demo.whl", None, {"path": "./demo.whl"}))
+    assert "\n  src = ./demo.whl;\n" in package_nix([file])
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({15, 14}, 'lib.optionals (pythonAtLeast "3.14") [ x ]'),
+        ({10, 11}, 'lib.optionals (pythonOlder "3.12") [ x ]'),
+        ({12, 13}, 'lib.optionals (pythonAtLeast "3.12" && pythonOlder "3.14") [ x ]'),
+        ({10, 15}, 'lib.optionals (pythonOlder "3.11" || pythonAtLeast "3.15") [ x ]'),
+        (set(ALWAYS), "[ x ]"),
+    ],
+)
+def test_markers_are_conditions(asked: set[int], text: str) -> None:
+    package = replace(
+        PLAIN, pythons=tuple(ALWAYS), exact=False, dependencies=needs("x", pythons=frozenset(asked))
     )
+    assert attribute(package, "dependencies") == f"  dependencies = {text};"
 
 
-def test_long_lists_are_filled() -> None:
-    text = package_nix([replace(PLAIN, dependencies=tuple(f"dependency-{number}" for number in range(40)))])
-    assert max(map(len, text.splitlines())) <= 100
-    assert len(text.splitlines()) < 45
+def test_lists_of_dependencies_are_joined() -> None:
+    newest = needs("y", pythons=frozenset([15]))
+    older = needs("v", "w", pythons=frozenset([10]))
+    package = replace(PLAIN, pythons=tuple(ALWAYS), exact=False)
+    short = replace(package, dependencies=(*needs("x"), *newest))
+    assert (
+        attribute(short, "dependencies")
+        == '  dependencies = [ x ] ++ lib.optionals (pythonAtLeast "3.15") [ y ];'
+    )
+    three = replace(package, dependencies=(*older, *needs("x"), *newest))
+    assert attribute(three, "dependencies") == (
+        '  dependencies = [\n    x\n  ]\n  ++ lib.optionals (pythonOlder "3.11") [\n    v\n    w\n  ]\n'
+        '  ++ lib.optionals (pythonAtLeast "3.15") [ y ];'
+    )
+    two = replace(package, dependencies=(*older, *newest))
+    assert attribute(two, "dependencies") == (
+        '  dependencies =\n    lib.optionals (pythonOlder "3.11") [\n      v\n      w\n    ]\n'
+        '    ++ lib.optionals (pythonAtLeast "3.15") [ y ];'
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,14 +310,6 @@ def test_strings(text: str, literal: str) -> None:
 def test_strings_that_nix_does_not_have(text: str) -> None:
     with pytest.raises(UsageError, match="cannot be said in Nix"):
         nix_string(text)
-
-
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [("_a-b'1", "_a-b'1"), ("rec", '"rec"'), ("1a", '"1a"'), ("a.b", '"a.b"'), ("a\n", r'"a\n"'), ("", '""')],
-)
-def test_attributes(name: str, written: str) -> None:
-    assert nix_attribute(name) == written
 
 
 def test_comments_are_one_line() -> None:

@@ -7,32 +7,73 @@ from pathlib import Path
 import pytest
 from packaging.metadata import parse_email
 
-from relink.report.nix.metadata import About, Index, about, dependencies, imports, source
+from relink.report.nix.metadata import (
+    About,
+    about,
+    dependencies,
+    imports,
+    is_sibling,
+    pythons,
+    source,
+)
+from relink.system.errors import UsageError
 from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import parse_wheel_name
 from tests.support.wheels import make_wheel
 
 
 @pytest.mark.parametrize(
-    ("tag", "index"),
+    ("tag", "python", "abi"),
     [
-        ("cp312-cp312-linux_x86_64", ("cp312", "cp312", "cp312", "linux_x86_64")),
-        ("py2.py3-none-any", ("py2.py3", "py2.py3", "none", "any")),
-        ("7-cp312-abi3-linux_x86_64", ("cp312", "7-cp312", "abi3", "linux_x86_64")),
+        ("cp312-cp312-manylinux_2_34_x86_64", "cp312", "cp312"),
+        ("py2.py3-none-any", "py2.py3", "none"),
+        ("7-cp312-abi3-manylinux_2_34_x86_64", "7-cp312", "abi3"),
     ],
 )
-def test_what_fetch_pypi_takes(tmp_path: Path, tag: str, index: tuple[str, str, str, str]) -> None:
+def test_what_fetch_pypi_takes(tmp_path: Path, tag: str, python: str, abi: str) -> None:
     """nixpkgs makes the name of pname, version, python, abi and platform; a build tag is before the second of them."""
     with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag=tag)) as archive:
-        found = source(archive, None)
-    assert found.index == Index("demo", "1.0", *index)
-    of = found.index
-    made = f"{of.pname}-{of.version}-{of.python}-{of.abi}-{of.platform}"
+        found = source(archive, None, tmp_path)
+    of = found.arguments
+    assert (of["pname"], of["python"], of["abi"], of["dist"]) == (
+        "demo",
+        python,
+        abi,
+        python.removeprefix("7-"),
+    )
+    made = f"{of['pname']}-1.0-{of['python']}-{of['abi']}-{of['platform']}"
     assert f"{made}.whl" == found.name == f"demo-1.0-{tag}.whl"
+
+
+@pytest.mark.parametrize(
+    ("version", "tag", "reason"),
+    [
+        ("1.0", "cp310-cp310-linux_x86_64", "its platform is linux_x86_64"),
+        ("1.0+rocm6.2", "py3-none-any", r"its version has a local label \(\+rocm6\.2\)"),
+        ("1!1.0", "py3-none-any", "no file in a Nix store can have this name"),
+    ],
+)
+def test_what_pypi_cannot_have_needs_an_address(tmp_path: Path, version: str, tag: str, reason: str) -> None:
+    with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag=tag, version=version)) as archive:
+        with pytest.raises(UsageError, match=rf"{reason}, so PyPI does not have it; .* --url URL"):
+            source(archive, None, tmp_path)
+        assert source(archive, "https://example.org/x.whl", tmp_path).fetcher == "fetchurl"
+
+
+def test_a_file_is_named_from_where_the_package_is(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path / "wheels", {"demo.py": b""}, tag="py3-none-any")
+    with WheelArchive(path) as archive:
+        assert source(archive, str(path), tmp_path / "wheels").arguments == {"path": f"./{path.name}"}
+        found = source(archive, str(path), tmp_path / "pkgs" / "demo")
+        assert (found.fetcher, found.arguments) == (None, {"path": f"../../wheels/{path.name}"})
+        with pytest.raises(UsageError, match="Nix has no path of these characters; rename the file"):
+            source(archive, str(tmp_path / "a b" / path.name), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("url", "name"),
     [
+        ("https://example.org/demo-1.0-py3-none-any.whl", None),
         (
             "https://example.org/a/demo-1.0%2Brocm7-py3-none-any.whl?x=1#sha256=0",
             "demo-1.0+rocm7-py3-none-any.whl",
@@ -43,10 +84,42 @@ def test_what_fetch_pypi_takes(tmp_path: Path, tag: str, index: tuple[str, str, 
         ("https://example.org/.hidden.whl", "demo-1.0-py3-none-any.whl"),
     ],
 )
-def test_a_name_for_fetchurl(tmp_path: Path, url: str, name: str) -> None:
+def test_a_name_for_fetchurl(tmp_path: Path, url: str, name: str | None) -> None:
     with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag="py3-none-any")) as archive:
-        found = source(archive, url)
-    assert (found.name, found.url, found.index) == (name, url, None)
+        found = source(archive, url, tmp_path)
+    assert found.fetcher == "fetchurl"
+    assert (found.arguments["url"], found.arguments.get("name")) == (url, name)
+
+
+@pytest.mark.parametrize(
+    ("tags", "minors"),
+    [
+        ("cp312-cp312-manylinux_2_34_x86_64", [12]),
+        ("cp38-cp38-linux_x86_64", [8]),
+        ("cp312-abi3-manylinux_2_34_x86_64", [12, 13, 14, 15]),
+        ("cp38-abi3-linux_x86_64", [10, 11, 12, 13, 14, 15]),
+        ("py3-none-manylinux_2_34_x86_64", [10, 11, 12, 13, 14, 15]),
+        ("py2.py3-none-any", [10, 11, 12, 13, 14, 15]),
+        ("py313-none-any", [13, 14, 15]),
+        ("cp312-none-linux_x86_64", [12]),
+        ("cp311.cp312-cp311.cp312-linux_x86_64", [11, 12]),
+        ("cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64", [12]),
+        ("cp313-cp313t-manylinux_2_34_x86_64", None),
+        ("pp310-pypy310_pp73-manylinux_2_17_x86_64", None),
+        ("cp312-cp312-manylinux_2_34_aarch64", None),
+        ("cp312-cp312-musllinux_1_2_x86_64", None),
+        ("cp312-cp312-win_amd64", None),
+    ],
+)
+def test_which_pythons_take_a_wheel(tags: str, minors: list[int] | None) -> None:
+    name = parse_wheel_name(f"demo-1.0-{tags}.whl")
+    if minors is None:
+        with pytest.raises(
+            UsageError, match="nixpkgs' sets of Python packages are for CPython 3 with the GIL"
+        ):
+            pythons(name)
+    else:
+        assert list(pythons(name)) == minors
 
 
 REQUIRES = """\
@@ -66,20 +139,37 @@ Requires-Dist: b ; python_version > "{"9" * 5000}"
 
 def test_dependencies_that_nothing_reads() -> None:
     metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{UNREADABLE}\n".encode())[0]
-    found, _, findings = dependencies(metadata, "3.12", "x.whl")
-    assert (found, [item.code for item in findings]) == ((), ["RLK713", "RLK713"])
+    found, findings = dependencies(metadata, [12], "x.whl")
+    assert (found, [(item.code, item.level) for item in findings]) == ((), [("RLK713", "error")] * 2)
 
 
 @pytest.mark.parametrize(
-    ("python", "names", "left"),
-    [("3.12", ("numpy",), 1), ("3.11", ("numpy", "typing-extensions"), 1), (None, ("numpy",), 2)],
+    ("minors", "typing"), [([12], None), ([11], {11}), ([10, 11, 12, 13], {10, 11}), ([15], None)]
 )
-def test_dependencies(python: str | None, names: tuple[str, ...], left: int) -> None:
+def test_dependencies(minors: list[int], typing: set[int] | None) -> None:
+    """A marker is evaluated for each Python that the package admits."""
     requires = f"{REQUIRES}Requires-Dist: rocm[libraries]==10.0.*\nRequires-Dist: rocm-bootstrap"
     metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{requires}\n".encode())[0]
-    found, siblings, findings = dependencies(metadata, python, "x.whl")
-    assert (found, siblings) == (names, ("jax-rocm7-pjrt",))
-    assert [item.code for item in findings] == ["RLK713"] * left
+    found, findings = dependencies(metadata, minors, "x.whl")
+    rows = {row.name: (row.attribute, set(row.pythons)) for row in found}
+    expected = {name: (name, {*minors}) for name in ("jax-rocm7-pjrt", "numpy")}
+    assert rows == expected | ({"typing-extensions": ("typing-extensions", typing)} if typing else {})
+    assert is_sibling("jax-rocm7-pjrt")
+    assert [item.code for item in findings] == ["RLK713"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["aria2", "config", "system", "lib", "pkgs", "3to2", "tensorflow-io-gcs-filesystem", "jax-rocm60-pjrt"],
+)
+def test_a_dependency_that_would_be_something_else(name: str) -> None:
+    """callPackage passes a program, a set or a string for these, or nothing."""
+    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\nRequires-Dist: {name}\n\n".encode())[
+        0
+    ]
+    (row,), (found,) = dependencies(metadata, [12], "x.whl")
+    assert (row.name, row.attribute, found.code, found.subject) == (name, None, "RLK713", name)
+    assert found.level == "error"
 
 
 @pytest.mark.parametrize(
@@ -92,10 +182,7 @@ def test_dependencies(python: str | None, names: tuple[str, ...], left: int) -> 
         ),
         ("License: Copyright AMD, see LICENSE\nHome-page: UNKNOWN", About("", None, None)),
         ("License-Expression: MIT OR Apache-2.0", About("", None, "MIT OR Apache-2.0")),
-        ("Summary: A demonstration.", About("Demonstration")),
-        ("Summary: x: the kernels of X.", About("Kernels of X")),
-        ("Summary: x is an extension for Python", About("Extension for Python")),
-        ("Summary: X Engine is an engine.", About("X Engine is an engine")),
+        ("Summary: A demonstration\n  of it.", About("A demonstration of it")),
         ("License: Apache 2.0", About("", None, "Apache-2.0")),
         ("Classifier: License :: OSI Approved :: MIT License", About("", None, "MIT")),
         ("Classifier: License :: OSI Approved :: BSD License", About("", None, None)),
@@ -108,25 +195,6 @@ def test_about(lines: str, expected: About) -> None:
         about(parse_email(f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{lines}\n\nText\n".encode())[0])
         == expected
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "summary", "description"),
-    [
-        ("onnxruntime-rocm", "ONNX Runtime is a runtime accelerator", "Runtime accelerator"),
-        ("tensorflow-rocm", "TensorFlow is an open source framework.", "Open source framework"),
-        ("cupy-rocm-5-0", "CuPy: NumPy & SciPy for GPU", "NumPy & SciPy for GPU"),
-        (
-            "jax-rocm7-plugin",
-            "JAX Plugin for AMD GPUs (ROCm:7.14.0)",
-            "JAX Plugin for AMD GPUs (ROCm:7.14.0)",
-        ),
-        ("on", "ONNX Runtime is a runtime", "ONNX Runtime is a runtime"),
-    ],
-)
-def test_a_description_begins_without_the_name(name: str, summary: str, description: str) -> None:
-    text = f"Metadata-Version: 2.4\nName: {name}\nVersion: 1\nSummary: {summary}\n\n"
-    assert about(parse_email(text.encode())[0]).description == description
 
 
 def test_imports() -> None:

@@ -58,7 +58,7 @@ def test_every_program_gets_a_named_environment() -> None:
         "environment",  # a parameter: what the caller has put together
         "child_environment()",
         "named_environment(NIX)",
-        "named_environment(DEMO)",
+        "named_environment((*DEMO, *variables))",
     }
 
 

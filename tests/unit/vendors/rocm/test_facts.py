@@ -52,9 +52,9 @@ def test_what_only_describes_an_error_and_what_has_a_number_of_its_own() -> None
         *("rocprofiler_get_status_name", "rocprofiler_get_status_string", "roctracer_error_string"),
         *("rocblas_status_to_string", "hipblasStatusToString", "rocprofiler_register_error_string"),
     ):
-        assert rocm.text_of(name) == "returned"
-    assert rocm.text_of("amdsmi_status_code_to_string") == "stored"
-    assert rocm.text_of("ncclGetVersion") is None
+        assert rocm.libraries.text_of(name) == "returned"
+    assert rocm.libraries.text_of("amdsmi_status_code_to_string") == "stored"
+    assert rocm.libraries.text_of("ncclGetVersion") is None
     stubs = rocm_facts().stubs
     assert stubs["libroctracer64.so"].functions >= {"roctracer_version_major", "roctracer_get_timestamp"}
     assert all(facts.answer for facts in stubs.values())  # none is 0, which would be success

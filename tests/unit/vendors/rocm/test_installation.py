@@ -22,6 +22,10 @@ from tests.support.cc import shared
 from tests.unit.providers.test_prefix import HIP, library, opened
 
 
+def rocm_release(release: str, evidence: str) -> Release:
+    return Release(release, evidence, f"rocm{release}")
+
+
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     return tmp_path.resolve()
@@ -212,24 +216,24 @@ def test_links_of_opt_rocm_are_followed_to_what_says_the_release(tmp_path: Path)
     def release(path: str) -> Release | None:
         return release_of(open_prefix(path, seen), seen.sysroot)
 
-    assert release("/opt/rocm") == Release("10.1.0", "/opt/rocm/core-10.1/.info/version")
-    assert release("/opt/rocm/core-7.14") == Release("7.14.0", ".info/version")
+    assert release("/opt/rocm") == rocm_release("10.1.0", "/opt/rocm/core-10.1/.info/version")
+    assert release("/opt/rocm/core-7.14") == rocm_release("7.14.0", ".info/version")
     chosen = rocm / "core-10.1"
     shutil.rmtree(chosen / ".info")
-    assert release("/opt/rocm") == Release("10.1.0", "include/rocm-core/rocm_version.h")
+    assert release("/opt/rocm") == rocm_release("10.1.0", "include/rocm-core/rocm_version.h")
     for gone in ("include", "share"):
         shutil.rmtree(chosen / gone)
     for soname in ("librocm-core.so.1", "libamdhip64.so.7"):
         real = (chosen / "lib" / soname).resolve()
         (chosen / "lib" / soname).unlink()
         real.rename(chosen / "lib" / soname)
-    assert release("/opt/rocm") == Release("10.1", "core-10.1")
+    assert release("/opt/rocm") == rocm_release("10.1", "core-10.1")
     chosen.rename(rocm / "other")
     information = tmp_path / "root/var/lib/dpkg/info"
     information.mkdir(parents=True)
     for package in ("amdrocm-runtime10.1", "amdrocm-base10.1", "amdrocm-blas10.1-gfx1100", "amdrocm-base"):
         (information / f"{package}.list").touch()
-    assert release("/opt/rocm/other") == Release("10.1", "package amdrocm-base10.1")
+    assert release("/opt/rocm/other") == rocm_release("10.1", "package amdrocm-base10.1")
     (information / "amdrocm-base7.14.list").touch()
     assert release("/opt/rocm/other") is None
 

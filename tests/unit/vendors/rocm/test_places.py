@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from relink.gpu.amd.device import find_local
 from relink.loader.cache import CacheEntry, LoaderCache
 from relink.loader.target import Target, find_target
 from relink.planning.case import open_providers
 from relink.planning.options import Options
 from relink.system.errors import ProviderError, UsageError
+from relink.vendors import registry
 from relink.vendors.protocol import Place
 from relink.vendors.registry import choose_place
 from relink.vendors.rocm.installation import release_of
@@ -24,13 +26,16 @@ from relink.vendors.rocm.places import (
     open_site,
     packages_of,
     prefix_of_libraries,
+    site_findings,
 )
+from relink.vendors.rocm.vendor import rocm as rocm_vendor
 from tests.support import therock
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import Works
+from tests.unit.gpu.amd.test_device import node
 from tests.unit.providers.test_prefix import HIP, library, opened, target
 
 TRIPLET = "usr/lib/x86_64-linux-gnu"
@@ -300,6 +305,39 @@ def test_of_two_families_the_one_for_the_gpu(
     provider = open_site(str(site), here, gpus)
     assert provider.packages[1].name == taken
     assert len(found.libraries) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [("MI300X", "rocm-sdk-libraries-gfx94X-dcgpu"), ("auto", "rocm-sdk-libraries-gfx94X-dcgpu")],
+)
+def test_a_product_and_auto_take_the_family_of_their_gpu(
+    prefix: Path, here: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, taken: str
+) -> None:
+    site = environment(prefix, tmp_path, Settings(family="gfx94X-dcgpu"), Settings(family="gfx110X-all"))
+    root = tmp_path / "root"
+    node(root, 1, gfx_target_version=90402)
+    local = find_local(str(root), {})
+    monkeypatch.setattr(
+        registry,
+        "VENDORS",
+        (replace(rocm_vendor, gpus=replace(rocm_vendor.gpus, find_local=lambda *_: local)),),
+    )
+    (provider,) = open_providers(Options(prefixes=[str(site)], gpus=[text]), here)
+    assert provider.packages[1].name == taken
+
+
+def test_mixed_releases_where_the_core_has_no_record(prefix: Path, here: Target, tmp_path: Path) -> None:
+    site = environment(prefix, tmp_path)
+    provider = open_site(str(site), here)
+    (core,) = site.glob("rocm_sdk_core-*.dist-info")
+    (core / "RECORD").unlink()
+    (libraries,) = site.glob("rocm_sdk_libraries-*.dist-info")
+    libraries.rename(other := site / "rocm_sdk_libraries-7.2.3.dist-info")
+    metadata = (other / "METADATA").read_text()
+    (other / "METADATA").write_text(metadata.replace("Version: 7.2.4", "Version: 7.2.3"))
+    found = [item for item in site_findings(provider, [], here, ()) if item.code == "RLK531"]
+    assert [item.step for item in found] == ["pip install rocm-sdk-libraries==7.2.4"]
 
 
 def test_neutral_libraries_come_before_a_family(prefix: Path, here: Target, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""checks.device_packages: GPU code that a package of its own installs, in the layout of ROCm as pip installs it."""
+"""Remedies, and GPU code that a package of its own installs, in the layout of ROCm as pip installs it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ import pytest
 from relink.elf.source import BufferSource
 from relink.gpu.amd.archives import resolve_kpack
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
-from relink.gpu.amd.wanted import wanted_gpus
-from relink.planning.checks.gpu import GpuPlan, check_gpus, read_libraries
+from relink.gpu.amd.findings import check_gpus, remedies
+from relink.gpu.coverage import GpuPlan, TargetId
+from relink.vendors.registry import requested_gpus
+from relink.vendors.rocm.gpus import read_libraries
 from tests.support import kpack_elf
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.gpu.amd import build
+from tests.unit.gpu.amd.build import entries_of, raw
+from tests.unit.gpu.amd.covering import beside, cover, tensile
 from tests.unit.planning.checks.test_gpu import RUNTIME, codes, only
 
 FAMILIES = " Where the index has none for gfx1100, that of its family: …-device-gfx110x or …-device-gfx11."
@@ -40,7 +44,7 @@ def installed(site: Path, *targets: str, directory: str = "_rocm_sdk_libraries")
 
 def checked(library: Path, *names: str, allow_gap: bool = False) -> GpuPlan:
     libraries = read_libraries([("libhipfft.so.0", str(library))])
-    return check_gpus({}, libraries, RUNTIME, wanted_gpus(names), allow_gap=allow_gap)
+    return check_gpus({}, libraries, RUNTIME, requested_gpus(names), allow_gap=allow_gap)
 
 
 @pytest.mark.parametrize("others", [(), ("gfx1030",)])
@@ -81,7 +85,7 @@ def test_code_that_was_built_in_is_no_matter_of_packages(tmp_path: Path) -> None
 def test_a_wheel_of_another_vendor(tmp_path: Path) -> None:
     library = installed(tmp_path, "gfx1030", directory="pkg")
     code: DeviceCode = resolve_kpack(read_device_code(BufferSource(library.read_bytes()), str(library)))
-    plan = check_gpus({"pkg/lib/libhipfft.so.0": code}, (), RUNTIME, wanted_gpus(["gfx1100"]))
+    plan = check_gpus({"pkg/lib/libhipfft.so.0": code}, (), RUNTIME, requested_gpus(["gfx1100"]))
     assert "its vendor names one for each GPU" in only(plan, "RLK427").remedy
 
 
@@ -92,7 +96,7 @@ def test_amds_pytorch(tmp_path: Path) -> None:
         {"torch/lib/libhipfft.so.0": replace(code, path="torch/lib/x.so")},
         (),
         RUNTIME,
-        wanted_gpus(["gfx1100"]),
+        requested_gpus(["gfx1100"]),
     )
     remedy = only(plan, "RLK427").remedy
     assert remedy == f"pip install amd-torch-device-gfx1100, in the version of the wheel.{FAMILIES}"
@@ -137,3 +141,36 @@ def test_archives_that_another_package_puts_into_the_directory_of_a_wheel(
     assert (code, told in out) == (exit_code, True), out + err
     assert ("RLK427" in out) == (archive is None)
     assert archive is not None or "Next:\n    pip install amd-torch-device-gfx1100" in out
+
+
+def test_remedies_for_the_owner_of_an_rx_6750_xt() -> None:
+    wheel = cover(raw(entries_of("gfx1030", "gfx1100")), path="providers.so")
+    blas = beside("librocblas.so.5", tensile(("gfx1030", "tuned fallback")), raw(entries_of("gfx1030")))
+    found = remedies(
+        TargetId("gfx1031"), [wheel, blas], releases=["onnxruntime-rocm 1.21"], runtime_generic=True
+    )
+    assert [r.kind for r in found] == ["release", "override", "rebuild", "rebuild"]
+    assert "1.21" in found[0].text
+    assert "HSA_OVERRIDE_GFX_VERSION=10.3.0" in found[1].text
+    assert found[1].workaround
+    assert "workaround" in found[1].text
+    assert found[2].text == (
+        "rebuild providers.so with GPU_TARGETS=gfx1030;gfx1031;gfx1100 (or gfx10-3-generic for the whole family)"
+    )
+    assert found[3].text.startswith("rebuild rocBLAS with GPU_TARGETS=gfx1030;gfx1031")
+
+
+def test_the_override_must_hold_for_every_library() -> None:
+    wheel = cover(raw(entries_of("gfx1030")))
+    blas = beside("librocblas.so.5", tensile(("gfx1100", "tuned fallback")), raw(entries_of("gfx1100")))
+    assert "override" not in [r.kind for r in remedies(TargetId("gfx1031"), [wheel, blas])]
+    assert "override" in [r.kind for r in remedies(TargetId("gfx1031"), [wheel])]
+    assert [r.kind for r in remedies(TargetId("gfx906"), [wheel])] == ["rebuild"]
+
+
+def test_generic_code_comes_before_the_override_where_the_runtime_is_too_old() -> None:
+    wheel = cover(raw(entries_of("gfx1030", "gfx10-3-generic")))
+    assert remedies(TargetId("gfx1031"), [wheel], runtime_generic=True) == ()
+    old = remedies(TargetId("gfx1031"), [wheel], runtime_generic=False)
+    assert [r.kind for r in old] == ["generic", "override", "rebuild"]
+    assert [r.to_json()["workaround"] for r in old] == [False, True, False]

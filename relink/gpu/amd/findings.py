@@ -1,32 +1,160 @@
-"""The findings on GPU code (RLK401 to RLK413, RLK427): which GPUs lack code, what the runtime cannot load, what to do.
+"""Whether a wheel runs on a GPU: which GPUs lack code, what the runtime cannot load, what to do (RLK401 to RLK413, RLK427).
 
-Takes the facts that :mod:`relink.planning.checks.gpu` has collected; reads no file.
+Takes device code that was read and what a runtime can load; reads no file. RLK427 is about code that a package of its own
+brings: ROCm as pip installs it has a package ``rocm-sdk-device-gfx1100`` for each GPU, which puts kpack archives and kernel files
+into the directory of ``rocm-sdk-libraries`` (TheRock, docs/packaging/python_packaging.md), and AMD's PyTorch has
+``amd-torch-device-gfx1100`` (build_tools/packaging/python/rocm_whl_next_ownership.yaml there); some are for a family of GPUs
+(``amd-torch-device-gfx11``). Who splits another wheel chooses the names of the packages (rocm-systems, shared/kpack,
+wheel_splitter.py).
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from relink.gpu import (
-    Coverage,
-    CoverageLevel,
+from relink.gpu.amd.device_code import DeviceCode
+from relink.gpu.amd.file_coverage import (
     FileCoverage,
     LibraryCoverage,
-    Remedy,
-    Requirement,
-    TargetId,
-    Wanted,
+    coverage_of,
     intersect,
-    remedies,
-    table,
+    isa_block,
+    matrix,
 )
-from relink.gpu.coverage import STATES
-from relink.planning.checks.device_packages import lies_in_a_package, missing_package
+from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.kpack import PLACEHOLDER
+from relink.gpu.amd.runtime import Capability, DeviceCodeNeeds, Requirement, check, needs_of
+from relink.gpu.amd.target_id import sort_key
+from relink.gpu.coverage import STATES, Coverage, CoverageLevel, GpuPlan, RequestedGpu, TargetId
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import grouped, join_some, join_with_and
+
+# A directory with a family in its name (_rocm_sdk_libraries_gfx…) was built with the code of that family inside.
+_NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
+_SPLIT = re.compile(r"(?:.*/site-packages/)?(?P<package>torch|torchvision)/")
+_MOST = 3
+
+
+def lies_in_a_package(library: Coverage, target: TargetId) -> bool:
+    """Whether a library that has no code for `target` would have it from a package for that GPU."""
+    file = _file(library)
+    archives = file is not None and bool(file.archives) and file.level(target).state == "none"
+    return archives or _NEUTRAL.match(library.path) is not None
+
+
+def missing_package(
+    gpu: RequestedGpu, missing: Sequence[tuple[Coverage, CoverageLevel]], level: Level
+) -> Finding | None:
+    """Return the finding about the libraries of `missing` whose code for a GPU was not installed; None where there is none."""
+    libraries = [library for library, _ in missing if lies_in_a_package(library, gpu.target)]
+    if not libraries:
+        return None
+    processor = gpu.target.processor
+    names = sorted({os.path.basename(library.path) for library in libraries})
+    files = {
+        os.path.basename(path).replace(PLACEHOLDER, processor)
+        for library in libraries
+        if (file := _file(library)) is not None
+        for path in file.archives
+    }
+    shown = join_some(names, _MOST)
+    looked = f": no {join_with_and(sorted(files)[:_MOST])} is there" if files else ""
+    message = f"the code of {shown} for {gpu} comes in a package of its own, which is not installed{looked}"
+    sites = {match["site"] for library in libraries if (match := _NEUTRAL.match(library.path))}
+    split = {match["package"] for library in libraries if (match := _SPLIT.match(library.path))}
+    step = None
+    families = " or ".join(f"…-device-{family}" for family in table().families_of(processor))
+    other = f" Where the index has none for {processor}, that of its family: {families}." if families else ""
+    if sites:
+        step = f"pip install rocm-sdk-device-{processor}"
+        remedy = f"{step}, in the environment of {min(sites)}.{other}"
+    elif split:
+        step = "pip install " + " ".join(f"amd-{name}-device-{processor}" for name in sorted(split))
+        remedy = f"{step}, in the version of the wheel.{other}"
+    else:
+        remedy = f"Install the package that has the code of {shown} for {processor}: its vendor names one for each GPU."
+    return finding("RLK427", str(gpu.target), message, remedy, level, step=step)
+
+
+def _file(coverage: Coverage) -> FileCoverage | None:
+    if isinstance(coverage, LibraryCoverage):
+        return coverage.file
+    return coverage if isinstance(coverage, FileCoverage) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One way out.
+
+    :ivar kind: release, generic, override or rebuild.
+    :ivar workaround: AMD does not support it; whoever shows it says so.
+    """
+
+    kind: str
+    text: str
+    workaround: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def remedies(
+    agent: TargetId,
+    coverages: Iterable[Coverage],
+    *,
+    releases: Sequence[str] = (),
+    runtime_generic: bool | None = None,
+) -> tuple[Remedy, ...]:
+    """Return the remedies for `agent` in the order they should be tried; none when all of `coverages` have it.
+
+    `releases` are other releases of the wheel that have it (the profile knows them). `runtime_generic` says whether
+    the HIP runtime takes generic targets (None: unknown); where it does not, code that is there only as a generic
+    target counts as lacking.
+    """
+    coverages = tuple(coverages)
+    levels = [coverage.level(agent) for coverage in coverages]
+    generic = next((g.name for g in table().generics.values() if agent.processor in g.members), None)
+    unloadable = [runtime_generic is False and "generic" in level.via for level in levels]
+    lacking = [
+        coverage
+        for coverage, level, blocked in zip(coverages, levels, unloadable, strict=True)
+        if blocked or level.state in ("none", "partial", "conditional")
+    ]
+    if not lacking:
+        return ()
+    found = [Remedy("release", f"use {release}: it has code for {agent.processor}") for release in releases]
+    if any(unloadable):
+        names = ", ".join(_name(c) for c, blocked in zip(coverages, unloadable, strict=True) if blocked)
+        found.append(
+            Remedy(
+                "generic",
+                f"{names}: code for {agent.processor} is there as {generic}, which ROCm 6.4 or newer loads",
+            )
+        )
+    for row in table().workarounds:
+        if agent.processor not in row.processors:
+            continue
+        if all(c.level(TargetId(row.stands_in)).usable for c in coverages if c.restricts):
+            text = (
+                f"set HSA_OVERRIDE_GFX_VERSION={row.override}, a workaround that AMD does not support: every library of "
+                f"the process then takes the GPU for {row.stands_in} (source: {row.source})"
+            )
+            found.append(Remedy("override", text, workaround=True))
+    for coverage in lacking:
+        kept = [p for p in coverage.processors() if coverage.level(TargetId(p)).usable]
+        targets = ";".join(sorted({*kept, agent.processor}, key=sort_key))
+        wider = f" (or {generic} for the whole family)" if generic and runtime_generic else ""
+        found.append(Remedy("rebuild", f"rebuild {_name(coverage)} with GPU_TARGETS={targets}{wider}"))
+    return tuple(found)
+
+
+def _name(coverage: Coverage) -> str:
+    return coverage.name if isinstance(coverage, LibraryCoverage) else os.path.basename(coverage.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +167,7 @@ class Row:
 
     requirement: Requirement
     files: tuple[str, ...]
-    gpu: Wanted | None = None
+    gpu: RequestedGpu | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report's ``isa.requirements[]``."""
@@ -105,14 +233,14 @@ class GpuFacts:
         return not self.lacking(target, "none", "partial", "unknown", "conditional")
 
 
-def _levels(facts: GpuFacts, gpus: Sequence[Wanted]) -> dict[Wanted, Level]:
+def _levels(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> dict[RequestedGpu, Level]:
     """Return for each GPU the level of a finding about missing code.
 
     Where a GPU of this machine has all code, the others of it are no reason to refuse the wheel.
     """
     another_runs = any(facts.runs(gpu.target) for gpu in gpus if gpu.local)
 
-    def level(gpu: Wanted) -> Level:
+    def level(gpu: RequestedGpu) -> Level:
         if not gpu.asked:
             return "info" if another_runs else "warning"
         return "warning" if facts.allow_gap or (gpu.local and another_runs) else "error"
@@ -127,7 +255,7 @@ def display_name(coverage: Coverage) -> str:
     return f"{base} ({role.name})" if role is not None else base
 
 
-def gpu_findings(facts: GpuFacts, gpus: Sequence[Wanted]) -> Iterator[Finding]:
+def gpu_findings(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> Iterator[Finding]:
     """Return the findings: on what all cover together, on each GPU, on the runtime."""
     yield from _together(facts)
     levels = _levels(facts, gpus)
@@ -163,7 +291,7 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
     yield finding("RLK407", "GPU code", message)
 
 
-def _one_gpu(facts: GpuFacts, gpu: Wanted, levels: Mapping[Wanted, Level]) -> Iterator[Finding]:
+def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, Level]) -> Iterator[Finding]:
     target = gpu.target
     subject = str(target)
     if gpu.physical:
@@ -201,7 +329,7 @@ def _one_gpu(facts: GpuFacts, gpu: Wanted, levels: Mapping[Wanted, Level]) -> It
             yield from _optional(library, gpu, reached=id(library) in reached)
 
 
-def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:
+def _missing(facts: GpuFacts, gpu: RequestedGpu, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:
     """Say which architectures the wheel has code for, and which files have none for this GPU."""
     files = [coverage for coverage in facts.files if coverage.restricts]
     has = intersect(files).targets if files else ()
@@ -229,7 +357,7 @@ def _missing(facts: GpuFacts, gpu: Wanted, missing: Sequence[tuple[Coverage, Cov
     return message
 
 
-def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
+def _way_out(facts: GpuFacts, gpu: RequestedGpu) -> str:
     """The remedies in the order in which they should be tried, in one sentence."""
     possible = facts.ways(gpu.target)
     ways = [remedy.text for remedy in possible if remedy.kind != "rebuild"]
@@ -243,7 +371,7 @@ def _way_out(facts: GpuFacts, gpu: Wanted) -> str:
     return text[:1].upper() + text[1:] + more
 
 
-def _optional(library: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterator[Finding]:
+def _optional(library: LibraryCoverage, gpu: RequestedGpu, *, reached: bool) -> Iterator[Finding]:
     """Report a library whose callers can do without it: a warning, since the wheel still runs."""
     level = library.level(gpu.target)
     if level.usable:
@@ -259,7 +387,9 @@ def _optional(library: LibraryCoverage, gpu: Wanted, *, reached: bool) -> Iterat
     yield finding("RLK409", str(gpu.target), f"{message}; {ending}", remedy)
 
 
-def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Level]) -> Iterator[Finding]:
+def _runtime(
+    facts: GpuFacts, gpus: Sequence[RequestedGpu], levels: Mapping[RequestedGpu, Level]
+) -> Iterator[Finding]:
     for row in facts.rows:
         need = row.requirement
         subject = str(row.gpu.target) if row.gpu else need.what
@@ -291,23 +421,12 @@ def _runtime(facts: GpuFacts, gpus: Sequence[Wanted], levels: Mapping[Wanted, Le
 def code_problems(coverages: Iterable[Coverage]) -> Iterator[Finding]:
     """Report what is wrong with device code: one finding for each file, with its first problem."""
     for coverage in coverages:
-        file = coverage.file if isinstance(coverage, LibraryCoverage) else coverage
-        if isinstance(file, FileCoverage) and file.problems:
-            more = f" (and {len(file.problems) - 1} more)" if len(file.problems) > 1 else ""
-            yield finding("RLK410", file.path, f"{file.problems[0]}{more}")
+        if problems := coverage.problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            yield finding("RLK410", coverage.path, f"{problems[0]}{more}")
 
 
-def changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
-    """The finding for an edited file whose device code is not what it was."""
-    if changes:
-        yield finding(
-            "RLK411",
-            member,
-            f"its GPU code is not what it was before the edit: {join_some(list(changes))}",
-        )
-
-
-def gpu_state(facts: GpuFacts, gpu: Wanted) -> str:
+def gpu_state(facts: GpuFacts, gpu: RequestedGpu) -> str:
     """Return what becomes of the wheel on one GPU, of the words of :data:`relink.gpu.coverage.STATES`.
 
     ``none`` is what ``--gpu`` refuses the wheel for, and ``jit`` also where nothing in it is compiled before. What no code
@@ -322,7 +441,7 @@ def gpu_state(facts: GpuFacts, gpu: Wanted) -> str:
     return min(states - {"none"}, key=STATES.index, default="full")
 
 
-def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
+def gpu_json(facts: GpuFacts, gpu: RequestedGpu) -> dict[str, Any]:
     """Return the report's ``isa.gpus[]``: how far each file and library covers the GPU, and the ways out of a gap."""
     every: tuple[Coverage, ...] = (*facts.files, *facts.libraries, *facts.beside)
     return {
@@ -335,3 +454,105 @@ def gpu_json(facts: GpuFacts, gpu: Wanted) -> dict[str, Any]:
         "levels": {coverage.path: str(coverage.level(gpu.target)) for coverage in every},
         "remedies": [way.to_json() for way in facts.ways(gpu.target)],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A ROCm library on disk.
+
+    :ivar coverage: the GPUs that its code and its kernel files are for.
+    :ivar code: the device code itself.
+    """
+
+    coverage: LibraryCoverage
+    code: DeviceCode
+
+
+def check_gpus(
+    codes: Mapping[str, DeviceCode],
+    libraries: Sequence[Library],
+    runtime: Capability | None,
+    gpus: Sequence[RequestedGpu] = (),
+    *,
+    beside: Sequence[Library] = (),
+    releases: Sequence[tuple[str, tuple[str, ...]]] = (),
+    allow_gap: bool = False,
+    extended: str | None = None,
+) -> GpuPlan:
+    """Compare device code with `gpus` and with what `runtime` can load.
+
+    :param codes: of the wheel, by member.
+    :param runtime: None where nothing needs one.
+    :param beside: libraries of the prefix that are not reached, but that programs load by themselves.
+    :param releases: (name and version, processors) of other releases of the wheel.
+    :param extended: whose patch makes the runtime take related processors' code.
+    """
+    files = tuple(coverage_of(code) for code in codes.values())
+    covering = tuple(library.coverage for library in libraries)
+    requirements = () if runtime is None else _requirements(codes, libraries, runtime, gpus)
+    facts = GpuFacts(
+        files=files,
+        libraries=covering,
+        beside=tuple(library.coverage for library in beside),
+        rows=requirements,
+        uses_hip=runtime is not None,
+        runtime_generic=runtime.generic if runtime is not None else None,
+        releases=tuple(releases),
+        allow_gap=allow_gap,
+        extended=extended,
+    )
+    findings = [*code_problems((*files, *covering)), *gpu_findings(facts, gpus)]
+    block = isa_block(
+        files,
+        covering,
+        runtime.to_json() if runtime is not None else None,
+        [gpu_json(facts, gpu) for gpu in gpus],
+    )
+    block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
+    block["requirements"] = [row.to_json() for row in requirements]
+    return GpuPlan(block, tuple(findings))
+
+
+def _requirements(
+    codes: Mapping[str, DeviceCode],
+    libraries: Sequence[Library],
+    runtime: Capability,
+    gpus: Sequence[RequestedGpu],
+) -> tuple[Row, ...]:
+    """Return one row a capability, with the files that require it and the strongest of their requirements; then one a GPU."""
+    targets = [gpu.target for gpu in gpus]
+    codes_by_path = {**codes, **{library.coverage.path: library.code for library in libraries}}
+    rows: dict[str, Row] = {}
+    for path, code in codes_by_path.items():
+        for requirement in check(replace(needs_of([code], targets), gpus=()), runtime):
+            row = rows.get(requirement.what)
+            if row is None or _rank(requirement) > _rank(row.requirement):
+                rows[requirement.what] = Row(requirement, (path,))
+            elif _rank(requirement) == _rank(row.requirement):
+                rows[requirement.what] = replace(row, files=(*row.files, path))
+    for gpu in gpus:
+        (processor,) = check(DeviceCodeNeeds(gpus=(gpu.target.processor,)), runtime)
+        rows[processor.what] = Row(processor, (), gpu)
+        if compiling := _compiling(codes, libraries, gpu.target):
+            what = f"{gpu.target.processor} in comgr, which compiles kernels on first use"
+            known = ("yes", "ok") if gpu.target.processor in runtime.jit else ("no", "no")
+            shown, verdict = known if runtime.jit else ("unknown", "unknown")
+            rows[what] = Row(Requirement(what, "yes", shown, verdict), compiling, gpu)
+    return tuple(rows.values())
+
+
+def _rank(requirement: Requirement) -> tuple[int, str]:
+    """Return a key that is highest for a requirement that is not met, and among equals for the highest need."""
+    return (("ok", "unknown", "no").index(requirement.verdict), requirement.needed)
+
+
+def _compiling(
+    codes: Mapping[str, DeviceCode], libraries: Sequence[Library], target: TargetId
+) -> tuple[str, ...]:
+    """Return the files whose kernels for `target` are compiled on first use."""
+    # MIOpen and MIGraphX compile all their kernels, rocFFT only what its cache lacks.
+    every: list[Coverage] = [
+        *(coverage_of(code) for code in codes.values() if code.bundles),
+        *(one.coverage for one in libraries if (role := one.coverage.role) and role.missing == "jit"),
+    ]
+    return tuple(coverage.path for coverage in every if coverage.level(target).state == "jit")

@@ -1,0 +1,1 @@
+"""What a Python process loads, read from sources; nothing of them runs."""

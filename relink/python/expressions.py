@@ -1,0 +1,237 @@
+"""The expressions of a source: what each means for an import, as a function of the walk, the frame and the fields of its node."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from relink.python.syntax import Nodes, SyntaxNode
+from relink.python.values import (
+    MISSING,
+    UNKNOWN,
+    Frame,
+    Instance,
+    Native,
+    Raised,
+    binary,
+    bounded,
+    compare,
+    is_kind,
+    is_same,
+    items,
+    truth,
+)
+
+# Names in annotations only: the walk follows expressions by EXPRESSIONS.
+if TYPE_CHECKING:
+    from relink.python.evaluation import Evaluation
+
+TURNS = 200
+"""Turns of a loop that are followed."""
+
+
+def _constant(_evaluation: Evaluation, _frame: Frame, value: Any) -> Any:
+    return value
+
+
+def _name(evaluation: Evaluation, frame: Frame, name: str) -> Any:
+    for names in (frame.names, *frame.outer, frame.module.names):
+        if name in names:
+            return names[name]
+    if f"builtins.{name}" in evaluation.known:
+        return Native(f"builtins.{name}")
+    if is_kind(name, "BaseException") and hasattr(builtins, name):
+        return Native(name)
+    if not frame.module.is_open and not hasattr(builtins, name):
+        evaluation.raise_where_caught("NameError")
+    return UNKNOWN
+
+
+def _attribute(evaluation: Evaluation, frame: Frame, node: SyntaxNode, name: str) -> Any:
+    found = evaluation.attribute(evaluation.value(frame, node), name)
+    if found is MISSING:
+        evaluation.raise_where_caught("AttributeError")
+        return UNKNOWN
+    return found
+
+
+def _call(
+    evaluation: Evaluation,
+    frame: Frame,
+    target: SyntaxNode,
+    given: Nodes,
+    keywords: Nodes,
+) -> Any:
+    line = evaluation.state.line
+    function = evaluation.value(frame, target)
+    arguments = evaluation.values_of(frame, given)
+    named = {name: evaluation.value(frame, one) for _, _, name, one in keywords if name}
+    found = UNKNOWN if arguments is None else evaluation.call(function, arguments, named)
+    evaluation.state.line = line
+    return found
+
+
+def _binop(evaluation: Evaluation, frame: Frame, operator: str, left: SyntaxNode, right: SyntaxNode) -> Any:
+    return binary(operator, evaluation.value(frame, left), evaluation.value(frame, right))
+
+
+def _boolop(evaluation: Evaluation, frame: Frame, operator: str, nodes: Nodes) -> Any:
+    """Return the first value that decides, or the last one; after one that is not known the rest is conditional."""
+    stop = operator == "Or"
+    found: Any = UNKNOWN
+    is_open = False
+    for node in nodes:
+        with evaluation.at_least("conditional" if is_open else "certain"):
+            found = evaluation.value(frame, node)
+        test = truth(found)
+        if test is stop:
+            return stop if is_open else found
+        is_open |= test is None
+    return UNKNOWN if is_open else found
+
+
+def _unaryop(evaluation: Evaluation, frame: Frame, operator: str, node: SyntaxNode) -> Any:
+    value = evaluation.value(frame, node)
+    test = truth(value)
+    if operator == "Not":
+        return UNKNOWN if test is None else not test
+    return -value if operator == "USub" and isinstance(value, int) else UNKNOWN
+
+
+def _compare(
+    evaluation: Evaluation, frame: Frame, first: SyntaxNode, operators: list[str], others: Nodes
+) -> Any:
+    left: Any = evaluation.value(frame, first)
+    result: Any = True
+    for operator, node in zip(operators, others, strict=True):
+        right = evaluation.value(frame, node)
+        if right == Native("os.environ"):
+            right = (left,) if evaluation.variable(left) is not None else ()
+        found = compare(operator, left, right)
+        if found is False:
+            return False
+        result = found if found is UNKNOWN else result
+        left = right
+    return result
+
+
+def _ifexp(
+    evaluation: Evaluation, frame: Frame, test: SyntaxNode, body: SyntaxNode, orelse: SyntaxNode
+) -> Any:
+    decided = truth(evaluation.value(frame, test))
+    if decided is not None:
+        return evaluation.value(frame, body if decided else orelse)
+    found = []
+    for node in (body, orelse):
+        with suppress(Raised), evaluation.at_least("conditional"):
+            found.append(evaluation.value(frame, node))
+    return found[0] if len(found) == 1 or (found and is_same(*found)) else UNKNOWN
+
+
+def _joinedstr(evaluation: Evaluation, frame: Frame, parts: Nodes) -> Any:
+    found = [evaluation.value(frame, part) for part in parts]
+    is_text = all(isinstance(one, str | int | PurePosixPath) for one in found)
+    return bounded("".join(map(str, found))) if is_text else UNKNOWN
+
+
+def _formattedvalue(
+    evaluation: Evaluation, frame: Frame, node: SyntaxNode, conversion: int, style: SyntaxNode | None
+) -> Any:
+    value = evaluation.value(frame, node)
+    return value if style is None and conversion in (-1, ord("s")) else UNKNOWN
+
+
+def _subscript(evaluation: Evaluation, frame: Frame, node: SyntaxNode, index: SyntaxNode) -> Any:
+    owner, key = evaluation.value(frame, node), evaluation.value(frame, index)
+    if owner == Native("os.environ"):
+        return evaluation.variable(key, strict=True)
+    if owner == Native("sys.modules") and isinstance(key, str):
+        return evaluation.modules.get(key, UNKNOWN)
+    if isinstance(owner, Instance) and "ctypes.LibraryLoader" in owner.cls.lines():
+        return evaluation.known["ctypes.CDLL"](evaluation, [key], {})
+    # A value that is not known may have been put where there seems to be none.
+    with suppress(LookupError, TypeError, ValueError):
+        return owner[key] if isinstance(owner, str | list | tuple | dict) else UNKNOWN
+    return UNKNOWN
+
+
+def _slice(evaluation: Evaluation, frame: Frame, *parts: SyntaxNode | None) -> Any:
+    found = [None if part is None else evaluation.value(frame, part) for part in parts]
+    return slice(*found) if all(isinstance(one, int | None) for one in found) else UNKNOWN
+
+
+def _tuple(evaluation: Evaluation, frame: Frame, nodes: Nodes) -> Any:
+    found = evaluation.values_of(frame, nodes)
+    return UNKNOWN if found is None else tuple(found)
+
+
+def _list(evaluation: Evaluation, frame: Frame, nodes: Nodes) -> Any:
+    found = evaluation.values_of(frame, nodes)
+    return UNKNOWN if found is None else found
+
+
+def _dict(evaluation: Evaluation, frame: Frame, keys: list[SyntaxNode | None], nodes: Nodes) -> Any:
+    found: dict[Any, Any] = {}
+    for key_node, node in zip(keys, nodes, strict=True):
+        key, value = evaluation.value(frame, key_node), evaluation.value(frame, node)
+        if key_node is None and isinstance(value, dict):
+            found |= value
+        elif isinstance(key, str | int | None):
+            found[key] = value
+    return found
+
+
+def _starred(_evaluation: Evaluation, _frame: Frame, _node: SyntaxNode) -> Any:
+    return UNKNOWN
+
+
+def _namedexpr(evaluation: Evaluation, frame: Frame, target: SyntaxNode, node: SyntaxNode) -> Any:
+    value = evaluation.value(frame, node)
+    evaluation.bind(frame, target, value)
+    return value
+
+
+def _listcomp(evaluation: Evaluation, frame: Frame, element: SyntaxNode, generators: Nodes) -> Any:
+    _, _, target, over, tests = generators[0]
+    values = items(evaluation.value(frame, over))
+    if values is None or len(values) > TURNS or len(generators) > 1:
+        return UNKNOWN
+    inside = Frame(frame.module, {}, (frame.names, *frame.outer), is_function=True, prefix=frame.prefix)
+    found = []
+    for value in values:
+        evaluation.bind(inside, target, value)
+        chosen = [truth(evaluation.value(inside, test)) for test in tests]
+        if None in chosen:
+            return UNKNOWN
+        if all(chosen):
+            found.append(evaluation.value(inside, element))
+    return found
+
+
+EXPRESSIONS: dict[str, Callable[..., Any]] = {
+    "Constant": _constant,
+    "Name": _name,
+    "Attribute": _attribute,
+    "Call": _call,
+    "BinOp": _binop,
+    "BoolOp": _boolop,
+    "UnaryOp": _unaryop,
+    "Compare": _compare,
+    "IfExp": _ifexp,
+    "JoinedStr": _joinedstr,
+    "FormattedValue": _formattedvalue,
+    "Subscript": _subscript,
+    "Slice": _slice,
+    "Tuple": _tuple,
+    "List": _list,
+    "Set": _tuple,
+    "Dict": _dict,
+    "Starred": _starred,
+    "NamedExpr": _namedexpr,
+    "ListComp": _listcomp,
+    "GeneratorExp": _listcomp,
+}
+"""By the class of a node of ast, what returns its value."""

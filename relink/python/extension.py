@@ -1,0 +1,89 @@
+"""Names in an extension module that may be those of modules that it imports in C. No proof that it does: events say ``inferred``.
+
+Where they stand: PyImport_ImportModule and Cython's __Pyx_ImportModule take a C string; PyCapsule_Import takes the name of an
+attribute of a module (``datetime.datetime_CAPI``); Cython before 3.1 has every name of the source as a C string, and later ones
+join the strings, and compress them where that pays, which the module undoes with zlib as it is imported
+(Cython/Utility/StringTools.c).
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from relink.elf.dynamic import Buffer
+from relink.elf.sections import read_sections
+from relink.system.errors import ElfError
+
+_CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
+_NAME = re.compile(rb"(?<=\0)[A-Za-z_][\w.]{2,80}(?=\0)")
+_JOINED = re.compile(rb"(?:[\w.]|[^\w\0]){80,}")
+_COMPRESSED = re.compile(rb"x[\x5e\x9c\xda]")
+# Bytes that are searched of a section, names that are taken of an extension, and characters of joined strings.
+_SEARCHED, _NAMES, _TEXT = 64 << 20, 5_000, 1 << 18
+# Bytes that compressed strings give, and places at which they are tried.
+_INFLATED, _TRIES = 1 << 20, 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionNames:
+    """What stands in an extension's data.
+
+    :ivar certain: modules that it imports for sure.
+    :ivar names: whole strings, in the order of the file.
+    :ivar joined: strings without ends, in which a name may stand anywhere.
+    :ivar is_cython: it is made by Cython: names of all that its functions import are among `names`.
+    """
+
+    certain: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    joined: str = ""
+    is_cython: bool = False
+
+
+def read_extension_names(buffer: Buffer) -> ExtensionNames:
+    """Return the names in the data of an extension; none for a file without section headers."""
+    try:
+        sections = [one for one in read_sections(buffer, "") if one.name.startswith((".rodata", ".data"))]
+    except ElfError:
+        return ExtensionNames()
+    certain: dict[str, None] = {}
+    names: dict[str, None] = {}
+    joined: list[str] = []
+    is_cython = False
+    for section in sections:
+        end = min(section.offset + min(section.file_size, _SEARCHED), len(buffer))
+        data = bytes(buffer[section.offset : end])
+        certain |= dict.fromkeys(found[1].decode("ascii", "replace") for found in _CAPSULE.finditer(data))
+        is_cython |= b"__pyx_capi__" in data
+        for text in _inflate(data) if b"\0zlib\0" in data else ():
+            certain["zlib"] = None
+            joined.append(text)
+        if is_cython:
+            joined += [
+                found[0].decode("ascii", "replace")
+                for found in _JOINED.finditer(data)
+                if b"__name__" in found[0]
+            ]
+        for found in _NAME.finditer(data):
+            if len(names) >= _NAMES:
+                break
+            names[found[0].decode("ascii", "replace")] = None
+    return ExtensionNames(tuple(certain), tuple(names), " ".join(joined)[:_TEXT], is_cython)
+
+
+def _inflate(data: bytes) -> list[str]:
+    """Return what streams of zlib in `data` give that hold names of Cython."""
+    found = []
+    for tried, at in enumerate(_COMPRESSED.finditer(data)):
+        if tried > _TRIES:
+            break
+        decoder = zlib.decompressobj()
+        try:
+            text = decoder.decompress(data[at.start() : at.start() + _INFLATED], _INFLATED)
+        except zlib.error:
+            continue
+        if decoder.eof and b"__name__" in text:
+            found.append(text.decode("ascii", "replace"))
+    return found

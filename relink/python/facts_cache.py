@@ -1,0 +1,84 @@
+"""What was read of each source, remembered in the user's cache: an entry holds for a file of the same device, inode, size, times
+and Python.
+
+The file is ``$XDG_CACHE_HOME/relink/sources.sqlite``. One that is damaged, or is another user's or may be written by others, is
+not read; it may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_TABLE = "create table if not exists facts (file text primary key, facts text not null, sum integer not null) without rowid"
+_WAIT = 5.0  # seconds for another process of relink
+# What readers make of a file: a new number makes every older entry unknown.
+_EDITION = f"4:{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+class FactsCache:
+    """Facts of files by what identifies the content; in memory alone without a place."""
+
+    def __init__(self, place: Path | None) -> None:
+        self._new: dict[str, str] = {}
+        self._database: sqlite3.Connection | None = None
+        if place is not None:
+            with contextlib.suppress(OSError, sqlite3.Error):
+                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                if _is_own(place):
+                    self._database = sqlite3.connect(place, timeout=_WAIT, check_same_thread=False)
+                    self._database.execute(_TABLE)
+
+    def facts(self, kind: str, path: str, read: Callable[[], Mapping[str, Any]]) -> Any:
+        """Return the facts of one kind of a file: those that are remembered, or of what `read` returns, JSON data by kind."""
+        try:
+            status = os.stat(path)
+        except OSError:
+            return read()[kind]
+        key = f"{_EDITION}:{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+        text = self._new.get(f"{kind}:{key}") or self._remembered(f"{kind}:{key}")
+        if text is not None:
+            with contextlib.suppress(ValueError, RecursionError):
+                return json.loads(text)
+        found = read()
+        for one, facts in found.items():
+            self._new[f"{one}:{key}"] = json.dumps(facts, separators=(",", ":"))
+        return found[kind]
+
+    def _remembered(self, key: str) -> str | None:
+        """Return an entry whose sum is right."""
+        if self._database is None:
+            return None
+        with contextlib.suppress(sqlite3.Error, AttributeError, TypeError):
+            row = self._database.execute("select facts, sum from facts where file = ?", (key,)).fetchone()
+            if row and zlib.crc32(row[0].encode("utf-8", "surrogatepass")) == row[1]:
+                return str(row[0])
+        return None
+
+    def save(self) -> None:
+        """Remember what is new; a place that cannot be written costs time later and nothing else."""
+        if self._database is not None and self._new:
+            rows = (
+                (key, text, zlib.crc32(text.encode("utf-8", "surrogatepass")))
+                for key, text in self._new.items()
+            )
+            with contextlib.suppress(OSError, sqlite3.Error), self._database:
+                self._database.executemany("insert or replace into facts values (?, ?, ?)", rows)
+        self._new.clear()
+
+
+def _is_own(place: Path) -> bool:
+    """Whether a file is this user's alone, or not there yet."""
+    try:
+        status = place.lstat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022

@@ -1,0 +1,456 @@
+"""The functions and variables of the standard library whose results are known without running anything.
+
+Each has the name of the module and the class that define it, as :class:`relink.python.values.Function` has; methods of Python's
+own values have the name of the type, and ``path`` for those of pathlib.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import posixpath
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from relink.python.evaluation import Evaluation, Known
+from relink.python.modules import Interpreter, Spec
+from relink.python.values import (
+    LARGEST_VALUE,
+    MISSING,
+    UNKNOWN,
+    Class,
+    Instance,
+    Module,
+    Native,
+    Raised,
+    bounded,
+    exception_kind,
+    is_known,
+    items,
+    truth,
+)
+
+# bits/dlfcn.h of glibc.
+_FLAGS = {
+    "RTLD_LAZY": 1,
+    "RTLD_NOW": 2,
+    "RTLD_NOLOAD": 4,
+    "RTLD_DEEPBIND": 8,
+    "RTLD_GLOBAL": 256,
+    "RTLD_LOCAL": 0,
+    "RTLD_NODELETE": 4096,
+}
+_SPEC = Class("importlib.machinery.ModuleSpec", {}, [])
+_TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, list, tuple, bool)}
+
+
+def known_values(interpreter: Interpreter) -> dict[str, Any]:
+    """Return the variables that say what platform and which Python this is."""
+    return {
+        "sys.platform": "linux",
+        "sys.version_info": (*interpreter.version, 0, "final", 0),
+        "sys.maxsize": (1 << 63) - 1,
+        "sys.byteorder": "little",
+        "sys.executable": interpreter.program,
+        "sys.prefix": interpreter.prefix,
+        "sys.exec_prefix": interpreter.prefix,
+        "sys.path": list(interpreter.path),
+        "sys.modules": Native("sys.modules"),
+        "sys.implementation": Native("sys.implementation"),
+        "sys.implementation.name": "cpython",
+        "sys.builtin_module_names": tuple(sorted(interpreter.builtins)),
+        "sys.argv": ["-c"],
+        "os.name": "posix",
+        "os.sep": "/",
+        "os.pathsep": ":",
+        "os.environ": Native("os.environ"),
+        "importlib.machinery.EXTENSION_SUFFIXES": list(interpreter.suffixes),
+        "ctypes.DEFAULT_MODE": 0,
+        # What only Windows and frozen programs have.
+        **dict.fromkeys(("os.add_dll_directory", "os.startfile", "sys.getwindowsversion"), MISSING),
+        **dict.fromkeys(("sys.frozen", "sys._MEIPASS", "sys.winver"), MISSING),
+        **{f"os.{name}": value for name, value in _FLAGS.items()},
+        **{f"ctypes.{name}": _FLAGS[name] for name in ("RTLD_LOCAL", "RTLD_GLOBAL")},
+    }
+
+
+def _given(
+    arguments: list[Any], named: Mapping[str, Any], position: int, name: str, default: Any = UNKNOWN
+) -> Any:
+    """Return an argument; a path of pathlib as text."""
+    value = arguments[position] if len(arguments) > position else named.get(name, default)
+    return str(value) if isinstance(value, PurePosixPath) else value
+
+
+def _open_library(by: str, first: int = 0) -> Known:
+    """Return what notes a dlopen of ctypes or cffi, and knows nothing of the library.
+
+    :param first: the position of the name.
+    """
+
+    def opened(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+        name = _given(arguments, named, first, "name")
+        mode = _given(arguments, named, first + 1, "mode", named.get("flags", 0))
+        if name is None or isinstance(name, Native):
+            return UNKNOWN
+        if not isinstance(name, str) or not name:
+            evaluation.record("unknown", "a library whose name is made at run time", by)
+            return UNKNOWN
+        caller = evaluation.modules.get("_cffi_backend" if by == "cffi.dlopen" else "_ctypes")
+        flags = (mode if isinstance(mode, int) else 0) | _FLAGS["RTLD_NOW"]
+        evaluation.record("library", name, by, flags=flags, caller=caller.spec.file if caller else "")
+        if "/" in name and not evaluation.disk.exists(name):
+            raise Raised("OSError", f"{name}: cannot open shared object file", is_certain=True)
+        return UNKNOWN
+
+    return opened
+
+
+def _find_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    name = _given(arguments, {}, 0, "name")
+    return evaluation.find_soname(name) if isinstance(name, str) else UNKNOWN
+
+
+def _import_module(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    name, package = _given(arguments, named, 0, "name"), _given(arguments, named, 1, "package", None)
+    level = len(name) - len(name.lstrip(".")) if isinstance(name, str) else 0
+    if not isinstance(name, str) or (level and not isinstance(package, str)):
+        evaluation.record("unknown", "a module whose name is made at run time", "importlib.import_module")
+        return UNKNOWN
+    above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+    return evaluation.import_module(".".join([*above, name[level:]]).rstrip("."), "importlib.import_module")
+
+
+def _import(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """__import__: the fourth argument are names of submodules, the fifth is the level of a relative import."""
+    name, level = _given(arguments, named, 0, "name"), _given(arguments, named, 4, "level", 0)
+    wanted = items(_given(arguments, named, 3, "fromlist", ()))
+    if not isinstance(name, str) or not isinstance(level, int):
+        evaluation.record("unknown", "a module whose name is made at run time", "__import__")
+        return UNKNOWN
+    module = evaluation.import_module(evaluation.absolute(level, name), "__import__")
+    for one in wanted or ():
+        if isinstance(one, str):
+            evaluation.import_from(module, one)
+    return module if wanted or level else evaluation.modules[name.partition(".")[0]]
+
+
+def _find_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """Return a spec, or None where there is no such module; the packages above it are imported."""
+    name = _given(arguments, named, 0, "name")
+    if not isinstance(name, str) or name.startswith("."):
+        return UNKNOWN
+    above = name.rpartition(".")[0]
+    parent = evaluation.import_module(above, "importlib.util.find_spec") if above else None
+    spec = evaluation.find_spec(name, parent)
+    return spec and Instance(
+        _SPEC,
+        {"name": name, "origin": spec.file, "submodule_search_locations": spec.search and [*spec.search]},
+    )
+
+
+def _make_spec(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    name, path = _given(arguments, named, 0, "name"), _given(arguments, named, 1, "location")
+    return Instance(_SPEC, {"name": name, "origin": path})
+
+
+def _import_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """module_from_spec: an extension is opened here; a source, which exec_module runs next, is followed here."""
+    spec = _given(arguments, named, 0, "spec")
+    name, path = (
+        (spec.names.get("name"), spec.names.get("origin")) if isinstance(spec, Instance) else (None, None)
+    )
+    if not isinstance(path, str) or not isinstance(name, str):
+        evaluation.record("unknown", "a module whose file is named at run time", "importlib.util")
+        return UNKNOWN
+    if not evaluation.disk.exists(path):
+        raise Raised("FileNotFoundError", path, is_certain=True)
+    key = name if name not in evaluation.modules else f"{name} ({path})"
+    evaluation.record("module", key, "importlib.util")
+    return evaluation.load(Module(key, Spec(key, "source" if path.endswith(".py") else "extension", path)))
+
+
+def _read_version(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """importlib.metadata.version, by the name of the .dist-info."""
+    name = _given(arguments, named, 0, "distribution_name")
+    for site in evaluation.interpreter.site_packages if isinstance(name, str) else ():
+        for entry in evaluation.disk.names(site):
+            stem, _, version = entry.removesuffix(".dist-info").partition("-")
+            if entry.endswith(".dist-info") and canonicalize_name(stem) == canonicalize_name(name):
+                return version
+    if isinstance(name, str):
+        raise Raised("ModuleNotFoundError", f"No package metadata was found for {name}", is_certain=True)
+    return UNKNOWN
+
+
+def _make_version(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    with suppress(InvalidVersion):
+        return Version(arguments[0]) if arguments and isinstance(arguments[0], str) else UNKNOWN
+    return UNKNOWN
+
+
+def _find_resource(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """importlib.resources.files and path: the directory of a package, and a file in it."""
+    package = _given(arguments, {}, 0, "package")
+    module = evaluation.import_module(package) if isinstance(package, str) else package
+    if (
+        not isinstance(module, Module)
+        or not module.spec.search
+        or not all(isinstance(one, str) for one in arguments[1:])
+    ):
+        return UNKNOWN
+    return PurePosixPath(module.spec.search[0], *arguments[1:])
+
+
+def _has_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    name = _given(arguments, {}, 1, "name")
+    found = evaluation.attribute(arguments[0], name) if isinstance(name, str) else UNKNOWN
+    if found is UNKNOWN:
+        # The standard library asks its own extension modules for what Linux has.
+        frame = evaluation.state.frame
+        return True if evaluation.is_standard(frame.module if frame else None) else UNKNOWN
+    return found is not MISSING
+
+
+def _get_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    name = _given(arguments, {}, 1, "name")
+    found = evaluation.attribute(arguments[0], name) if isinstance(name, str) else UNKNOWN
+    if found is not MISSING:
+        return found
+    if len(arguments) > 2:
+        return arguments[2]
+    evaluation.raise_where_caught("AttributeError")
+    return UNKNOWN
+
+
+def _set_attribute(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    if (
+        len(arguments) > 2
+        and isinstance(arguments[0], Module | Instance | Class)
+        and isinstance(arguments[1], str)
+    ):
+        arguments[0].names[arguments[1]] = arguments[2]
+
+
+def _read_globals(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    frame = evaluation.state.frame
+    return frame.module.names if frame and not arguments else UNKNOWN
+
+
+def _is_instance(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    kind = _TYPES.get(arguments[1].name) if len(arguments) > 1 and isinstance(arguments[1], Native) else None
+    return UNKNOWN if kind is None or not is_known(arguments[0]) else isinstance(arguments[0], kind)
+
+
+def _set_flags(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    flags = _given(arguments, {}, 0, "flags")
+    evaluation.flags = flags if isinstance(flags, int) else _FLAGS["RTLD_NOW"]
+
+
+def _read_variable(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    return evaluation.variable(
+        _given(arguments, named, 0, "key"), _given(arguments, named, 1, "default", None)
+    )
+
+
+def _execute(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    evaluation.record("unknown", "code that is made at run time", "exec")
+    return UNKNOWN
+
+
+def _suppress(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    return ("suppress", *map(exception_kind, arguments))
+
+
+def _decide(whole: bool) -> Known:
+    """Return any (`whole` false) or all: the first item whose truth differs from `whole` decides."""
+
+    def decided(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+        values = items(_given(arguments, {}, 0, "values"))
+        tests = [None] if values is None else [truth(one) for one in values]
+        return not whole if (not whole) in tests else UNKNOWN if None in tests else whole
+
+    return decided
+
+
+def _compute(function: Callable[..., Any]) -> Known:
+    """Return what computes a result where all arguments are known."""
+
+    def computed(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+        if all(map(is_known, (*arguments, *named.values()))):
+            with suppress(TypeError, ValueError, AttributeError, LookupError, OSError):
+                return bounded(function(*arguments, **named))
+        return UNKNOWN
+
+    return computed
+
+
+def _ask_disk(question: Callable[[Evaluation, str], Any]) -> Known:
+    """Return what asks something of the file at a path, where that is absolute."""
+
+    def asked(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+        path = _given(arguments, named, 0, "path")
+        return question(evaluation, path) if isinstance(path, str) and path.startswith("/") else UNKNOWN
+
+    return asked
+
+
+def _glob(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """glob.glob and Path.glob, with wildcards in the last part of the path alone."""
+    pattern = (
+        "/".join(map(str, arguments))
+        if all(isinstance(one, str | PurePosixPath) for one in arguments)
+        else ""
+    )
+    directory, name = posixpath.split(pattern)
+    if not pattern.startswith("/") or glob.has_magic(directory):
+        return UNKNOWN
+    kind = type(arguments[0])
+    return [
+        kind(posixpath.join(directory, one))
+        for one in fnmatch.filter(sorted(evaluation.disk.names(directory)), name)
+    ]
+
+
+def _change(name: str) -> Known:
+    """Return a method that changes a list or dictionary in place."""
+
+    def changed(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+        with suppress(TypeError, ValueError, LookupError):
+            return (
+                getattr(arguments[0], name)(*arguments[1:]) if len(arguments[0]) < LARGEST_VALUE else UNKNOWN
+            )
+        return UNKNOWN
+
+    return changed
+
+
+def _read_dictionary(name: str) -> Known:
+    def read(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+        with suppress(TypeError):
+            found = getattr(arguments[0], name)(*arguments[1:])
+            return found if name in ("get", "copy") else [*found]
+        return UNKNOWN
+
+    return read
+
+
+def _count(*arguments: int) -> Any:
+    return [*range(*arguments)] if len(range(*arguments)) < LARGEST_VALUE else UNKNOWN
+
+
+def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
+    """Return the known functions by their names."""
+    suffix = next(iter(interpreter.suffixes), ".so")
+    config = {"EXT_SUFFIX": suffix, "SOABI": suffix.strip(".").removesuffix(".so"), "Py_GIL_DISABLED": 0}
+    exists = _ask_disk(lambda evaluation, path: evaluation.disk.exists(path))
+    is_directory = _ask_disk(lambda evaluation, path: evaluation.disk.is_directory(path))
+    known: dict[str, Known] = {
+        "ctypes.CDLL": _open_library("ctypes.CDLL"),
+        "ctypes.PyDLL": _open_library("ctypes.PyDLL"),
+        "ctypes.LibraryLoader.LoadLibrary": _open_library("LoadLibrary", 1),
+        "cffi.api.FFI.dlopen": _open_library("cffi.dlopen", 1),
+        "?.dlopen": _open_library("cffi.dlopen"),
+        "?.LoadLibrary": _open_library("LoadLibrary"),
+        "ctypes.util.find_library": _find_library,
+        "importlib.import_module": _import_module,
+        "importlib.__import__": _import,
+        "importlib.util.find_spec": _find_spec,
+        "importlib.util.spec_from_file_location": _make_spec,
+        "importlib.util.module_from_spec": _import_spec,
+        "importlib.metadata.version": _read_version,
+        "importlib.resources.files": _find_resource,
+        "importlib.resources.path": _find_resource,
+        "importlib.resources.as_file": lambda _evaluation, arguments, _named: (arguments or [UNKNOWN])[0],
+        "packaging.version.Version": _make_version,
+        "packaging.version.parse": _make_version,
+        "pkgutil.find_loader": _find_spec,
+        "builtins.__import__": _import,
+        "builtins.hasattr": _has_attribute,
+        "builtins.getattr": _get_attribute,
+        "builtins.setattr": _set_attribute,
+        "builtins.globals": _read_globals,
+        "builtins.vars": _read_globals,
+        "builtins.isinstance": _is_instance,
+        "builtins.exec": _execute,
+        "builtins.any": _decide(whole=False),
+        "builtins.all": _decide(whole=True),
+        "builtins.range": _compute(_count),
+        "builtins.reversed": _compute(lambda values: values[::-1]),
+        "builtins.enumerate": _compute(lambda values: [*enumerate(values)]),
+        "sys.setdlopenflags": _set_flags,
+        "sys.getdlopenflags": lambda evaluation, _arguments, _named: evaluation.flags,
+        "os.environ.get": _read_variable,
+        "os.getenv": _read_variable,
+        "os.listdir": _ask_disk(lambda evaluation, path: [*evaluation.disk.names(path)]),
+        "os.fspath": _compute(str),
+        "contextlib.suppress": _suppress,
+        "glob.glob": _glob,
+        "platform.system": lambda *_: "Linux",
+        "platform.machine": lambda *_: interpreter.machine,
+        "platform.python_implementation": lambda *_: "CPython",
+        "sysconfig.get_config_var": _compute(config.get),
+        "struct.calcsize": _compute({"P": 8, "L": 8, "l": 8, "q": 8}.__getitem__),
+        "pathlib.Path": _compute(PurePosixPath),
+        "pathlib.PurePath": _compute(PurePosixPath),
+        "path.glob": _glob,
+        "path.exists": exists,
+        "path.is_file": exists,
+        "path.is_dir": is_directory,
+        "path.resolve": _ask_disk(lambda _evaluation, path: PurePosixPath(posixpath.realpath(path))),
+        "path.absolute": _ask_disk(lambda _evaluation, path: PurePosixPath(path)),
+        "path.iterdir": _ask_disk(
+            lambda evaluation, path: [PurePosixPath(path, one) for one in evaluation.disk.names(path)]
+        ),
+        "posixpath.exists": exists,
+        "posixpath.lexists": exists,
+        "posixpath.isfile": exists,
+        "posixpath.isdir": is_directory,
+        "posixpath.realpath": _ask_disk(lambda _evaluation, path: posixpath.realpath(path)),
+        "posixpath.abspath": _ask_disk(lambda _evaluation, path: posixpath.normpath(path)),
+    }
+    for name in (
+        "join",
+        "dirname",
+        "basename",
+        "normpath",
+        "split",
+        "splitext",
+        "isabs",
+        "relpath",
+        "commonpath",
+    ):
+        known[f"posixpath.{name}"] = _compute(getattr(posixpath, name))
+    for kind in (str, int, bool, list, tuple, sorted, len):
+        known[f"builtins.{kind.__name__}"] = _compute(kind)
+    for name in (
+        *(
+            "join",
+            "startswith",
+            "endswith",
+            "split",
+            "rsplit",
+            "replace",
+            "lower",
+            "upper",
+            "strip",
+            "rstrip",
+            "lstrip",
+        ),
+        *("partition", "rpartition", "splitlines", "removeprefix", "removesuffix", "isdigit", "find"),
+    ):
+        known[f"str.{name}"] = _compute(getattr(str, name))
+    for name in ("joinpath", "with_name", "with_suffix", "as_posix"):
+        known[f"path.{name}"] = _compute(getattr(PurePosixPath, name))
+    for name in ("append", "extend", "insert", "remove", "pop", "copy", "index"):
+        known[f"list.{name}"] = _change(name)
+    for name in ("update", "setdefault", "pop"):
+        known[f"dict.{name}"] = _change(name)
+    for name in ("get", "items", "keys", "values", "copy"):
+        known[f"dict.{name}"] = _read_dictionary(name)
+    return known

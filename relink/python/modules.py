@@ -1,0 +1,155 @@
+"""Where a Python finds a module: importlib's FileFinder over directories, and what installers put before it.
+
+Sources: importlib/_bootstrap_external.py (FileFinder.find_spec: of one directory first a package, then extension modules, then
+sources, then bytecode), PEP 420 (namespace packages).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from relink.system.safe_open import read_bytes
+from relink.system.system_errors import raise_if_machine_fault
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """What decides which modules a Python finds, and what they are told.
+
+    :ivar program: its executable file.
+    :ivar version: major and minor; of other parts of it nothing is asked.
+    :ivar suffixes: endings of extension modules, in the order in which they are tried (``.cpython-311-x86_64-linux-gnu.so``).
+    :ivar path: sys.path without the directory of the script, in order.
+    :ivar site_packages: those of `path` whose .pth files are read.
+    :ivar standard: the directories of its standard library.
+    :ivar builtins: the modules inside of the program.
+    :ivar prefix: sys.prefix.
+    :ivar machine: ``x86_64``, as platform.machine() says.
+    """
+
+    program: str
+    version: tuple[int, int]
+    suffixes: tuple[str, ...]
+    path: tuple[str, ...]
+    site_packages: tuple[str, ...]
+    standard: tuple[str, ...]
+    builtins: frozenset[str]
+    prefix: str
+    machine: str = "x86_64"
+
+
+SpecKind: TypeAlias = Literal["source", "extension", "builtin", "namespace", "bytecode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A module that was found.
+
+    :ivar file: its file; empty for builtin modules and namespace packages.
+    :ivar search: where its submodules are looked for; None where it is no package.
+    """
+
+    name: str
+    kind: SpecKind
+    file: str = ""
+    search: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True)
+class Disk:
+    """The directories of the target, each read once, with files laid over it that are not installed yet.
+
+    :ivar members: by absolute path what returns the content; for a wheel that is looked at where it will be installed.
+    """
+
+    members: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
+    _listed: dict[str, dict[str, bool]] = field(default_factory=dict)
+    _added: dict[str, dict[str, bool]] | None = None
+
+    def names(self, directory: str) -> dict[str, bool]:
+        """Return the names in a directory, and whether each is a directory; nothing where there is none."""
+        if directory not in self._listed:
+            found: dict[str, bool] = {}
+            try:
+                with os.scandir(directory) as entries:
+                    found = {entry.name: entry.is_dir() for entry in entries}
+            except (OSError, ValueError) as error:
+                raise_if_machine_fault(error, directory)
+            self._listed[directory] = found | self._overlay().get(directory, {})
+        return self._listed[directory]
+
+    def _overlay(self) -> dict[str, dict[str, bool]]:
+        if self._added is None:
+            self._added = {}
+            for path in self.members:
+                directory, name = posixpath.split(path)
+                self._added.setdefault(directory, {})[name] = False
+                while directory not in ("", "/"):
+                    directory, name = posixpath.split(directory)
+                    self._added.setdefault(directory, {})[name] = True
+        return self._added
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is such a directory."""
+        directory, name = posixpath.split(path.rstrip("/"))
+        return self.names(directory).get(name, False)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory; a symbolic link that leads nowhere is none."""
+        return path in self.members or self.is_directory(path) or _exists(path)
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the content of a file.
+
+        :raises OSError: it cannot be read, or is larger.
+        """
+        member = self.members.get(path)
+        return member() if member is not None else read_bytes(path, limit)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.exists(path)
+    except ValueError:  # a NUL
+        return False
+
+
+def find_module(
+    name: str, search: Sequence[str], interpreter: Interpreter, disk: Disk, editable: Mapping[str, str]
+) -> Spec | None:
+    """Return where a module lies, or None.
+
+    :param name: the whole name, with dots.
+    :param search: sys.path, or the search path of the package above it.
+    :param editable: directory or file by module, of an editable installation's finder.
+    """
+    tail = name.rpartition(".")[2]
+    if name in interpreter.builtins:
+        return Spec(name, "builtin")
+    if name in editable:
+        search = [posixpath.dirname(editable[name])]
+        tail = posixpath.basename(editable[name]).removesuffix(".py")
+    portions = []
+    for directory in search:
+        names = disk.names(directory)
+        if names.get(tail):
+            inside = posixpath.join(directory, tail)
+            if found := _file_of("__init__", inside, interpreter, disk):
+                return Spec(name, found[0], found[1], (inside,))
+            portions.append(inside)
+        if found := _file_of(tail, directory, interpreter, disk):
+            return Spec(name, *found)
+    return Spec(name, "namespace", search=tuple(portions)) if portions else None
+
+
+def _file_of(tail: str, directory: str, interpreter: Interpreter, disk: Disk) -> tuple[SpecKind, str] | None:
+    names = disk.names(directory)
+    kinds: list[tuple[str, SpecKind]] = [(suffix, "extension") for suffix in interpreter.suffixes]
+    for suffix, kind in (*kinds, (".py", "source"), (".pyc", "bytecode")):
+        if names.get(tail + suffix) is False:
+            return kind, posixpath.join(directory, tail + suffix)
+    return None

@@ -1,0 +1,275 @@
+"""What ``import NAME`` loads in an environment: the events of the modules that it reaches, in order."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from packaging.utils import canonicalize_name
+
+from relink.python.evaluation import Evaluation
+from relink.python.events import STRICTNESS, Event, ImportEvents
+from relink.python.extension import read_extension_names
+from relink.python.facts_cache import FactsCache
+from relink.python.known import known_functions, known_values
+from relink.python.modules import Disk, Interpreter
+from relink.python.syntax import SOURCE_LIMIT, SyntaxNode, UnreadableSourceError, parse_source
+from relink.python.values import Module, Raised
+from relink.system.errors import RelinkError
+from relink.system.safe_open import map_file
+from relink.system.system_errors import raise_if_machine_fault
+from relink.wheel.metadata import read_metadata
+
+_T = TypeVar("_T")
+# Bytes of the stack on which sources are followed, and frames of Python on it: an import inside of imports takes a dozen frames.
+_STACK, _FRAMES = 512 << 20, 20_000
+# Bytes of a RECORD or METADATA.
+_RECORD_LIMIT = 64 << 20
+_REQUIREMENT = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class PythonProcesses:
+    """The processes of one environment. A module is read and followed once for all of them.
+
+    :param variables: the environment variables that they have.
+    :param members: files that are not installed yet, by the path that they will have.
+    :param find_soname: returns what ctypes.util.find_library does.
+    """
+
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        *,
+        cache: FactsCache,
+        variables: Mapping[str, str],
+        find_soname: Callable[[str], str | None] = lambda _: None,
+        members: Mapping[str, Callable[[], bytes]] | None = None,
+    ) -> None:
+        self._cache = cache
+        self._disk = Disk(members or {})
+        self.evaluation = Evaluation(
+            interpreter,
+            self._disk,
+            self._statements,
+            self._bodies,
+            dict(variables),
+            known_functions(interpreter),
+            known_values(interpreter),
+            find_soname,
+            self._imported_by,
+        )
+        self._installed: dict[str, dict[str, tuple[frozenset[str], frozenset[str]]]] = {}
+
+    def _statements(self, path: str) -> list[SyntaxNode]:
+        found = self._source(path, "source")
+        if isinstance(found, str):
+            raise UnreadableSourceError(found)
+        statements: list[SyntaxNode] = found
+        return statements
+
+    def _bodies(self, path: str) -> list[str]:
+        bodies: list[str] = self._source(path, "bodies")
+        return bodies
+
+    def _source(self, path: str, kind: str) -> Any:
+        def read() -> dict[str, Any]:
+            try:
+                statements, bodies = parse_source(self._disk.read(path, SOURCE_LIMIT))
+            except UnreadableSourceError as error:
+                return {"source": str(error), "bodies": []}
+            return {"source": statements, "bodies": bodies}
+
+        return read()[kind] if path in self._disk.members else self._cache.facts(kind, path, read)
+
+    def _imported_by(self, path: str) -> list[str]:
+        """Return the modules that an extension names: those that it imports for sure, and those of installed packages."""
+
+        def read() -> dict[str, Any]:
+            try:
+                with map_file(path) as buffer:
+                    found = read_extension_names(buffer)
+            except (OSError, RelinkError) as error:
+                raise_if_machine_fault(error, path)
+                return {"names": [[], [], "", False]}
+            return {"names": [found.certain, found.names, found.joined, found.is_cython]}
+
+        if path in self._disk.members:
+            return []
+        certain, names, joined, _ = self._cache.facts("names", path, read)
+        wanted = dict.fromkeys(certain)
+        tops = self._packages_beside(path)
+        for name in names:
+            top, dot, _ = name.partition(".")
+            if dot and top in tops and self._is_module(name):
+                wanted[name] = None
+        for match in re.finditer(r"([A-Za-z_]\w*)\.(?=([\w.]+))", joined):
+            # The name before may be joined to that of the package.
+            for start in range(len(match[1])):
+                if match[1][start:] in tops and (found := self._begins(match[1][start:], match[2])):
+                    wanted[found] = None
+                    break
+        return list(wanted)
+
+    def _packages_beside(self, path: str) -> frozenset[str]:
+        """Return the top-level packages that an extension may import: its own, and those that its distribution requires."""
+        site = next(
+            (one for one in self.evaluation.interpreter.site_packages if path.startswith(f"{one}/")), ""
+        )
+        own = path[len(site) + 1 :].split("/", maxsplit=1)[0].partition(".")[0]
+        distributions = self._distributions(site)
+        owner = next((names for names, _ in distributions.values() if own in names), frozenset[str]())
+        required = (
+            distributions[name][0]
+            for tops, needs in distributions.values()
+            if own in tops
+            for name in needs
+            if name in distributions
+        )
+        return owner.union({own}, *required)
+
+    def _distributions(self, site: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+        """Return by the name of each distribution its top-level names, and the distributions that it requires."""
+        if site not in self._installed:
+            found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+            for entry in self._disk.names(site) if site else ():
+                name, _, kind = entry.rpartition(".")
+                if kind == "dist-info":
+                    directory = f"{site}/{entry}"
+                    found[canonicalize_name(name.partition("-")[0])] = self._read_distribution(directory)
+            self._installed[site] = found
+        return self._installed[site]
+
+    def _read_distribution(self, directory: str) -> tuple[frozenset[str], frozenset[str]]:
+        try:
+            record = self._disk.read(f"{directory}/RECORD", _RECORD_LIMIT).decode("utf-8", "replace")
+            metadata = read_metadata(self._disk.read(f"{directory}/METADATA", _RECORD_LIMIT))
+        except OSError as error:
+            raise_if_machine_fault(error, directory)
+            return frozenset(), frozenset()
+        tops = {line.partition("/")[0].partition(".")[0].partition(",")[0] for line in record.splitlines()}
+        needs = {
+            canonicalize_name(_REQUIREMENT.split(one, maxsplit=1)[0])
+            for one in metadata.requires_dist
+            if "extra" not in one
+        }
+        return frozenset(tops - {""}), frozenset(needs)
+
+    def _is_module(self, name: str) -> bool:
+        """Whether there is a module of that name, by the directories alone."""
+        *above, last = name.split(".")
+        for site in self.evaluation.interpreter.site_packages:
+            names = self._disk.names("/".join([site, *above]))
+            if last in names or any(
+                one.startswith(f"{last}.") and one.endswith((".py", ".so")) for one in names
+            ):
+                return True
+        return False
+
+    def _begins(self, top: str, rest: str) -> str | None:
+        """Return the longest name of a module that `rest`, in which names are joined, begins with."""
+        found = top
+        for part in rest.split("."):
+            names = [
+                name
+                for site in self.evaluation.interpreter.site_packages
+                for name in self._disk.names("/".join([site, *found.split(".")]))
+            ]
+            fits = [name.partition(".")[0] for name in names if part.startswith(name.partition(".")[0])]
+            if not fits or "__init__" in fits:
+                break
+            found = f"{found}.{max(fits, key=len)}"
+            if found.rpartition(".")[2] != part:
+                break
+        return found if found != top else None
+
+    def read_import(self, name: str) -> ImportEvents:
+        """Return what ``import NAME`` does."""
+        return _on_large_stack(lambda: self._read_import(name))
+
+    def _read_import(self, name: str) -> ImportEvents:
+        failure = None
+        evaluation = self.evaluation
+        start = evaluation.state.module
+        start.events.clear()
+        try:
+            evaluation.import_module(name)
+        except Raised as raised:
+            failure = f"{raised.kind}: {raised.text}"
+        return ImportEvents(name, tuple(_in_order(start, evaluation.modules)), failure)
+
+
+def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:
+    """Yield the events of the modules that are reached, each module where it is reached first, with the strictest `when`."""
+    levels = _levels(start, modules)
+    seen = {start.name}
+    # The import that leads to each module, how sure that is, and what is left of what the module does.
+    walk: list[tuple[Event | None, int, Iterator[Event]]] = [(None, 0, iter(start.events))]
+    while walk:
+        edge, level, events = walk[-1]
+        event = next(events, None)
+        if event is None:
+            walk.pop()
+            continue
+        own = STRICTNESS[max(level, STRICTNESS.index(event.when))]
+        if event.kind == "extension" and edge is not None:
+            # An extension has no lines of its own: who imports it has.
+            yield replace(edge, kind="extension", name=event.name, when=own, flags=event.flags)
+        elif event.kind != "module":
+            yield replace(event, when=own)
+        elif event.name not in seen:
+            seen.add(event.name)
+            reached = levels[event.name]
+            yield replace(event, when=STRICTNESS[reached])
+            walk.append((event, reached, iter(modules[event.name].events)))
+
+
+def _levels(start: Module, modules: Mapping[str, Module]) -> dict[str, int]:
+    """Return how sure it is that each module is reached: the strictest of the ways to it."""
+    levels: dict[str, int] = {start.name: 0}
+    for level in range(len(STRICTNESS)):
+        pending = [name for name, reached in levels.items() if reached == level]
+        while pending:
+            module = modules[name] if (name := pending.pop()) in modules else start
+            for event in module.events:
+                if event.kind == "module" and event.name in modules:
+                    own = max(level, STRICTNESS.index(event.when))
+                    if own < levels.get(event.name, len(STRICTNESS)):
+                        levels[event.name] = own
+                        if own == level:
+                            pending.append(event.name)
+    return levels
+
+
+def _on_large_stack(function: Callable[[], _T]) -> _T:
+    """Call a function in a thread with room for imports inside of imports; raises what it raises."""
+    found: list[_T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    size, limit = threading.stack_size(_STACK), sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _FRAMES))
+    # Millions of lists are made and none of them leads back to itself: looking for such takes a third of the time.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        thread = threading.Thread(target=run, name="relink-python")
+        thread.start()
+        thread.join()
+    finally:
+        if collects:
+            gc.enable()
+        threading.stack_size(size)
+        sys.setrecursionlimit(limit)
+    if errors:
+        raise errors[0]
+    return found[0]

@@ -1,0 +1,184 @@
+"""The part of a Python source that decides what an import loads, as JSON data.
+
+A node is a list: the class of ast, its line, and the fields that `_FIELDS` names; None stands for what is not followed, and an
+operator is its name. The bodies of functions stand apart, each as JSON text, since few of them are called during an import:
+the node of a function has the number of its body.
+
+A source is input of a stranger. Its size, tokens and depth are bounded before ast.parse, which takes some 200 bytes of memory
+for a token; what is larger than any real module cannot be read, as what is not of the grammar of the Python that runs relink.
+"""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import json
+import re
+import warnings
+from typing import Any, TypeAlias
+
+SyntaxNode: TypeAlias = list[Any]
+"""A statement or an expression."""
+Nodes: TypeAlias = list[SyntaxNode]
+
+SOURCE_LIMIT = 4 << 20
+"""Bytes of a source that is read."""
+# Tokens of a source; below so many bytes they are not counted.
+_TOKENS = 500_000
+_STRING = 4096  # characters of a constant
+_TOKEN = re.compile(rb"\w+|[^\w\s]")
+_COOKIE = re.compile(
+    rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)"
+)  # Python's reference, "Encoding declarations"
+_CODECS = re.compile(r"utf-8|ascii|iso8859-\d+|cp125\d|koi8-r|gb2312|gbk|euc_jp|shift_jis|big5")
+_OPENERS = frozenset(
+    {
+        *("CDLL", "PyDLL", "LoadLibrary", "dlopen", "find_library", "import_module", "__import__"),
+        *("cdll", "pydll", "setdlopenflags", "load_library", "exec_module"),
+    }
+)
+"""The names by which a function opens a library or imports a module."""
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "Expr": ("value",),
+    "Assign": ("targets", "value"),
+    "AnnAssign": ("target", "value"),
+    "AugAssign": ("target", "op", "value"),
+    "If": ("test", "body", "orelse"),
+    "Try": ("body", "handlers", "orelse", "finalbody"),
+    "ExceptHandler": ("type", "name", "body"),
+    "With": ("items", "body"),
+    "withitem": ("context_expr", "optional_vars"),
+    "For": ("target", "iter", "body", "orelse"),
+    "While": ("test", "body"),
+    "Match": ("cases",),
+    "match_case": ("body",),
+    "ClassDef": ("name", "bases", "body"),
+    "Import": ("names",),
+    "ImportFrom": ("level", "module", "names"),
+    "alias": ("name", "asname"),
+    "Return": ("value",),
+    "Raise": ("exc",),
+    "Break": (),
+    "Continue": (),
+    "Global": ("names",),
+    "arguments": ("posonlyargs", "args", "defaults", "kwonlyargs", "kw_defaults", "vararg", "kwarg"),
+    "arg": ("arg",),
+    "Constant": ("value",),
+    "Name": ("id",),
+    "Attribute": ("value", "attr"),
+    "Call": ("func", "args", "keywords"),
+    "keyword": ("arg", "value"),
+    "BinOp": ("op", "left", "right"),
+    "BoolOp": ("op", "values"),
+    "UnaryOp": ("op", "operand"),
+    "Compare": ("left", "ops", "comparators"),
+    "IfExp": ("test", "body", "orelse"),
+    "JoinedStr": ("values",),
+    "FormattedValue": ("value", "conversion", "format_spec"),
+    "Subscript": ("value", "slice"),
+    "Slice": ("lower", "upper", "step"),
+    "Tuple": ("elts",),
+    "List": ("elts",),
+    "Set": ("elts",),
+    "Dict": ("keys", "values"),
+    "Starred": ("value",),
+    "NamedExpr": ("target", "value"),
+    "ListComp": ("elt", "generators"),
+    "GeneratorExp": ("elt", "generators"),
+    "comprehension": ("target", "iter", "ifs"),
+}
+_SAME = {"AsyncFor": "For", "AsyncWith": "With", "TryStar": "Try", "SetComp": "ListComp"}
+_NAMES = {"Name": "id", "Attribute": "attr"}
+
+
+class UnreadableSourceError(ValueError):
+    """A source that cannot be parsed: too large, nested too deep, or of another Python; the message says why."""
+
+
+def parse_source(data: bytes) -> tuple[list[SyntaxNode], list[str]]:
+    """Return the statements of a module that decide what its import loads, and the bodies of its functions.
+
+    :raises UnreadableSourceError: as the class says.
+    """
+    if len(data) > SOURCE_LIMIT:
+        raise UnreadableSourceError(f"larger than {SOURCE_LIMIT >> 20} MiB")
+    if len(data) > _TOKENS and sum(1 for _ in _TOKEN.finditer(data)) > _TOKENS:
+        raise UnreadableSourceError(f"more than {_TOKENS} tokens")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(_decode(data))
+        reduction = _Reduction()
+        return reduction.reduce(tree.body), reduction.bodies
+    except (SyntaxError, ValueError) as error:
+        raise UnreadableSourceError(f"not of this Python's grammar ({error})") from error
+    except (RecursionError, MemoryError) as error:
+        raise UnreadableSourceError("nested too deep") from error
+
+
+def _decode(data: bytes) -> str:
+    """Decode a source by its declaration; of the codecs only those of scripts, since others expand what they read."""
+    if data.startswith(codecs.BOM_UTF8):
+        return data[3:].decode("utf-8")
+    for line in data.split(b"\n", 2)[:2]:
+        if cookie := _COOKIE.match(line):
+            try:
+                name = codecs.lookup(cookie[1].decode("ascii")).name
+            except LookupError as error:
+                raise UnreadableSourceError("of an unknown encoding") from error
+            if not _CODECS.fullmatch(name):
+                raise UnreadableSourceError(f"of the encoding {name}")
+            return data.decode(name)
+    return data.decode("utf-8")
+
+
+class _Reduction:
+    """Turns nodes of ast into lists.
+
+    :ivar opens: a name of `_OPENERS` or an import was met.
+    """
+
+    def __init__(self) -> None:
+        self.opens = False
+        self.bodies: list[str] = []
+
+    def reduce(self, node: Any) -> Any:
+        if isinstance(node, list):
+            return [self.reduce(one) for one in node if not _is_nothing(one)]
+        if not isinstance(node, ast.AST):
+            return node
+        kind = type(node).__name__
+        kind = _SAME.get(kind, kind)
+        if kind in ("FunctionDef", "AsyncFunctionDef"):
+            return self._reduce_function(node)
+        if kind not in _FIELDS:
+            return kind if isinstance(node, ast.operator | ast.boolop | ast.unaryop | ast.cmpop) else None
+        self.opens |= kind in ("Import", "ImportFrom") or getattr(node, _NAMES.get(kind, ""), "") in _OPENERS
+        if isinstance(node, ast.Constant) and not _is_plain(node.value):
+            return None
+        fields = [self.reduce(getattr(node, field)) for field in _FIELDS[kind]]
+        test = getattr(node, "test", None)
+        if kind == "If" and getattr(test, _NAMES.get(type(test).__name__, ""), "") == "TYPE_CHECKING":
+            fields[:2] = [["Constant", 0, False], []]
+        return [kind, getattr(node, "lineno", 0), *fields]
+
+    def _reduce_function(self, node: Any) -> SyntaxNode:
+        outer, self.opens = self.opens, False
+        self.bodies.append(json.dumps(self.reduce(node.body), separators=(",", ":")))
+        number, opens = len(self.bodies) - 1, self.opens
+        self.opens |= outer
+        decorators = [one.id for one in node.decorator_list if isinstance(one, ast.Name)]
+        return ["FunctionDef", node.lineno, node.name, self.reduce(node.args), decorators, opens, number]
+
+
+def _is_nothing(node: Any) -> bool:
+    """Whether a statement does nothing: a docstring, pass, or one that is not followed."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.Pass | ast.Assert | ast.Delete | ast.Nonlocal)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _STRING
+    return value is None or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)

@@ -1,0 +1,297 @@
+"""The values that are followed through a source: constants of Python, lists and dictionaries of values, and the classes here."""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from packaging.version import Version
+
+from relink.python.events import Event
+from relink.python.modules import Spec
+from relink.python.syntax import SyntaxNode
+
+LARGEST_VALUE = 10_000
+"""Characters or items of a value; what would be larger is not known."""
+MODULE_STEPS = 200_000
+"""Statements that are followed of one module."""
+
+
+class Unknown:
+    """The value that is not known."""
+
+
+UNKNOWN = Unknown()
+MISSING = Unknown()
+"""What a module has instead of a variable that it has not."""
+
+
+class Raised(Exception):  # noqa: N818 - what the source that is followed raises is no error of relink
+    """What the source that is followed would raise.
+
+    :ivar kind: name of the built-in class that it is, or that its class is derived from.
+    :ivar is_certain: there is no such module or file; any other may rest on a value that is not what it is taken for.
+    """
+
+    def __init__(self, kind: str, text: str = "", *, is_certain: bool = False) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+        self.is_certain = is_certain
+
+
+@dataclass(eq=False, slots=True)
+class Module:
+    """A module and what it does.
+
+    :ivar names: its global variables.
+    :ivar is_open: it may have variables that `names` lacks.
+    :ivar events: what it does by itself, in order; its imports have the kind ``module``.
+    :ivar failure: what its import raises; None where it ends.
+    :ivar is_done: it has been followed to its end.
+    :ivar bodies: those of its functions, once one is called.
+    """
+
+    name: str
+    spec: Spec
+    names: dict[str, Any] = field(default_factory=dict)
+    is_open: bool = False
+    events: list[Event] = field(default_factory=list)
+    failure: Raised | None = None
+    is_done: bool = False
+    bodies: list[str] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Function:
+    """A function of a source.
+
+    :ivar name: with the module and the class.
+    :ivar opens: it imports or opens something itself.
+    :ivar number: that of its body.
+    :ivar outer: the variables of the functions around it, the nearest first.
+    :ivar kind: ``property``, ``staticmethod`` or ``classmethod``; else ``function``.
+    """
+
+    name: str
+    module: Module
+    parameters: SyntaxNode
+    defaults: list[Any]
+    opens: bool
+    number: int
+    outer: tuple[dict[str, Any], ...]
+    kind: str = "function"
+    body: list[SyntaxNode] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Class:
+    """A class of a source."""
+
+    name: str
+    names: dict[str, Any]
+    bases: list[Any]
+
+    def find(self, name: str) -> Any:
+        """Return an attribute of the class or of a base; :data:`UNKNOWN` without."""
+        if name in self.names:
+            return self.names[name]
+        found = (base.find(name) for base in self.bases if isinstance(base, Class))
+        return next((value for value in found if value is not UNKNOWN), UNKNOWN)
+
+    def lines(self) -> Iterator[str]:
+        """Yield its name and those of its bases."""
+        yield self.name
+        for base in self.bases:
+            if isinstance(base, Class):
+                yield from base.lines()
+            elif isinstance(base, Native):
+                yield base.name
+
+
+@dataclass(eq=False, slots=True)
+class Instance:
+    """An object of a class."""
+
+    cls: Class
+    names: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A function, class or object that :mod:`relink.python.known` knows by its name, or an exception."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A method of an object, or of a value of Python's own."""
+
+    owner: Any
+    method: Function | str
+
+
+@dataclass(slots=True)
+class Frame:
+    """The variables of a block: its own, those of functions around it, and which are the module's."""
+
+    module: Module
+    names: dict[str, Any]
+    outer: tuple[dict[str, Any], ...] = ()
+    is_function: bool = False
+    prefix: str = ""
+    globals: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class State:
+    """Where the walk through one module is.
+
+    :ivar when: how sure it is that the statement is reached, as an index of ``STRICTNESS``.
+    :ivar deciding: the environment variables that the tests around it read.
+    :ivar caught: the exceptions that handlers around it take.
+    :ivar steps: statements that may still be followed.
+    """
+
+    module: Module
+    when: int = 0
+    deciding: tuple[str, ...] = ()
+    caught: frozenset[str] = frozenset()
+    steps: int = MODULE_STEPS
+    calls: int = 0
+    line: int = 0
+    frame: Frame | None = None
+
+
+PLAIN = str | int | tuple | list | None | PurePosixPath | Version  # type: ignore[type-arg]
+"""The kinds of values that are compared."""
+# Modules of the standard library that define in some releases what another one has, and the name there.
+_PRIVATE = {
+    "genericpath": "posixpath",
+    "pathlib._local": "pathlib",
+    "importlib._bootstrap": "importlib.util",
+    "importlib._bootstrap_external": "importlib.util",
+    "_frozen_importlib_external": "importlib.util",
+    "importlib.resources._common": "importlib.resources",
+    "importlib.resources._legacy": "importlib.resources",
+    "importlib.resources._functional": "importlib.resources",
+}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "BitOr": operator.or_,
+    "BitAnd": operator.and_,
+}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
+}
+
+
+def truth(value: Any) -> bool | None:
+    """Return whether a value counts as true; None where that is not known."""
+    return None if isinstance(value, Unknown | Instance | Bound) else bool(value)
+
+
+def items(value: Any) -> list[Any] | None:
+    """Return the items of what is iterated over; None where they are not known."""
+    return list(value) if isinstance(value, list | tuple | dict) and len(value) <= LARGEST_VALUE else None
+
+
+def is_known(value: Any) -> bool:
+    """Whether a value is one of Python's own, and all of it is known."""
+    if isinstance(value, list | tuple):
+        return all(isinstance(one, PLAIN) for one in value)
+    return isinstance(value, PLAIN | dict)
+
+
+def bounded(value: Any) -> Any:
+    """Return a value, or :data:`UNKNOWN` where it is larger than those that are followed."""
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 63 else UNKNOWN
+    return UNKNOWN if isinstance(value, str | list | tuple) and len(value) > LARGEST_VALUE else value
+
+
+def binary(name: str, left: Any, right: Any) -> Any:
+    """Return the value of a binary operation."""
+    if name == "Div" and isinstance(left, PurePosixPath) and isinstance(right, str | PurePosixPath):
+        return left / right
+    if name == "Mod" and isinstance(left, str):
+        given = right if isinstance(right, tuple) else (right,)
+        # Only ``%s`` and ``%d`` without widths, which could be of any size.
+        if left.count("%") == left.count("%s") + left.count("%d") == len(given) and is_known(given):
+            with suppress(TypeError):
+                return bounded(left % given)
+    elif name in _BINARY and isinstance(left, str | int | list | tuple):
+        with suppress(TypeError):
+            return bounded(_BINARY[name](left, right))
+    return UNKNOWN
+
+
+def compare(name: str, left: Any, right: Any) -> Any:
+    """Return the value of one comparison."""
+    if isinstance(left, Unknown) or isinstance(right, Unknown):
+        return UNKNOWN
+    if name in ("Is", "IsNot"):
+        return (left is right or (isinstance(left, int | str) and left == right)) == (name == "Is")
+    if not is_known(left) or not is_known(right):
+        return UNKNOWN
+    with suppress(TypeError):
+        return (left in right) == (name == "In") if name in ("In", "NotIn") else _COMPARE[name](left, right)
+    return UNKNOWN
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are one, or equal constants."""
+    return one is other or (isinstance(one, str | int | None) and type(one) is type(other) and one == other)
+
+
+def is_kind(raised: str, taken: str) -> bool:
+    """Whether a handler for the exception `taken` takes `raised`."""
+    one, other = getattr(builtins, raised, Exception), getattr(builtins, taken, None)
+    return isinstance(one, type) and isinstance(other, type) and issubclass(one, other)
+
+
+def exception_kind(value: Any) -> str:
+    """Return the name of the built-in exception that a value, or its class, is derived from."""
+    cls = value.cls if isinstance(value, Instance) else value
+    names = cls.lines() if isinstance(cls, Class) else (cls.name,) if isinstance(cls, Native) else ()
+    return next((name for name in names if hasattr(builtins, name)), "Exception")
+
+
+def bind_arguments(function: Function, given: list[Any], named: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables of a function at the start of a call; a parameter without an argument is not known."""
+    _, _, first, second, _, more, more_defaults, rest, keywords = function.parameters
+    positional = [one[2] for one in (*first, *second)]
+    names: dict[str, Any] = dict.fromkeys([*positional, *(one[2] for one in more)], UNKNOWN)
+    names.update(zip(positional[len(positional) - len(function.defaults) :], function.defaults, strict=False))
+    constant = (
+        (one[2], value[2])
+        for one, value in zip(more, more_defaults, strict=False)
+        if value and value[0] == "Constant"
+    )
+    names.update(constant)
+    names.update(zip(positional, given, strict=False))
+    left = {name: value for name, value in named.items() if name not in names}
+    names |= {name: value for name, value in named.items() if name in names}
+    if rest:
+        names[rest[2]] = tuple(given[len(positional) :])
+    if keywords:
+        names[keywords[2]] = left
+    return names
+
+
+def public_name(name: str) -> str:
+    """Return the name of a function or class of the standard library by which the known ones are listed."""
+    module, _, last = name.rpartition(".")
+    return f"{_PRIVATE.get(module, module)}.{last}"

@@ -1,0 +1,21 @@
+"""CUDA, as far as it is recognized: the names of NVIDIA's libraries and packages. relink links no wheel to them."""
+
+from __future__ import annotations
+
+import re
+
+from relink.vendors.protocol import Libraries, Packages, Vendor
+
+_LIBRARY = re.compile(r"lib(?:cuda|cudart|cublas|cublasLt|cufft|cudnn|curand|cusolver|cusparse|nvrtc)\.so")
+
+cuda = Vendor(
+    name="cuda",
+    product="NVIDIA's CUDA",
+    libraries=Libraries(is_own=lambda soname: _LIBRARY.match(soname) is not None),
+    packages=Packages(
+        # Directories in site-packages; torch for CUDA depends on distributions whose names begin so.
+        is_package=lambda name: name.startswith("nvidia_cu"),
+        is_distribution=lambda name: name.startswith("nvidia-"),
+    ),
+)
+"""What says that a library or a package belongs to NVIDIA's stack."""

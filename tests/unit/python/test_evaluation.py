@@ -1,0 +1,172 @@
+"""Statements and expressions: which of them an import reaches, and how sure that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.python_processes import opened, read_events, write_files
+
+OPEN = "import ctypes, os, sys\nhere = os.path.dirname(__file__)\n"
+
+
+def outcome(site: Path, source: str, variables: dict[str, str] | None = None) -> list[tuple[str, str]]:
+    """What the import of a package with this source opens."""
+    write_files(site, {"package/__init__.py": source, "package/x.so": "", "package/y.so": ""})
+    return opened(read_events(site, "package", variables), site)
+
+
+X, Y = "package/x.so", "package/y.so"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from . import x", [(X, "certain")]),
+        ("from package import x, y", [(X, "certain"), (Y, "certain")]),
+        ("import package.x as z", [(X, "certain")]),
+        ("try:\n from . import x\nexcept ImportError:\n pass", [(X, "guarded")]),
+        ("try:\n from . import x\nexcept (KeyError, OSError):\n pass", [(X, "guarded")]),
+        ("try:\n from . import x\nexcept KeyError:\n pass", [(X, "certain")]),
+        ("try:\n from . import x\nexcept ImportError as error:\n raise OSError from error", [(X, "certain")]),
+        ("try:\n import absent\nexcept ImportError:\n from . import x", [(X, "certain")]),
+        ("try:\n import absent\nexcept KeyError:\n from . import x\nfrom . import y", []),
+        ("try:\n pass\nfinally:\n from . import x", [(X, "certain")]),
+        ("import contextlib\nwith contextlib.suppress(ImportError):\n from . import x", [(X, "guarded")]),
+        ("with open('a'):\n from . import x", [(X, "certain")]),
+        ("def f():\n from . import x", []),
+        ("def f():\n from . import x\nf()", [(X, "certain")]),
+        ("def f(name):\n __import__(name, globals(), fromlist=['y'])\nf('package')", [(Y, "certain")]),
+        ("class A:\n from . import x", [(X, "certain")]),
+        (
+            "class A:\n def __init__(self):\n  self.load()\n def load(self):\n  from . import x\nA()",
+            [(X, "certain")],
+        ),
+        (
+            "import sys\nif sys.platform == 'win32':\n from . import x\nelse:\n from . import y",
+            [(Y, "certain")],
+        ),
+        ("import sys\nif sys.version_info >= (3, 12):\n from . import x", []),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n from . import x", []),
+        ("if f():\n from . import x\nelse:\n from . import y", [(X, "conditional"), (Y, "conditional")]),
+        ("f() and __import__('package.x')", [(X, "conditional")]),
+        ("for name in ('x', 'y'):\n __import__(f'package.{name}')", [(X, "certain"), (Y, "certain")]),
+        ("for name in names():\n from . import x", [(X, "conditional")]),
+        ("for name in ('x', 'y'):\n __import__('package.' + name)\n break", [(X, "certain")]),
+        ("while True:\n from . import x\n break", [(X, "certain")]),
+        ("match f():\n case 1:\n  from . import x", [(X, "conditional")]),
+        ("def __getattr__(name):\n from . import x\n", []),
+        ("if __name__ == '__main__':\n from . import x", []),
+        ("raise ImportError('text')\nfrom . import x", [(X, "certain")]),
+        ("[__import__('package.' + name) for name in ['x', 'y'] if name != 'x']", [(Y, "certain")]),
+        ("name = 'x' if True else 'y'\n__import__('package.%s' % name)", [(X, "certain")]),
+        ("if (name := 'x') == 'x':\n __import__('package.' + name)", [(X, "certain")]),
+    ],
+)
+def test_statements(tmp_path: Path, source: str, expected: list[tuple[str, str]]) -> None:
+    assert outcome(tmp_path, source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "ctypes.CDLL(os.path.join(here, 'x.so'))",
+        "ctypes.PyDLL(here + '/x.so')",
+        "ctypes.CDLL(f'{here}/x.so')",
+        "ctypes.CDLL(os.path.join(os.path.abspath(here), '..', 'package', 'x.so').replace('/../package', ''))",
+        "NAME = '%s.so' % 'x'\nctypes.CDLL(os.path.join(here, NAME))",
+        "names = {'linux': 'x.so'}\nctypes.CDLL(os.path.join(here, names[sys.platform]))",
+        "class Library(ctypes.CDLL):\n pass\nLibrary(os.path.join(here, 'x.so'))",
+        "from pathlib import Path\nctypes.CDLL(Path(__file__).parent / 'x.so')",
+        "from pathlib import Path\nctypes.CDLL(str(Path(__file__).resolve().parent.joinpath('x.so')))",
+        "from glob import glob\nctypes.CDLL(glob(os.path.join(here, 'x*.so'))[0])",
+        "path = [p for p in os.listdir(here) if p.startswith('x')][0]\nctypes.CDLL(os.path.join(here, path))",
+    ],
+)
+def test_a_library_is_opened_by_a_path_that_is_put_together(tmp_path: Path, source: str) -> None:
+    assert outcome(tmp_path, OPEN + source) == [(X, "certain")]
+
+
+def test_flags_and_the_caller_of_dlopen(tmp_path: Path) -> None:
+    source = OPEN + "from . import x\nsys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)\nfrom . import y\n"
+    source += "ctypes.CDLL('libz.so.1', mode=ctypes.RTLD_GLOBAL)\n"
+    write_files(tmp_path, {"package/__init__.py": source, "package/x.so": "", "package/y.so": ""})
+    found = [
+        event for event in read_events(tmp_path, "package").events if event.kind in ("extension", "library")
+    ]
+    assert [(event.name.rpartition("/")[2], event.flags, event.by) for event in found] == [
+        ("x.so", 2, "import"),
+        ("y.so", 258, "import"),
+        ("libz.so.1", 258, "ctypes.CDLL"),
+    ]
+    assert [(event.line, event.module) for event in found][-1] == (6, "package")
+
+
+def test_the_variable_that_decides_is_named(tmp_path: Path) -> None:
+    source = (
+        "import os\nif os.environ.get('BACKEND', 'x') == 'x':\n from . import x\nelse:\n from . import y\n"
+    )
+    assert outcome(tmp_path, source) == [(X, "certain")]
+    assert outcome(tmp_path, source, {"BACKEND": "other"}) == [(Y, "certain")]
+    event = next(event for event in read_events(tmp_path, "package").events if event.name.endswith("x.so"))
+    assert event.variables == ("BACKEND",)
+
+
+def test_a_library_that_is_not_there_raises(tmp_path: Path) -> None:
+    source = OPEN + "try:\n ctypes.CDLL(here + '/absent.so')\nexcept OSError:\n from . import x\n"
+    assert outcome(tmp_path, source) == [("package/absent.so", "guarded"), (X, "certain")]
+    events = read_events(tmp_path, "ctypes")
+    assert events.failure is None
+
+
+def test_a_missing_module_ends_the_import(tmp_path: Path) -> None:
+    write_files(
+        tmp_path, {"package/__init__.py": "import first\nfrom . import x\n", "first.py": "import absent\n"}
+    )
+    assert read_events(tmp_path, "package").failure == "ModuleNotFoundError: No module named 'absent'"
+
+
+def test_a_module_that_is_imported_in_two_ways_has_the_strictest(tmp_path: Path) -> None:
+    write_files(tmp_path, {"package/__init__.py": "try:\n import a\nexcept ImportError:\n pass\nimport b\n"})
+    write_files(tmp_path, {"a.py": "import c\n", "b.py": "import a\n", "c.so": ""})
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [("c.so", "certain")]
+
+
+def test_a_hook_for_attributes_is_followed_where_one_is_asked_for(tmp_path: Path) -> None:
+    hook = (
+        "def __getattr__(name):\n import importlib\n return importlib.import_module(f'.{name}', __name__)\n"
+    )
+    write_files(
+        tmp_path, {"package/__init__.py": hook, "package/x.so": "", "user.py": "import package\npackage.x\n"}
+    )
+    assert opened(read_events(tmp_path, "package"), tmp_path) == []
+    assert opened(read_events(tmp_path, "user"), tmp_path) == [(X, "certain")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n f()\n" + "f()\n" * 100,
+        "while True:\n pass\n",
+        "x = 'a'\n" + "x = x + x\n" * 200,
+        "x = 2\n" + "x = x + x\n" * 200,
+        "x = []\nx.append(x)\nx == x\nfor y in x:\n x.append(y)\n",
+        "x = {}\nx['x'] = x\n",
+        "for a in range(10 ** 9):\n pass\n",
+        "for a in [1] * 10 ** 9:\n pass\n",
+        "class A(A): ...\nA()\n",
+        "import package\n" * 1000,
+        "x = (" + "1," * 5000 + ")\n" + "y = [z for z in x]\n" * 100,
+    ],
+)
+def test_what_has_no_end_ends(tmp_path: Path, source: str) -> None:
+    assert outcome(tmp_path, source + "\nfrom . import x\n")[-1:] in ([(X, "certain")], [])
+
+
+def test_a_chain_of_imports_has_an_end(tmp_path: Path) -> None:
+    write_files(tmp_path, {f"m{number}.py": f"import m{number + 1}\n" for number in range(400)})
+    events = read_events(tmp_path, "m0")
+    assert [event.name for event in events.events if event.kind == "unknown"] == [
+        "more than 250 imports inside of each other"
+    ]

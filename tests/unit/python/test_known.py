@@ -1,0 +1,146 @@
+"""Functions whose results are known: each against the real one."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from relink.python.facts_cache import FactsCache
+from relink.python.process import PythonProcesses
+from relink.python.values import UNKNOWN
+from tests.support.python_processes import python_of, read_events, write_files
+
+PATHS: list[tuple[str, list[Any], Any]] = [
+    (f"posixpath.{name}", [*arguments], getattr(posixpath, name)(*arguments))
+    for name, *arguments in (
+        ("join", "/a", "b", "/c"),
+        ("dirname", "/a/b.so"),
+        ("basename", "/a/b.so"),
+        ("normpath", "/a/../b"),
+        ("split", "/a/b"),
+        ("splitext", "/a/b.so"),
+        ("relpath", "/a/b", "/a/c"),
+        ("abspath", "/a/./b"),
+    )
+]
+OTHERS: list[tuple[str, list[Any], Any]] = [
+    ("str.join", ["-", ["a", "b"]], "a-b"),
+    ("str.split", ["a b"], ["a", "b"]),
+    ("str.replace", ["a" * 100, "a", "b" * 1000], UNKNOWN),
+    ("str.join", ["-", ["a", UNKNOWN]], UNKNOWN),
+    ("builtins.len", [["a"]], 1),
+    ("builtins.range", [3], [0, 1, 2]),
+    ("builtins.range", [1 << 40], UNKNOWN),
+    ("builtins.any", [[UNKNOWN, True]], True),
+    ("builtins.any", [[UNKNOWN, False]], UNKNOWN),
+    ("builtins.all", [[UNKNOWN, False]], False),
+    ("builtins.all", [[]], True),
+    ("builtins.int", ["no number"], UNKNOWN),
+    ("dict.get", [{"a": 1}, "b", 2], 2),
+    ("platform.system", [], "Linux"),
+    ("sysconfig.get_config_var", ["EXT_SUFFIX"], ".cpython-311-x86_64-linux-gnu.so"),
+    ("struct.calcsize", ["P"], 8),
+    ("posixpath.exists", ["relative"], UNKNOWN),
+    ("posixpath.exists", ["/"], True),
+    ("posixpath.isdir", ["/proc"], True),
+    ("pathlib.Path", ["/a", "b"], PurePosixPath("/a/b")),
+    ("os.fspath", [PurePosixPath("/a")], "/a"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "expected"), PATHS + OTHERS)
+def test_results(tmp_path: Path, name: str, arguments: list[Any], expected: Any) -> None:
+    evaluation = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={}).evaluation
+    assert evaluation.known[name](evaluation, arguments, {}) == expected
+
+
+def test_names_of_platform_and_python(tmp_path: Path) -> None:
+    values = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={}).evaluation.values
+    assert values["sys.version_info"][:2] == (3, 11)
+    assert values["os.RTLD_GLOBAL"] == os.RTLD_GLOBAL
+    assert values["os.RTLD_DEEPBIND"] == os.RTLD_DEEPBIND
+
+
+def loaded(site: Path, source: str) -> list[str]:
+    """The names of what a module opens, and of what cannot be read."""
+    write_files(site, {"user.py": source})
+    events = read_events(site, "user").events
+    return [
+        event.name.removeprefix(f"{site}/")
+        for event in events
+        if event.kind in ("extension", "library", "unknown")
+    ]
+
+
+SPEC = "import importlib.util as util\nspec = util.spec_from_file_location('x', '{}')\nmodule = util.module_from_spec(spec)\n"
+
+
+def test_modules_that_are_imported_by_functions(tmp_path: Path) -> None:
+    util = "def spec_from_file_location(a, b): ...\ndef module_from_spec(a): ...\ndef find_spec(a): ...\n"
+    write_files(
+        tmp_path, {"importlib/util.py": util, "package/__init__.py": "", "package/x.so": "", "y.so": ""}
+    )
+    assert loaded(tmp_path, "import importlib\nimportlib.import_module('.x', 'package')\n") == [
+        "package/x.so"
+    ]
+    assert loaded(tmp_path, "import importlib\nimportlib.import_module(name())\n") == [
+        "a module whose name is made at run time"
+    ]
+    assert loaded(tmp_path, SPEC.format(tmp_path / "y.so")) == ["y.so"]
+    assert loaded(
+        tmp_path,
+        f"try:\n import os\n {SPEC.format('/absent').replace(chr(10), chr(10) + ' ')}\nexcept OSError:\n import y\n",
+    ) == ["y.so"]
+    found = "from importlib.util import find_spec\nif find_spec('{}') is not None:\n import y\n"
+    assert loaded(tmp_path, found.format("package.x")) == ["y.so"]
+    assert loaded(tmp_path, found.format("package.absent")) == []
+
+
+def test_versions_and_resources(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "other_thing-2.1.dist-info/METADATA": "",
+            "importlib/metadata.py": "def version(name): ...\n",
+            "importlib/resources.py": "def files(package): ...\n",
+            "packaging/version.py": "def parse(text): ...\n",
+            "other/__init__.py": "",
+            "other/y.so": "",
+        },
+    )
+    source = "from importlib.metadata import version\nfrom packaging.version import parse\n"
+    source += "import ctypes\nfrom importlib.resources import files\n"
+    source += "if parse(version('Other.Thing')) >= parse('2.0'):\n ctypes.CDLL(files('other') / 'y.so')\n"
+    assert loaded(tmp_path, source) == ["other/y.so"]
+
+
+def test_libraries_by_name(tmp_path: Path) -> None:
+    files = {
+        "ctypes/util.py": "def find_library(name): ...\n",
+        "cffi/api.py": "class FFI:\n def dlopen(self, name): ...\n",
+    }
+    source = """import ctypes, ctypes.util
+from cffi.api import FFI
+ctypes.CDLL(ctypes.util.find_library('usb-1.0'))
+FFI().dlopen('libx.so.1')
+ctypes.CDLL(None)
+ctypes.CDLL(name())
+unknown.LoadLibrary('liby.so')
+ctypes.CDLL(ctypes.util.find_library('absent'))
+"""
+    write_files(tmp_path, {**files, "user.py": source})
+    sonames = {"usb-1.0": "libusb-1.0.so.0"}
+    processes = PythonProcesses(
+        python_of(tmp_path), cache=FactsCache(None), variables={}, find_soname=sonames.get
+    )
+    events = [event for event in processes.read_import("user").events if event.kind in ("library", "unknown")]
+    assert [(event.kind, event.name, event.line) for event in events] == [
+        ("library", "libusb-1.0.so.0", 3),
+        ("library", "libx.so.1", 4),
+        ("unknown", "a library whose name is made at run time", 6),
+        ("library", "liby.so", 7),
+    ]

@@ -1,0 +1,79 @@
+"""Processes: against what the Python that runs the tests loads, and sources that cannot be read."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from relink.python.facts_cache import FactsCache
+from relink.python.modules import Interpreter
+from relink.python.process import PythonProcesses
+from tests.support.python_processes import opened, python_of, read_events, write_files
+
+_LOADED = """
+import sys
+before = set(sys.modules)
+__import__(sys.argv[1])
+print(*(m.__file__ for n, m in sys.modules.items() if n not in before and getattr(m, "__file__", None)), sep="\\n")
+"""
+
+
+def this_python() -> Interpreter:
+    paths = sysconfig.get_paths()
+    return Interpreter(
+        program=sys.executable,
+        version=sys.version_info[:2],
+        suffixes=tuple(importlib.machinery.EXTENSION_SUFFIXES),
+        path=tuple(path for path in sys.path if path.startswith(sys.base_prefix)),
+        site_packages=(),
+        standard=(paths["stdlib"],),
+        builtins=frozenset(sys.builtin_module_names),
+        prefix=sys.prefix,
+    )
+
+
+@pytest.mark.parametrize("name", ["ssl", "lzma", "sqlite3", "decimal", "hashlib", "uuid"])
+def test_the_extensions_of_the_standard_library(name: str) -> None:
+    python = this_python()
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _LOADED, name], capture_output=True, text=True, check=True
+    )
+    expected = {file for file in run.stdout.splitlines() if file.endswith(".so")}
+    events = PythonProcesses(python, cache=FactsCache(None), variables={}).read_import(name)
+    assert {event.name for event in events.events if event.kind == "extension"} == expected
+    assert events.failure is None
+
+
+def test_one_source_is_read_once_for_all_imports(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.py": "import c\n", "b.py": "import c\n", "c.so": ""})
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    assert [opened(processes.read_import(name), tmp_path) for name in ("a", "b", "a")] == [
+        [("c.so", "certain")]
+    ] * 3
+    assert processes.read_import("absent").failure == "ModuleNotFoundError: No module named 'absent'"
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    write_files(tmp_path, {"user.py": "import newer\nimport large\nimport compiled\nimport x\n", "x.so": ""})
+    write_files(
+        tmp_path, {"newer.py": "match = [\n", "large.py": b"x = 1\n" * (1 << 20), "compiled.pyc": b""}
+    )
+    events = read_events(tmp_path, "user")
+    told = [event.name.removeprefix(f"{tmp_path}/") for event in events.events if event.kind == "unknown"]
+    assert [text.partition(" (")[0] for text in told] == [
+        "newer.py: not of this Python's grammar",
+        "large.py: [Errno 27] larger than 4 MiB: '" + str(tmp_path / "large.py") + "'",
+        "compiled.pyc: bytecode without its source",
+    ]
+    assert opened(events, tmp_path) == [("x.so", "certain")]
+
+
+def test_who_imports_an_extension_is_named(tmp_path: Path) -> None:
+    write_files(tmp_path, {"user.py": "\n\nimport x\n", "x.so": ""})
+    (event,) = (event for event in read_events(tmp_path, "user").events if event.kind == "extension")
+    assert (event.module, event.file, event.line) == ("user", str(tmp_path / "user.py"), 3)
