@@ -94,12 +94,12 @@ def plan(wheel: Path | str, options: Options | None = None) -> Plan:
 
     options = options or Options()
     with Contents(Path(wheel), options.limits) as contents:
-        from relink.planning.model.basis import basis_of
+        from relink.planning.model.basis import record_basis
         from relink.runs import relink_wheel as pipeline
         from relink.system.progress import Clock
 
         made = pipeline.make_plan(contents, options, Clock())[1].plan
-        return replace(made, basis=basis_of(str(wheel), made.files, made.target.sysroot))
+        return replace(made, basis=record_basis(str(wheel), made.files, made.target.sysroot))
 
 
 def apply(

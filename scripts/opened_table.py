@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from relink.library import relink
-from relink.planning.model.model import Opened
+from relink.planning.model.model import DlopenEdge
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.report.summary import verdict
@@ -33,7 +33,7 @@ def options_for(prefix: Path, arguments: argparse.Namespace) -> Options:
     )
 
 
-def rows(report: Report) -> Iterator[tuple[Opened, str]]:
+def rows(report: Report) -> Iterator[tuple[DlopenEdge, str]]:
     """Yield what is opened, each with the findings about it."""
     for opened in report.plan.opened:
         told = [f"{found.code} {found.level}" for found in report.findings if opened.name in found.subjects]
@@ -53,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
             for opened, told in rows(report):
                 cells = (opened.opener, opened.name, opened.known_by.partition(":")[0])
                 print("|", *cells, opened.resolved or "none", opened.found_by or "none", told, "|", sep=" | ")
-                lost = opened.resolved is None and rocm.is_own(opened.name) and not told
+                lost = opened.resolved is None and rocm.libraries.is_own(opened.name) and not told
                 silent += lost and report.ok and opened.opener.startswith("$WHEEL")
     print(f"\nnot told: {silent}")
     return 1 if silent else 0

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from relink.elf.symbols import Import
 from relink.loader.closure import Closure
 from relink.loader.object_graph import file_of
-from relink.loader.scopes import Process, Reason, Scope
+from relink.loader.scopes import Reason, Scope, Scopes
 from relink.loader.symbol_index import SymbolReference
 from relink.loader.tables import Tables
 
@@ -128,18 +128,33 @@ def bind(
     :param extra_exports: names that something outside of the closure supplies, by what it is: members that the package
         preloads, for one.
     """
-    process = Process(closure, tables)
+    scopes, wanted = Scopes(closure, tables), set(closure.scope)
+    objects = [found for found in scopes.of_objects() if found[0] in wanted]
+    return bind_objects(scopes, objects, assume=assume, extra_exports=extra_exports or {}, only=only)
+
+
+def bind_objects(
+    scopes: Scopes,
+    objects: Sequence[tuple[int, Scope, Scope]],
+    *,
+    assume: Sequence[str] = (),
+    extra_exports: Mapping[str, Collection[str]] | None = None,
+    only: Collection[int] | None = None,
+) -> Bindings:
+    """Look up every import of `objects`, as :meth:`relink.loader.scopes.Scopes.of_objects` yields them, or of those in `only`.
+
+    The other parameters are those of :func:`bind`.
+    """
     open_imports: list[Unbound] = []
     explained: list[Explained] = []
     bound: list[BoundSymbols] = []
     interposed: list[BoundSymbols] = []
-    scopes = [*process.scopes()]
-    # Of all objects, whatever `only` names: after that SymbolIndex.irregular is complete.
-    lookups = {index: process.lookups(index) for index, _, _ in scopes}
-    for index, scope, own_scope in scopes:
+    # Of all objects, whatever `only` names: after that the index has the tables of all of them.
+    lookups = {index: scopes.lookups(index) for index, _, _ in objects}
+    for index, scope, own_scope in objects:
         if only is not None and index not in only:
             continue
-        table, path, own = process.table(index), closure.objects[index].path, process.own[index]
+        table, path, own = scopes.table(index), scopes.objects[index].path, scopes.own[index]
         exact = table.exact
         find = scope.find
         searched = [*lookups[index].searched_imports]
@@ -149,24 +164,20 @@ def bind(
             if supplier is None or supplier not in own:
                 searched += places
                 continue
-            regular: Sequence[SymbolReference] = symbols
-            if names := process.irregular(candidates):
-                searched += [number for number in places if table.imports[number].name in names]
-                regular = [symbol for symbol in symbols if symbol[0] not in names]
-            bound.append((index, supplier, regular))
+            bound.append((index, supplier, symbols))
         for wanted in (table.imports[number] for number in sorted(searched)):
             name, version, file = wanted.name, wanted.version, wanted.file
             target, reason = find(name, version, file, exact=bool(exact) and wanted.index in exact)
             if target is not None:
                 bound.append((index, target, ((name, version),)))
                 if target not in own and wanted.binding != "weak":
-                    explained += _from_outside(process, own_scope, index, wanted, target)
+                    explained += _from_outside(scopes, own_scope, index, wanted, target)
             # A weak import that nothing satisfies is no error, unless ld.so aborts over it.
             elif wanted.binding != "weak" or reason != "undefined":
                 open_imports.append(Unbound(index, path, name, version, file, reason))
         if index == 0 and table.copies:
             # A copy relocation takes the variable's value from any object but the program (ELF_RTYPE_CLASS_COPY).
-            others = process.scope([other for other, _ in scope.order[1:]], {})
+            others = scopes.scope([other for other, _ in scope.order[1:]], {})
             for wanted in table.copies:
                 target, reason = others.find(wanted.name, wanted.version, wanted.file)
                 if target is not None:
@@ -178,12 +189,8 @@ def bind(
         references = [*(lookups[index].searched_references if is_first else table.references)]
         for candidates, symbols in lookups[index].references if is_first else ():
             first = scope.first(candidates)
-            regular = symbols
-            if names := process.irregular(candidates):
-                references += [symbol for symbol in symbols if symbol[0] in names]
-                regular = [symbol for symbol in symbols if symbol[0] not in names]
             if first is not None and first != index:
-                interposed.append((index, first, regular))
+                interposed.append((index, first, symbols))
         for name, version in references:
             target, reason = find(name, version, None)
             if target == index:
@@ -198,7 +205,7 @@ def bind(
                 interposed.append((index, target, ((name, version),)))
     unbound: list[Unbound] = []
     open_imports.sort(key=lambda wanted: wanted.requester)
-    supply = _OutsideSupply(process, assume, extra_exports or {})
+    supply = _OutsideSupply(scopes, assume, extra_exports or {})
     for lost in open_imports:
         why = supply.of(lost)
         if why is None:
@@ -216,15 +223,15 @@ def bind(
 
 
 def _from_outside(
-    process: Process, own_scope: Scope, index: int, wanted: Import, supplier_index: int
+    scopes: Scopes, own_scope: Scope, index: int, wanted: Import, supplier_index: int
 ) -> Iterator[Explained]:
     """Yield an import that binds to an object outside of its root's, unless its root's objects would satisfy it, too."""
     if own_scope.find(wanted.name, wanted.version, wanted.file)[0] is not None:
         return
-    objects = process.closure.objects
+    objects = scopes.objects
     supplier = objects[supplier_index]
     kind: Kind = "preload"
-    if supplier_index in process.program:
+    if supplier_index in scopes.program:
         kind = "interpreter" if supplier_index == 0 or supplier.name.startswith("libpython") else "process"
     yield Explained(
         index,
@@ -246,13 +253,13 @@ class _OutsideSupply:
     :ivar python: something in the process is a Python, so no other one will import the objects.
     """
 
-    process: Process
+    scopes: Scopes
     assume: Sequence[str]
     extra: Mapping[str, Collection[str]]
     python: bool = False
 
     def __post_init__(self) -> None:
-        tables = (self.process.table(index) for index in range(len(self.process.closure.objects)))
+        tables = (self.scopes.table(index) for index in range(len(self.scopes.objects)))
         self.python = any(_CPYTHON in table.exports for table in tables) or any(
             _CPYTHON in names for names in self.extra.values()
         )

@@ -7,7 +7,7 @@ import difflib
 
 from relink.loader.binding import Unbound
 from relink.loader.closure import Closure
-from relink.loader.object_graph import needed_by, objects_by_name
+from relink.loader.object_graph import needed_by
 from relink.loader.tables import Tables
 
 _MAX_CLOSEST = 3
@@ -27,7 +27,7 @@ class Closest:
     ) -> None:
         self._objects = closure.objects
         self._tables = tables
-        self._by_name = objects_by_name(closure)
+        self._by_name = closure.names
         self._needed = needed_by(closure)
         self._alphabets = {} if alphabets is None else alphabets
 

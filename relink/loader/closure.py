@@ -5,8 +5,8 @@ These are facts; :mod:`relink.loader.loading` computes them by simulating ld.so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from relink.elf.image import Image
@@ -54,6 +54,22 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """The start of a program, or one dlopen, as far as the look-up of symbols goes.
+
+    :ivar roots: the program and what is preloaded, or the object that is opened.
+    :ivar scope: the objects that symbols are looked up in, breadth first (l_searchlist).
+    :ivar mapped: the objects that were not mapped before, in load order.
+    :ivar flags: of dlopen: RTLD_GLOBAL and RTLD_DEEPBIND count.
+    """
+
+    roots: tuple[int, ...]
+    scope: tuple[int, ...]
+    mapped: tuple[int, ...]
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
 class Closure:
     """What a load maps.
 
@@ -64,6 +80,9 @@ class Closure:
     :ivar dlopened: what objects in scope dlopen themselves, if the caller says what that is. What this loads is in `objects` and
         `edges` too, and not in `scope`.
     :ivar glibc: the version of the loader's glibc, in numbers.
+    :ivar names: the objects with a name, in load order: those for which `_dl_name_match_p` (elf/dl-misc.c) is true. A soname is a
+        name of an object only after it was requested; that of the loader always is one. The program has no path among its names.
+    :ivar openings: the start and each dlopen, in order.
     :ivar fatal: why the loader gives up (a file under a needed name that is no library), or None.
     """
 
@@ -74,6 +93,8 @@ class Closure:
     fatal: str | None = None
     dlopened: tuple[Edge, ...] = ()
     glibc: tuple[int, ...] = ()
+    names: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    openings: tuple[Opening, ...] = ()
 
     @property
     def missing(self) -> tuple[Edge, ...]:

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from relink.loader.closure import Closure
 from relink.loader.dryrun import LoaderMap
 from relink.loader.loading import trace
-from relink.loader.scopes import Process
+from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.system.errors import TargetError
@@ -129,22 +129,22 @@ def _joint_run(
         paths = [loaded.path for loaded in joint.objects]
         if joint.fatal is not None or {paths[index] for index in joint.scope} != libraries.union(left):
             return None
-        taken = _interfering(Process(joint, tables), {index for index in joint.scope if paths[index] in left})
+        taken = _interfering(Scopes(joint, tables), {index for index in joint.scope if paths[index] in left})
         if not taken:
             return JointRun(tuple(left), program, tuple(preloads), joint)
         left = [path for path in left if path not in {paths[index] for index in taken}]
     return None
 
 
-def _interfering(process: Process, roots: Collection[int]) -> set[int]:
+def _interfering(scopes: Scopes, roots: Collection[int]) -> set[int]:
     """Return the roots that define what another object looks up."""
-    tables = {id(process.table(root)): root for root in roots}
+    tables = {id(scopes.table(root)): root for root in roots}
     if len(tables) < len(roots):
         # Which of two roots with one table defines a symbol cannot be told.
         return {*roots}
     others: set[int] = set()
-    for index, scope, _ in process.scopes():
-        table, lookups = process.table(index), process.lookups(index)
+    for index, scope, _ in scopes.of_objects():
+        table, lookups = scopes.table(index), scopes.lookups(index)
         own = id(table)
         groups = [*(group[0] for group in lookups.imports), *(group[0] for group in lookups.references)]
         for candidates in groups:

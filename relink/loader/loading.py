@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from relink.elf.constants import DF_1_NOOPEN, PT_GNU_STACK
 from relink.elf.image import Image
 from relink.loader.accept import reject
-from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject
+from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject, Opening
 from relink.loader.search import Environment, FoundBy, Requester, expand, search
 from relink.loader.seen_files import OpenedFile
 from relink.system.errors import TargetError
@@ -37,10 +37,13 @@ class RootRefusedError(TargetError):
 
 
 @dataclass(slots=True)
-class _LinkMap:
+class LinkMap:
     """The link map of one process while it grows.
 
+    :ivar by_name: the first object that a name leads to (_dl_lookup_map): a path, a name that was requested, or its soname.
+    :ivar names: the objects with a name, in load order (:attr:`relink.loader.closure.Closure.names`).
     :ivar done: the objects whose NEEDED entries are in `edges`.
+    :ivar openings: what the look-up of symbols has to know of the start and of each dlopen.
     :ivar dlopening: the program and its libraries are loaded, so that what follows is dlopened.
     :ivar following: what follows is what libraries dlopen, which may fail.
     """
@@ -50,8 +53,10 @@ class _LinkMap:
     requesters: list[Requester] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     by_name: dict[str, int] = field(default_factory=dict)
+    names: dict[str, tuple[int, ...]] = field(default_factory=dict)
     by_identity: dict[tuple[object, ...], int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    openings: list[Opening] = field(default_factory=list)
     has_main: bool = False
     dlopening: bool = False
     following: bool = False
@@ -60,7 +65,22 @@ class _LinkMap:
 
     @property
     def main(self) -> Requester | None:
+        """The program, whose DT_RPATH counts for every search."""
         return self.requesters[0] if self.has_main else None
+
+    def copy(self) -> LinkMap:
+        """Return a link map that grows by itself from here."""
+        return replace(
+            self,
+            objects=[*self.objects],
+            requesters=[*self.requesters],
+            edges=[*self.edges],
+            by_name={**self.by_name},
+            names={**self.names},
+            by_identity={**self.by_identity},
+            done={*self.done},
+            openings=[*self.openings],
+        )
 
     def add(self, opened: OpenedFile, name: str, found_by: FoundBy, loader: int | None) -> int | None:
         """Add a file, or find that the same file is loaded already under another name.
@@ -69,6 +89,13 @@ class _LinkMap:
         """
         if opened.image is None or opened.identity is None:
             raise TargetError(f"{opened.path}: cannot be loaded ({opened.problem or 'no such file'})")
+        # elf/dl-load.c, _dl_map_object_from_fd:
+        # > /* Look again to see if the real name matched another already loaded.  */
+        # > for (l = GL(dl_ns)[nsid]._ns_loaded; l != NULL; l = l->l_next)
+        # >   if (!l->l_removed && _dl_file_id_match_p (&l->l_file_id, &id))
+        # >     […]
+        # >     add_name_to_object (l, name);
+        # >     return l;
         index = self.by_identity.get(opened.identity)
         if index is None:
             refused = self._refused(opened.image)
@@ -80,10 +107,10 @@ class _LinkMap:
             index = self._append(
                 LoadedObject(opened.path, name, opened.image, opened.identity, found_by, loader, origin),
                 Requester(opened.path, opened.image, origin, chain),
-                (opened.path, name, opened.image.soname),
+                (opened.path,),
             )
             self.by_identity[opened.identity] = index
-        self.by_name.setdefault(name, index)
+        self.add_name(index, name)
         return index
 
     def _append(self, entry: LoadedObject, requester: Requester, names: Iterable[str | None]) -> int:
@@ -93,8 +120,23 @@ class _LinkMap:
         self.requesters.append(requester)
         for name in names:
             if name is not None:
-                self.by_name.setdefault(name, index)
+                self.add_name(index, name)
+        # elf/dl-load.c, _dl_lookup_map: an object is found by its soname as well, which is a name of it from then on.
+        # > if (__glibc_likely (l->l_soname_added) || l_soname (l) == NULL
+        # >     || strcmp (name, l_soname (l)) != 0)
+        # >   continue;
+        # > /* We have a match on a new name -- cache it.  */
+        # > add_name_to_object (l, l_soname (l));
+        if entry.image.soname is not None:
+            self.by_name.setdefault(entry.image.soname, index)
         return index
+
+    def add_name(self, index: int, name: str) -> None:
+        """Give an object one more name, by which it was requested (add_name_to_object)."""
+        self.by_name.setdefault(name, index)
+        having = self.names.get(name, ())
+        if index not in having:
+            self.names[name] = (*having, index)
 
     def _refused(self, image: Image) -> str | None:
         """Return why an object cannot be dlopened, though it could be loaded with the program.
@@ -128,14 +170,19 @@ class _LinkMap:
         index = self._append(
             LoadedObject(path, path, image, ("program",), FoundBy("root"), None, origin),
             Requester(path, image, origin, None, is_main=True),
-            ("", image.soname),
+            (),
         )
+        self.by_name[""] = index
         self.has_main = True
         self.executable_stack = asks_executable_stack(image)
         self._add_loader(image.interpreter)
         return index
 
     def open_root(self, path: str, found_by: FoundBy, loader: int | None) -> int:
+        """Map the file at a path, which is not searched for.
+
+        :raises RootRefusedError: it is not a file that this loader accepts.
+        """
         known = self.by_name.get(path)
         if known is not None:
             return known
@@ -166,14 +213,19 @@ class _LinkMap:
         )
 
     def map_dependencies(self, start: Sequence[int]) -> tuple[int, ...]:
-        """Load what `start` needs, breadth first; returns the objects in that order."""
+        """Load what `start` needs, breadth first; returns the objects in that order (l_searchlist)."""
+        # elf/dl-deps.c, _dl_map_object_deps:
+        # > dependencies will be appended to the list as we step through it.
+        # > This produces a flat, ordered list that represents a
+        # > breadth-first search of the dependency tree.
         scope = list(dict.fromkeys(start))
         known = set(scope)
-        # `scope` grows while it is walked.
         for index in scope:
             if self.fatal:
                 break
             for needed in self._needed(index):
+                # > if (! dep->l_reserved)
+                # >   /* Append DEP to the list.  */
                 if needed not in known:
                     known.add(needed)
                     scope.append(needed)
@@ -182,9 +234,11 @@ class _LinkMap:
     def _needed(self, index: int) -> list[int]:
         targets = []
         for soname in self.objects[index].image.needed:
-            edge = self._edge(index, soname)
-            if edge is None:
+            name = self.expanded(index, soname)
+            # A token in it has no value: the loader then skips the entry (elf/dl-deps.c, expand_dst).
+            if name is None or (not name and soname):
                 continue
+            edge = self._serve(index, soname, name, index)
             # An object in the scope of several roots is walked for each of them, and its edges are noted once.
             if index not in self.done:
                 self.edges.append(edge)
@@ -195,35 +249,62 @@ class _LinkMap:
         self.done.add(index)
         return targets
 
-    def _edge(self, index: int, needed: str) -> Edge | None:
-        """Serve one NEEDED; None where a token in it has no value: the loader then skips the entry (dl-deps.c, expand_dst)."""
-        requester = self.requesters[index]
-        soname = expand(needed, origin=requester.origin, target=self.environment.target)
-        if soname is None or (not soname and needed):
-            return None
-        loaded = self.by_name.get(soname)
-        if loaded is not None:
-            return Edge(index, needed, loaded, FoundBy("loaded"))
-        result = search(soname, requester, self.main, self.environment)
-        target = None
+    def _serve(self, requester: int, soname: str, name: str, loader: int | None) -> Edge:
+        """Return the edge to what is mapped under a name, or to what a search finds, which is then mapped.
+
+        :param soname: the name as it is written, `name`: with its tokens replaced.
+        :param loader: the object whose DT_RPATH what is mapped inherits.
+        """
+        # elf/dl-load.c, _dl_map_object:
+        # > struct link_map *l = _dl_lookup_map (nsid, name);
+        # > if (l != NULL)
+        # >   return l;
+        # > return _dl_map_new_object (loader, name, type, trace_mode, mode, nsid);
+        target = self.by_name.get(name)
+        if target is not None:
+            self.add_name(target, name)
+            return Edge(requester, soname, target, FoundBy("loaded"))
+        result = search(name, self.requesters[requester], self.main, self.environment)
         if result.candidate is None or result.found_by is None:
             self.fatal = result.fatal
         else:
-            target = self.add(result.candidate, soname, result.found_by, index)
-        if target is None:
-            return Edge(index, needed, None, None, result.tried)
-        return Edge(index, needed, target, result.found_by, result.tried)
+            target = self.add(result.candidate, name, result.found_by, loader)
+        return Edge(requester, soname, target, None if target is None else result.found_by, result.tried)
+
+    def expanded(self, index: int, soname: str) -> str | None:
+        """Return a NEEDED of an object with its tokens replaced; None where one has no value."""
+        return expand(soname, origin=self.requesters[index].origin, target=self.environment.target)
+
+    def index_of(self, path: str) -> int | None:
+        """Return the object whose file is at a path; None where it is not mapped."""
+        open_file = self.environment.files.open
+        identity = open_file(self._absolute(path)).identity
+        if identity is None or identity == open_file(self.objects[0].path).identity:
+            return None if identity is None else 0
+        return self.by_identity.get(identity)
 
     def dlopen(self, caller: int, name: str) -> Edge:
-        """Serve one dlopen of `caller`: searched for as its NEEDED would be, but what it loads inherits no RPATH of a loader."""
-        loaded = self.by_name.get(name)
-        if loaded is not None:
-            return Edge(caller, name, loaded, FoundBy("loaded"))
-        result = search(name, self.requesters[caller], self.main, self.environment)
-        if result.candidate is None or result.found_by is None:
-            return Edge(caller, name, None, None, result.tried)
-        target = self.add(result.candidate, name, result.found_by, None)
-        return Edge(caller, name, target, None if target is None else result.found_by, result.tried)
+        """Map what `caller` opens: searched for as its NEEDED would be, but what is mapped inherits no RPATH of a loader."""
+        # elf/dl-load.c, _dl_map_new_object:
+        # > /* In case the LOADER information has only been provided to get to
+        # >    the appropriate RUNPATH/RPATH information we do not need it
+        # >    anymore.  */
+        # > if (mode & __RTLD_CALLMAP)
+        # >   loader = NULL;
+        return self._serve(caller, name, name, None)
+
+    def preload(self, name: str) -> Edge:
+        """Map an entry of LD_PRELOAD, which the program loads (elf/rtld.c, do_preload)."""
+        return self._serve(0, name, name, 0)
+
+    def open(self, roots: Sequence[int], first: int, flags: int = os.RTLD_GLOBAL) -> tuple[int, ...]:
+        """Map what `roots` need, and note what the look-up of symbols has to know of it.
+
+        :param first: the number of objects before the roots were mapped.
+        """
+        scope = self.map_dependencies(roots)
+        self.openings.append(Opening(tuple(roots), scope, tuple(range(first, len(self.objects))), flags))
+        return scope
 
     def follow_dlopens(self, scope: Sequence[int], dlopens: DlopenNames) -> tuple[Edge, ...]:
         """Load what the objects of `scope` dlopen, and what the objects dlopen that this loads.
@@ -236,7 +317,6 @@ class _LinkMap:
         self.has_main = self.has_main and self.objects[0].image.is_executable
         pending = list(dict.fromkeys(scope))
         known = set(pending)
-        # `pending` grows while it is walked.
         for caller in pending:
             for name in dlopens(self.objects[caller]):
                 edge = self.dlopen(caller, name)
@@ -250,9 +330,18 @@ class _LinkMap:
         return tuple(edges)
 
     def closure(self, scope: Iterable[int], roots: Sequence[int], dlopened: tuple[Edge, ...] = ()) -> Closure:
-        version = self.environment.target.version
-        objects, edges = tuple(self.objects), tuple(self.edges)
-        return Closure(objects, tuple(scope), edges, tuple(roots), self.fatal, dlopened, version)
+        """Return what is mapped so far."""
+        return Closure(
+            tuple(self.objects),
+            tuple(scope),
+            tuple(self.edges),
+            tuple(roots),
+            self.fatal,
+            dlopened,
+            self.environment.target.version,
+            self.names,
+            tuple(self.openings),
+        )
 
 
 EXECUTABLE_STACK = "cannot enable executable stack as shared object requires"
@@ -288,10 +377,10 @@ def trace(
 
     :raises RootRefusedError: the program or a preload is not a file that this loader accepts.
     """
-    link_map = _LinkMap(environment)
+    link_map = LinkMap(environment)
     main = link_map.open_program(program, by_kernel=False)
     roots = [link_map.open_root(path, FoundBy("preload"), main) for path in preloads]
-    scope = link_map.map_dependencies([main, *roots])
+    scope = link_map.open([main, *roots], 0)
     dlopened = link_map.follow_dlopens(scope, dlopens) if dlopens else ()
     return link_map.closure(scope, roots or [main], dlopened)
 
@@ -317,20 +406,21 @@ def load(
         that; it is for comparing bindings.
     :raises RootRefusedError: a root or the program is not a file that this loader accepts.
     """
-    link_map = _LinkMap(environment)
+    link_map = LinkMap(environment)
     indices: list[int] = []
     scope: list[int] = []
     if program is not None:
-        link_map.map_dependencies([link_map.open_program(program, by_kernel=True)])
+        link_map.open([link_map.open_program(program, by_kernel=True)], 0)
         link_map.dlopening = True
     if library_path:
         link_map.environment = replace(environment, library_path=library_path)
     for path in roots:
+        first = len(link_map.objects)
         if program is None and not link_map.objects:
             index = link_map.open_program(path, by_kernel=False)
         else:
             index = link_map.open_root(path, FoundBy("root"), None)
         indices.append(index)
-        scope.extend(link_map.map_dependencies([index]))
+        scope.extend(link_map.open([index], first))
     dlopened = link_map.follow_dlopens(scope, dlopens) if dlopens else ()
     return link_map.closure(dict.fromkeys(scope), indices, dlopened)

@@ -1,4 +1,4 @@
-"""The objects of a closure as a graph: whose file an object is, by which names the loader knows it, and which needs which."""
+"""The objects of a closure as a graph: whose file an object is, and which needs which."""
 
 from __future__ import annotations
 
@@ -19,27 +19,6 @@ def file_of(loaded: LoadedObject) -> tuple[object, ...]:
     if not loaded.image.path.startswith("/"):
         return ("member", loaded.image.path)
     return (loaded.identity[0], loaded.path)
-
-
-def objects_by_name(closure: Closure) -> dict[str, tuple[int, ...]]:
-    """Return the indices of the objects with a name, in load order: those for which `_dl_name_match_p` (elf/dl-misc.c) is true.
-
-    A soname is a name of the object only after it was requested (elf/dl-load.c, _dl_map_object), so it is taken from the edges;
-    that of the loader always is one (elf/rtld.c). The program has no path among its names (elf/rtld.c, dl_main).
-    """
-    by_name: dict[str, dict[int, None]] = {}
-    for index, loaded in enumerate(closure.objects):
-        if loaded.identity[0] == "program":
-            continue
-        own = [loaded.path, loaded.name]
-        if loaded.identity[0] == "loader" and loaded.image.soname:
-            own.append(loaded.image.soname)
-        for name in own:
-            by_name.setdefault(name, {})[index] = None
-    for edge in closure.edges:
-        if edge.target is not None:
-            by_name.setdefault(edge.soname, {})[edge.target] = None
-    return {name: tuple(sorted(indices)) for name, indices in by_name.items()}
 
 
 def needed_by(closure: Closure) -> dict[int, list[int]]:

@@ -7,14 +7,15 @@ elf/dl-open.c (which scopes an object has, in which order), elf/dl-load.c (DT_SY
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
-from relink.loader.closure import Closure
-from relink.loader.object_graph import breadth_first, needed_by, needed_first, objects_by_name
+from relink.loader.closure import Closure, LoadedObject, Opening
+from relink.loader.object_graph import breadth_first, needed_by, needed_first
 from relink.loader.symbol_index import FEW_OWNERS, Candidates, Lookups, SymbolIndex
 from relink.loader.tables import Tables
 
@@ -31,7 +32,7 @@ class Scope:
 
     :ivar order: (index in the closure's `objects`, symbol table), in the order of the look-up.
     :ivar symbols: the index by name over all tables, those of `order` among them.
-    :ivar by_name: the objects with a name (:func:`relink.loader.object_graph.objects_by_name`); none where the loader has no
+    :ivar by_name: the objects with a name (:attr:`relink.loader.closure.Closure.names`); none where the loader has no
         assertion about a library without versions that a version record names (2.41 and newer; elf/dl-lookup.c, check_match).
     :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
     :ivar places: by `id` of a table the first place in `order` that has it.
@@ -95,6 +96,10 @@ class Scope:
         self, name: str, version: str | None, file: str | None, *, exact: bool
     ) -> tuple[int | None, Reason]:
         blamed = self.by_name.get(file, ()) if version is not None and file is not None else ()
+        # elf/dl-lookup.c, _dl_lookup_symbol_x and do_lookup_x:
+        # > /* Search the relevant loaded objects for a definition.  */
+        # > for (size_t start = i; *scope != NULL; start = 0, ++scope)
+        # > […] while (++i < n);
         for index, table in self._owners(name):
             export = match(table.exports[name], version, exact=exact)
             if export is not None:
@@ -102,6 +107,9 @@ class Scope:
                     # check_match before 2.41 asserts that a library without versions is not the one that the record names.
                     return None, "aborts"
                 # do_lookup_unique: the first one found serves the process.
+                # > /* We have to determine whether we already found a symbol with this
+                # >    name before.  If not then we have to add it to the search table.
+                # >    If we already found a definition we have to use it.  */
                 if export.binding == "unique":
                     return self.unique.setdefault(name, index), "undefined"
                 return index, "undefined"
@@ -117,85 +125,110 @@ class Scope:
         return [*own, *(self.order[position] for position in places)]
 
 
-class Process:
-    """The scopes of a closure's objects.
+class Scopes:
+    """The scopes of the objects of a process.
 
     The objects that are loaded at the start (the program, its libraries, LD_PRELOAD) have the global scope, breadth first.
-    The scope of what is dlopened is the global scope, then the objects of the roots before it, as if these were opened with
-    RTLD_GLOBAL (packages do so for libraries that others need), and then the objects of its own root.
+    The scope of what is dlopened is the global scope, as it is then, and the objects of its own root.
 
     :ivar program: the program and its libraries.
     :ivar own: by object the objects that the root it came with needs, itself included.
+    :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses.
     """
 
     def __init__(self, closure: Closure, tables: Tables) -> None:
-        self.closure = closure
+        self.objects: Sequence[LoadedObject] = closure.objects
         self.needed = needed_by(closure)
-        self.by_name = {} if closure.glibc >= _ASSERTS_NO_MORE else objects_by_name(closure)
-        self._tables = tables
-        self._cached: dict[int, SymbolTable] = {}
-        self._unique: dict[str, int] = {}
-        preloads = [index for index in closure.roots if closure.objects[index].found_by.rule == "preload"]
-        start = breadth_first(self.needed, [0, *preloads])
-        self.program = breadth_first(self.needed, [0])
+        self.by_name = {} if closure.glibc >= _ASSERTS_NO_MORE else closure.names
+        self.unique: dict[str, int] = {}
         self.own: dict[int, Collection[int]] = {}
-        for index in (0, *preloads):
-            self._claim(breadth_first(self.needed, [index]))
-        self.groups: list[tuple[list[int], Scope]] = [(list(start), self.scope(start, self._unique))]
-        grouped = set(start)
-        before = list(start)
-        for root in closure.roots:
-            if root in (0, *preloads):
-                continue
-            group = breadth_first(self.needed, [root])
-            self._claim(group)
-            before = list(dict.fromkeys([*before, *group]))
-            new = [index for index in group if index not in grouped]
-            grouped.update(new)
-            self.groups.append((new, self.scope(before, self._unique)))
+        self._tables = tables
+        self.read: dict[int, SymbolTable] = {}
+        self.global_scope: dict[int, None] = {}
+        start = closure.openings[0]
+        self.program = breadth_first(self.needed, [0])
+        for root in start.roots:
+            self._claim(breadth_first(self.needed, [root]))
+        self.groups = [self.group(opening) for opening in closure.openings]
 
     def _claim(self, group: Collection[int]) -> None:
         for index in group:
             self.own.setdefault(index, group)
 
+    def group(self, opening: Opening) -> tuple[Opening, Scope]:
+        """Return one dlopen with the scope of what it mapped."""
+        # elf/dl-object.c, _dl_new_object:
+        # > /* Add the global scope.  */
+        # > new->l_scope[idx++] = &GL(dl_ns)[nsid]._ns_loaded->l_searchlist;
+        # > […] /* Determine the local scope.  */
+        # > while (loader->l_loader != NULL)
+        # >   loader = loader->l_loader;
+        # > […] if ((mode & RTLD_DEEPBIND) != 0 && idx != 0)
+        # >   new->l_scope[1] = new->l_scope[0];
+        # > new->l_scope[idx] = &loader->l_searchlist;
+        parts = (self.global_scope, opening.scope)
+        first, second = reversed(parts) if opening.flags & os.RTLD_DEEPBIND else parts
+        scope = self.scope(dict.fromkeys([*first, *second]))
+        self._claim(opening.scope)
+        # elf/dl-open.c, add_to_global_update, after what is opened has been relocated:
+        # > if (map->l_global == 0)
+        # >   map->l_global = 1;
+        # >   ns->_ns_main_searchlist->r_list[new_nlist++] = map;
+        if opening.flags & os.RTLD_GLOBAL:
+            self.global_scope.update(dict.fromkeys(opening.scope))
+        return opening, scope
+
+    def with_dlopen(self, closure: Closure) -> Scopes:
+        """Return the scopes after one more dlopen, the last one of `closure`, with what it mapped and its edges."""
+        scopes = copy(self)
+        scopes.objects = closure.objects
+        scopes.by_name = {} if closure.glibc >= _ASSERTS_NO_MORE else closure.names
+        scopes.needed = {**self.needed, **needed_by(closure)}
+        scopes.unique, scopes.own, scopes.global_scope = {**self.unique}, {**self.own}, {**self.global_scope}
+        scopes.read = {**self.read}
+        scopes.groups = [scopes.group(closure.openings[-1])]
+        return scopes
+
     def table(self, index: int) -> SymbolTable:
         """Return the symbols of an object."""
-        table = self._cached.get(index)
+        table = self.read.get(index)
         if table is None:
-            table = self._cached[index] = self._tables.of(self.closure.objects[index])
+            table = self.read[index] = self._tables.of(self.objects[index])
         return table
 
     def lookups(self, index: int) -> Lookups:
         """Return the look-ups of an object by what can satisfy them."""
         return self._tables.index.lookups(self.table(index))
 
-    def irregular(self, candidates: Candidates) -> AbstractSet[str]:
-        """Return the names of which not the first candidate in a scope, but the first look-up in the process decides."""
-        return self._tables.index.irregular if candidates.unique else frozenset()
-
-    def scope(self, order: Iterable[int], unique: dict[str, int]) -> Scope:
-        """Return a scope of these objects; `unique` is :attr:`Scope.unique`."""
+    def scope(self, order: Iterable[int], unique: dict[str, int] | None = None) -> Scope:
+        """Return a scope of these objects; `unique` is :attr:`Scope.unique` where it is not that of the process."""
         return Scope(
-            [(index, self.table(index)) for index in order], self._tables.index, self.by_name, unique
+            [(index, self.table(index)) for index in order],
+            self._tables.index,
+            self.by_name,
+            self.unique if unique is None else unique,
         )
 
-    def scopes(self) -> Iterator[tuple[int, Scope, Scope]]:
-        """Yield every object in the closure's scope with its scope, and with the scope of its root's objects only.
+    def of_objects(self) -> Iterator[tuple[int, Scope, Scope]]:
+        """Yield every object with its scope, and with the scope of its root's objects only.
 
         The order is that of relocation, since the first look-up of an STB_GNU_UNIQUE symbol decides for the process. The loader
         is left out: it relocates itself before everything else.
         """
-        wanted = set(self.closure.scope)
         own_scopes: dict[int, Scope] = {}
-        for members, scope in self.groups:
-            for index in reversed(_sorted(members, self.needed)):
-                if index not in wanted or self.closure.objects[index].identity[0] == "loader":
+        for opening, scope in self.groups:
+            for index in reversed(_sorted(opening.mapped, self.needed)):
+                if self.objects[index].identity[0] == "loader":
                     continue
                 own = self.own[index]
                 if id(own) not in own_scopes:
                     own_scopes[id(own)] = self.scope(own, {})
-                # DT_SYMBOLIC counts for libraries only, not for the program (elf/dl-load.c).
-                if self.table(index).symbolic and index:
+                # elf/dl-load.c, _dl_map_object_from_fd:
+                # > /* If this object has DT_SYMBOLIC set modify now its scope.  We don't
+                # >    have to do this for the main map.  */
+                # > if ((mode & RTLD_DEEPBIND) == 0
+                # > […] l->l_scope[0] = &l->l_symbolic_searchlist;
+                if self.table(index).symbolic and index and not opening.flags & os.RTLD_DEEPBIND:
                     yield index, scope.own_first(index, self.table(index)), own_scopes[id(own)]
                 else:
                     yield index, scope, own_scopes[id(own)]

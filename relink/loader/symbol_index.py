@@ -65,12 +65,9 @@ class Candidates:
     An index has one object for each set of tables, so that look-ups with the same candidates are grouped by it.
 
     :ivar tables: the `id` of each.
-    :ivar unique: a definition is STB_GNU_UNIQUE. The first one that any look-up finds serves the process; that is the first in
-        every scope, unless the name is among :attr:`SymbolIndex.irregular`.
     """
 
     tables: frozenset[int]
-    unique: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +76,9 @@ class Lookups:
 
     :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it, and these.
     :ivar references: for each set of candidates, the own definitions that another one of these tables may interpose.
-    :ivar searched_imports: the indices of the imports at which the loader may abort.
-    :ivar searched_references: the own definitions that are protected, or that no look-up matches.
+    :ivar searched_imports: the indices of the imports at which the loader may abort, and of those with an STB_GNU_UNIQUE
+        candidate: there the first look-up in the process decides.
+    :ivar searched_references: the own definitions that are protected, that no look-up matches, or with such a candidate.
     """
 
     imports: tuple[tuple[Candidates, tuple[int, ...], tuple[SymbolReference, ...]], ...]
@@ -93,9 +91,6 @@ class SymbolIndex:
     """Which symbol tables define which names.
 
     Tables are only added. What was found for a table is found again after a table was added that changes it.
-
-    :ivar irregular: names with STB_GNU_UNIQUE definitions of which the look-ups in one process may find different ones, so that
-        the first look-up decides.
     """
 
     def __init__(self) -> None:
@@ -106,9 +101,10 @@ class SymbolIndex:
         self._shared: dict[tuple[int, int], frozenset[str]] = {}
         # By `id` of a table: how many tables there were, its look-ups then, and the names of its imports.
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
-        self._candidates: dict[tuple[frozenset[int], bool], Candidates] = {}
-        self._matched: dict[tuple[str, str | None, bool], tuple[Sequence[SymbolTable], Candidates, bool]] = {}
-        self.irregular: set[str] = set()
+        self._candidates: dict[frozenset[int], Candidates] = {}
+        self._matched: dict[
+            tuple[str, str | None, bool], tuple[Sequence[SymbolTable], Candidates, bool, bool]
+        ] = {}
 
     def add(self, table: SymbolTable) -> SymbolTable:
         """Add a table, unless it is there, and return it."""
@@ -160,17 +156,18 @@ class SymbolIndex:
         for number, wanted in enumerate(table.imports):
             if not wanted.relocated:
                 continue
-            candidates, unversioned = self._match(wanted.name, wanted.version, exact=wanted.index in exact)
+            exactly = wanted.index in exact
+            candidates, unique, unversioned = self._match(wanted.name, wanted.version, exact=exactly)
             # An older loader aborts where the library that a version record names has no versions (check_match): search for that.
-            if unversioned and wanted.version is not None:
+            if unique or (unversioned and wanted.version is not None):
                 searched_imports.append(number)
             else:
                 imports.setdefault(candidates, []).append(number)
         references: dict[Candidates, list[SymbolReference]] = {}
         searched_references = []
         for symbol in self._not_only_its_own(table):
-            candidates, _ = self._match(*symbol)
-            if _may_be_interposed(table, *symbol):
+            candidates, unique, _ = self._match(*symbol)
+            if not unique and _may_be_interposed(table, *symbol):
                 references.setdefault(candidates, []).append(symbol)
             else:
                 searched_references.append(symbol)
@@ -189,7 +186,10 @@ class SymbolIndex:
         )
 
     def _not_only_its_own(self, table: SymbolTable) -> list[SymbolReference]:
-        """Return the own definitions that relocations name, without those that bind to the table itself in every scope."""
+        """Return the own definitions that relocations name, without those that bind to the table itself in every scope.
+
+        STB_GNU_UNIQUE ones stay: their look-up decides for what is loaded later, too.
+        """
         owners = self._owners
         # By `id` of the definitions, which many names share.
         finds: dict[tuple[int, str | None], bool] = {}
@@ -200,14 +200,15 @@ class SymbolIndex:
             if definitions is not None and len(owners[name]) == 1:
                 key = (id(definitions), version)
                 if key not in finds:
-                    finds[key] = match(definitions, version) is not None
+                    found = match(definitions, version)
+                    finds[key] = found is not None and found.binding != "unique"
                 if finds[key]:
                     continue
             left.append(symbol)
         return left
 
-    def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool]:
-        """Return what a look-up matches among all tables, and whether a candidate has no version tables at all."""
+    def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool, bool]:
+        """Return what a look-up matches in all tables, whether a definition of it is unique, and a table without versions."""
         owners, key = self.owners(name), (name, version, exact)
         known = self._matched.get(key)
         if known is not None and known[0] is owners:
@@ -218,15 +219,12 @@ class SymbolIndex:
             if (export := match(owner.exports[name], version, exact=exact)) is not None
         ]
         unique = any(export.binding == "unique" for _, export in matched)
-        # Where a definition does not match, or a DT_SYMBOLIC comes first, two look-ups of the name may find two definitions.
-        if unique and (len(matched) < len(owners) or any(owner.symbolic for owner in owners)):
-            self.irregular.add(name)
         tables = frozenset(id(owner) for owner, _ in matched)
-        candidates = self._candidates.setdefault((tables, unique), Candidates(tables, unique))
+        candidates = self._candidates.setdefault(tables, Candidates(tables))
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
         if len(owners) > FEW_OWNERS:
-            self._matched[key] = owners, candidates, unversioned
-        return candidates, unversioned
+            self._matched[key] = owners, candidates, unique, unversioned
+        return candidates, unique, unversioned
 
 
 def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bool:

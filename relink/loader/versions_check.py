@@ -5,10 +5,10 @@ The rules are those of glibc elf/dl-version.c (find_needed, match_symbol, _dl_ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relink.loader.closure import Closure
-from relink.loader.object_graph import objects_by_name
 from relink.loader.tables import Tables
 
 
@@ -40,31 +40,38 @@ class UnservedRecord:
     file: str
 
 
-def check_versions(closure: Closure, tables: Tables) -> list[MissingVersion]:
-    """Check every version record of every object in scope against the object that serves its file name.
+def check_records(closure: Closure, tables: Tables) -> Iterator[MissingVersion | UnservedRecord]:
+    """Check every version record of every object in scope against the object that serves its file name, in the loader's order.
 
     A weak requirement, and one of a library that defines no versions at all, is not an error to the loader (it warns with
-    LD_WARN). Records that name a file that was not loaded: see :func:`unserved_records`.
+    LD_WARN).
     """
-    missing: dict[MissingVersion, None] = {}
-    by_name = objects_by_name(closure)
     for index in closure.scope:
         loaded = closure.objects[index]
         for need in tables.of(loaded).verneeds:
-            suppliers = by_name.get(need.file)
+            # elf/dl-version.c, find_needed:
+            # > for (tmap = GL(dl_ns)[map->l_ns]._ns_loaded; tmap != NULL;
+            # >      tmap = tmap->l_next)
+            # >   if (_dl_name_match_p (name, tmap))
+            # >     return tmap;
+            suppliers = closure.names.get(need.file)
             if not suppliers:
+                # > assert (needed != NULL);
+                yield UnservedRecord(loaded.path, need.file)
                 continue
             supplier = closure.objects[suppliers[0]]
-            defined = {node.name: node for node in tables.of(supplier).verdefs}
-            if not defined:
-                continue
-            for requirement in need.versions:
+            defined = [node.name for node in tables.of(supplier).verdefs]
+            for requirement in need.versions if defined else ():
                 if requirement.name not in defined and not requirement.weak:
                     family = requirement.name.split("_", 1)[0]
                     known = tuple(name for name in defined if name.startswith(family + "_"))
-                    lost = MissingVersion(loaded.path, need.file, requirement.name, supplier.path, known)
-                    missing[lost] = None
-    return list(missing)
+                    yield MissingVersion(loaded.path, need.file, requirement.name, supplier.path, known)
+
+
+def check_versions(closure: Closure, tables: Tables) -> list[MissingVersion]:
+    """Return the versions that objects in scope require of others that do not define them."""
+    found = check_records(closure, tables)
+    return [*dict.fromkeys(record for record in found if isinstance(record, MissingVersion))]
 
 
 def unserved_records(closure: Closure, tables: Tables) -> list[UnservedRecord]:
@@ -73,11 +80,6 @@ def unserved_records(closure: Closure, tables: Tables) -> list[UnservedRecord]:
     ``Inconsistency detected by ld.so: dl-version.c: … Assertion `needed != NULL' failed!`` Where the file is needed and missing,
     the missing edge is the reason.
     """
-    by_name = objects_by_name(closure)
     lost = {edge.soname for edge in closure.missing}
-    return [
-        UnservedRecord(closure.objects[index].path, need.file)
-        for index in closure.scope
-        for need in tables.of(closure.objects[index]).verneeds
-        if need.file not in by_name and need.file not in lost
-    ]
+    found = check_records(closure, tables)
+    return [record for record in found if isinstance(record, UnservedRecord) and record.file not in lost]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from relink import __version__
-from relink.planning.model.embedded import BASE_PREFIX, SITE, embedded
+from relink.planning.model.embedded import BASE_PREFIX, SITE, embed_plan
 from relink.planning.model.model import Plan, from_json, to_json, with_digests
 from relink.report.nix.roots import store_paths
 from relink.system.bounded_json import JSON_LIMIT
@@ -38,7 +38,7 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
 
     :raises UsageError: a library that the plan rests on cannot be read.
     """
-    dist_info, plan = renamed_directory(archive.dist_info, name), embedded(with_digests(plan))
+    dist_info, plan = renamed_directory(archive.dist_info, name), embed_plan(with_digests(plan))
     added = {
         PLAN_MEMBER: NewContent(json_bytes(to_json(plan))),
         SBOM_MEMBER: NewContent(json_bytes(bill_of_materials(plan, str(name.version)))),

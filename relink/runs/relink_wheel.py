@@ -26,7 +26,7 @@ from relink.planning.assess import Trace, assess
 from relink.planning.case import Case, open_providers, target_of
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
-from relink.planning.model.basis import changes_since
+from relink.planning.model.basis import list_changes
 from relink.planning.model.embedded import ANY_PYTHON
 from relink.planning.model.model import Plan
 from relink.planning.options import Options, trusted
@@ -152,7 +152,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
         with clock.stage("target"):
             target = _target_of(plan)
         with clock.stage("read"):
-            changes = [*changes_since(plan.basis, plan.target.sysroot)]
+            changes = [*list_changes(plan.basis, plan.target.sysroot)]
             refuse_relinked(contents.source)
             if contents.archive.sha256() != plan.wheel.sha256:
                 changes.insert(0, f"{wheel} is not the wheel that the plan was made from")

@@ -19,7 +19,7 @@ from relink.loader.binding import Bindings, Symbol, bind, by_symbol
 from relink.loader.closure import Closure
 from relink.loader.duplicates import duplicates
 from relink.loader.loading import load, trace
-from relink.loader.scopes import Process
+from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -53,8 +53,8 @@ def _alone(closure: Closure, tables: Tables) -> tuple[dict[Symbol, int], dict[Sy
     """What binds, and what is interposed, with nothing known beforehand: one search through the scope for each symbol."""
     bound: dict[Symbol, int] = {}
     interposed: dict[Symbol, int] = {}
-    process = Process(closure, tables)
-    for index, scope, _ in process.scopes():
+    process = Scopes(closure, tables)
+    for index, scope, _ in process.of_objects():
         table = process.table(index)
         for item in table.imports:
             if not item.relocated:

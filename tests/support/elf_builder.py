@@ -65,6 +65,7 @@ class Library:
     :ivar hash: ``gnu``, ``sysv``, ``both`` or ``none``.
     :ivar memory: p_memsz of the PT_LOAD, in bytes, if it is not the file's size; `align` is its p_align.
     :ivar skew: how much higher addresses are than file offsets, in bytes.
+    :ivar code: machine code directly behind the program headers, which makes the segment executable.
     """
 
     soname: str | None = None
@@ -92,6 +93,7 @@ class Library:
     entries: tuple[tuple[int, int | str], ...] = ()
     relocations: tuple[tuple[int, int, int, int], ...] = ()
     relr: tuple[int, ...] = ()
+    code: bytes = b""
 
     def write(self, path: Path | str) -> Path:
         """Write it to `path`, whose directory is made if it is not there."""
@@ -157,6 +159,8 @@ def build(library: Library) -> bytes:
     if library.interpreter is not None:
         put("interp", library.interpreter.encode("utf-8", "surrogateescape") + b"\0")
         put("text", _EXIT)
+    if library.code:
+        put("code", library.code)
     put("slots", b"\0" * 8 * max(1, len(library.imports) + len(exports)))
     first_export = 1 + len(library.imports)
     symbols = bytearray(24)
@@ -234,6 +238,8 @@ def _headers(library: Library, places: dict[str, int], count: int, size: int, dy
                 3, 4, places["interp"], len(library.interpreter.encode("utf-8", "surrogateescape")) + 1, 1
             )
         )
+        flags = 7
+    if library.code:
         flags = 7
     segments.append(segment(1, flags, 0, size, library.align, library.memory))
     segments.append(segment(2, 6, places["dynamic"], dynamic_size, 8))

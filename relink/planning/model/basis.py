@@ -46,7 +46,7 @@ class Basis:
     libraries: tuple[LibraryFacts, ...]
 
 
-def basis_of(wheel: str, files: Iterable[FilePlan], sysroot: str) -> Basis:
+def record_basis(wheel: str, files: Iterable[FilePlan], sysroot: str) -> Basis:
     """Return what the plans of a wheel's files rest on.
 
     :param wheel: the wheel's path.
@@ -93,7 +93,7 @@ def provider_digests(paths: Iterable[str], files: Sequence[FilePlan], sysroot: s
     return [digest(root) for root in roots]
 
 
-def changes_since(basis: Basis | None, sysroot: str) -> Iterator[str]:
+def list_changes(basis: Basis | None, sysroot: str) -> Iterator[str]:
     """Yield what has changed among the libraries that a plan rests on, a sentence each."""
     for library in () if basis is None else basis.libraries:
         path = resolve_inside(sysroot, library.path)

@@ -28,7 +28,7 @@ _ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
 _SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})
 
 
-def embedded(plan: Plan) -> Plan:
+def embed_plan(plan: Plan) -> Plan:
     """Return the plan for the wheel: no path of a Python, no directory that stands for the root, and not how a prefix was found.
 
     Edits stay as they are to the byte.
@@ -62,23 +62,23 @@ def embedded(plan: Plan) -> Plan:
         providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
         files=tuple(_file(file, shown) for file in plan.files),
         sites=tuple(shown(site) for site in plan.sites),
-        findings=mapped(plan.findings, shown),
-        loads=tuple(replace(mapped(load, shown), soname=load.soname) for load in plan.loads),
-        opened=tuple(replace(mapped(edge, shown), name=edge.name) for edge in plan.opened),
+        findings=map_strings(plan.findings, shown),
+        loads=tuple(replace(map_strings(load, shown), soname=load.soname) for load in plan.loads),
+        opened=tuple(replace(map_strings(edge, shown), name=edge.name) for edge in plan.opened),
     )
 
 
-def mapped(value: Any, change: Callable[[str], str]) -> Any:
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     """Return `value` with every str in it changed: in dataclasses, tuples, lists and mappings, their keys included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, tuple | list):
-        return type(value)(mapped(part, change) for part in value)
+        return type(value)(map_strings(part, change) for part in value)
     if isinstance(value, Mapping):
-        return {mapped(key, change): mapped(part, change) for key, part in value.items()}
+        return {map_strings(key, change): map_strings(part, change) for key, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return replace(
-            value, **{field.name: mapped(getattr(value, field.name), change) for field in fields(value)}
+            value, **{field.name: map_strings(getattr(value, field.name), change) for field in fields(value)}
         )
     return value
 
@@ -92,7 +92,7 @@ def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
     return replace(
         file,
         needed=tuple(
-            replace(mapped(entry, shown), soname=entry.soname, soname_after=entry.soname_after)
+            replace(map_strings(entry, shown), soname=entry.soname, soname_after=entry.soname_after)
             for entry in file.needed
         ),
         closure=tuple((soname, shown(path)) for soname, path in file.closure),

@@ -253,4 +253,7 @@ def check_places(stubs: Sequence[Stub]) -> None:
         top, _, rest = stub.path.partition("/")
         known = is_plain(top) and top.endswith(".libs") and is_plain(stub.soname)
         if not known or rest != f"{STUB_DIRECTORY}/{stub.soname}":
-            raise UsageError(f"{stub.path}: the plan has a stub there, and relink writes none there")
+            place = f"NAME.libs/{STUB_DIRECTORY}/"
+            raise UsageError(
+                f"{stub.path}: the plan puts a stub outside {place}; this plan was not made by relink"
+            )

@@ -43,7 +43,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class DlopenEdge:
     """A library that an object opens by dlopen, as far as that is known.
 
     :ivar known_by: ``note``, ``profile NAME: REASON``, or ``string``: a name in its data, which may be there for another reason.
@@ -126,7 +126,7 @@ class Plan:
     relocatable: bool = False
     metadata: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    opened: tuple[Opened, ...] = ()
+    opened: tuple[DlopenEdge, ...] = ()
     requirements: tuple[ChangedRequirement, ...] = ()
     removed: tuple[str, ...] = ()
 

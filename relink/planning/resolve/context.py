@@ -1,4 +1,4 @@
-"""What decisions about the images of one wheel are made from: the target, the providers, the members, and what the user said."""
+"""Hold the facts that decisions about one wheel rest on: the target, the providers, the members, and the user's options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relink.loader.target import Target
 from relink.planning.resolve.layout import Layout
 from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, serving, soname_stem
+from relink.providers.prefix import Provider, providers_for, soname_stem
 from relink.providers.profiles import NO_PROFILE, OptionalLibrary, Profile
 from relink.system.text import grouped
 from relink.vendors.protocol import NO_VENDOR, Vendor
@@ -22,7 +22,7 @@ from relink.wheel.limits import WheelLimits
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What is known of the places and names of a wheel's ELF members: no edit changes any of it.
+    """The places and names of a wheel's ELF members, which no edit changes.
 
     :ivar files: what a loader sees, with the members where they are installed.
     :ivar at: path → the member that is installed there; the last, if there are several.
@@ -42,7 +42,7 @@ class Members:
 
 @dataclass(frozen=True)
 class ResolveContext:
-    """All that decisions about the images of one wheel are made from.
+    """All facts that decisions about the images of one wheel rest on.
 
     :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
     :ivar substitutes: (old soname, new soname) that the user vouches for.
@@ -86,7 +86,7 @@ class ResolveContext:
 
     @cached_property
     def members(self) -> Members:
-        """Where the members are installed, and what finds them there; the simulations of all roots share it.
+        """The members where they are installed; the simulations of all roots share them.
 
         Afterwards `images` may change, but for the sonames.
         """
@@ -139,7 +139,9 @@ class ResolveContext:
         """Return the providers that serve `soname` (:func:`relink.providers.prefix.serving`)."""
         providers = self._serving.get(soname)
         if providers is None:
-            providers = serving(self.providers, soname, runtime=self.vendor.libraries.is_runtime(soname))
+            providers = providers_for(
+                self.providers, soname, runtime=self.vendor.libraries.is_runtime(soname)
+            )
             self._serving[soname] = providers
         return providers
 

@@ -1,4 +1,4 @@
-"""From the images of a wheel to its plan: every member in turn, then everything that was found, at once."""
+"""Plan every member of a wheel in turn, then report all findings at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from relink.planning.model.files import (
     RpathChange,
     normalize_edit,
 )
-from relink.planning.model.model import Load, Opened
+from relink.planning.model.model import DlopenEdge, Load
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decision_findings import decision_findings, has_vendors, mapped_for
 from relink.planning.resolve.import_findings import find_version_gaps, import_findings
@@ -56,7 +56,7 @@ class PlanDraft:
     tables: Tables
     closures: Mapping[str, Closure]
     loads: tuple[Load, ...] = ()
-    opened: tuple[Opened, ...] = ()
+    opened: tuple[DlopenEdge, ...] = ()
 
 
 def decide(

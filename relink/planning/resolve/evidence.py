@@ -371,7 +371,7 @@ def _ways(
 
 
 class Exporters:
-    """Who exports which of some names.
+    """The members or libraries that export some names.
 
     :param exports: what each exports of them; answers have the same order.
     """
@@ -401,7 +401,7 @@ class Exporters:
 
 @dataclass(frozen=True, slots=True)
 class Suppliers:
-    """What exports some of the unbound imports, outside of the closures that lack them.
+    """The members and libraries, outside of the closures, that export unbound imports.
 
     :ivar members: by the name of the member; `libraries` by the soname of a provider's library.
     :ivar sources: soname → what the user named the provider by that it comes from; `needed` → the library's NEEDED.
@@ -538,7 +538,7 @@ def is_of_python(imported: Unbound) -> bool:
 def find_suppliers(
     context: ResolveContext, members: Mapping[str, SymbolTable], names: AbstractSet[str]
 ) -> Suppliers:
-    """Look for names among the exports of the wheel's members and of the providers' libraries, which are all read for it."""
+    """Find the members of the wheel and the libraries of the providers that export some names; reads all of them."""
     if not names:
         return Suppliers(Exporters({}), Exporters({}))
 

@@ -116,7 +116,7 @@ def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tabl
 
 
 def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
-    """``27 libraries of the prefix need``; the one library by its name."""
+    """Return who requires: ``27 libraries of the prefix need``, or the only library by its name."""
     paths = list(dict.fromkeys(gap.requester for gap in gaps))
     if len(paths) == 1:
         return f"{posixpath.basename(paths[0])} needs"

@@ -35,7 +35,7 @@ from relink.loader.object_graph import breadth_first, file_of, needed_by
 from relink.loader.search import Environment, Requester, search
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.model import Opened
+from relink.planning.model.model import DlopenEdge
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import (
     SubstituteCandidate,
@@ -185,17 +185,17 @@ class DlopenKnowledge:
 
 def list_opened(
     context: ResolveContext, closures: Iterable[Closure], knowledge: DlopenKnowledge
-) -> tuple[Opened, ...]:
+) -> tuple[DlopenEdge, ...]:
     """Return what the objects of closures open, each name of each object once, in the order of the closures."""
     shown = context.layout.shown
-    by_name: dict[tuple[str, str, str | None], Opened] = {}
+    by_name: dict[tuple[str, str, str | None], DlopenEdge] = {}
     for objects, edge in ((closure.objects, edge) for closure in closures for edge in closure.dlopened):
         caller = objects[edge.requester]
         opener = shown(posixpath.normpath(caller.path))
         path = None if edge.target is None else shown(posixpath.normpath(objects[edge.target].path))
         rule = None if edge.found_by is None else shown(str(edge.found_by))
         known_by = str(knowledge.sources_of(caller)[edge.soname])
-        by_name.setdefault((opener, edge.soname, path), Opened(opener, edge.soname, known_by, path, rule))
+        by_name.setdefault((opener, edge.soname, path), DlopenEdge(opener, edge.soname, known_by, path, rule))
     return tuple(by_name.values())
 
 
@@ -413,7 +413,7 @@ class Prover:
         return substitutions
 
     def _candidates(self, member: str, soname: str) -> list[SubstituteCandidate]:
-        """The libraries that could replace `soname`: those that the user names, or else all of its stem, or of its upstream."""
+        """Return the libraries that could replace `soname`: those that the user names, or all of its stem, or of its upstream."""
         context, vendor, own = self.context, self.context.vendor, self.context.profile
         named = [new for old, new in context.substitutes if old == soname]
         copy = None if named else vendor.libraries.copy_of(soname)

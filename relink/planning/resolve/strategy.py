@@ -488,7 +488,10 @@ class _Base:
         """
         context, image = self.context, self.nothing.original
         path_of = context.layout.path_of
+        path, sonames = path_of(self.member), context.members.sonames
         carried = carried_entries(context, self.member, self.nothing)
+        # The other members that this one is known to dlopen.
+        known = context.vendor.libraries.dlopens_of(image.soname, sonames) if image.soname else {}
         of_kind = grouped((entry.kind, entry.text) for entry in self.nothing.entries)
         opened = opened_in_wheel(context, self.member)
         stubs = {
@@ -496,7 +499,7 @@ class _Base:
             for soname in (*wanted, *opened)
             if soname in context.added
         }
-        to_stubs = origin_entries(path_of(self.member), sorted(stubs))
+        to_stubs = origin_entries(path, sorted(stubs))
         of_providers = [
             context.layout.origin_entry(directory, self.member) for directory in self.directories(wanted)
         ]
@@ -507,7 +510,9 @@ class _Base:
         entries = [
             *of_kind.get("wheel", ()),
             *(entry.text for entry in carried),
-            *dlopened_entries(context, self.member),
+            *origin_entries(
+                path, [posixpath.dirname(path_of(sonames[name])) for name in known if name in sonames]
+            ),
             *of_providers,
             *(entry.text for entry in self.nothing.entries if entry.kind in ("sibling", "serving")),
             *to_stubs,
@@ -524,7 +529,7 @@ class _Base:
         return replace(self.tried[edit], strategy=strategy)
 
     def directories(self, sonames: Sequence[str]) -> list[str]:
-        """The provider directories that serve `sonames`, in the order of the providers and of their directories.
+        """Return the provider directories that serve `sonames`, in the order of the providers and of their directories.
 
         The C library needs no directory, unless the simulation without an edit found another one: then the provider's directory
         that has the target's own, or that of the loader which a program is given.
@@ -572,11 +577,3 @@ def opened_in_wheel(context: ResolveContext, member: str) -> list[str]:
     """Return the names that `member` is known to open, and that relink has added to the wheel: forwarders, and stubs."""
     opened = {*context.opens.get(member, ()), *context.profile.dlopens(member)} if context.added else ()
     return [name for name in context.added if name in opened]
-
-
-def dlopened_entries(context: ResolveContext, member: str) -> list[str]:
-    """Return the search path entries by which `member` finds the other members that it is known to dlopen."""
-    path_of, own, sonames = context.layout.path_of, context.images[member].soname, context.members.sonames
-    known = context.vendor.libraries.dlopens_of(own, sonames) if own else {}
-    directories = [posixpath.dirname(path_of(sonames[soname])) for soname in known if soname in sonames]
-    return origin_entries(path_of(member), directories)

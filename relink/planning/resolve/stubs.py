@@ -1,4 +1,4 @@
-"""Which libraries relink writes: stubs of libraries that nobody has, and forwarders to libraries of another name.
+"""Plan the libraries that relink writes: stubs of missing libraries, and forwarders to libraries of another name.
 
 A stub is written only by name (``--stub``), or for what is known to be optional. It has the functions that a member imports from
 the library and that nothing else in its closure has: those with a version of the library, and those without one that begin as its

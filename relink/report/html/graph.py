@@ -1,10 +1,18 @@
-"""The dependency graph of a report: its nodes, its edges, and which of them are worth a line."""
+"""The dependency graph of a report: its nodes, its edges, which of them are worth a line, and the drawing as an inline SVG.
+
+The drawing has one name a line, in the order of loading levels, and an arc for each edge beside them: an arc diagram
+(Wattenberg, "Arc diagrams: visualizing structure in strings", 2002). It needs the width of one name and of the arcs, however many
+nodes there are, so its text is as large as that of the page, on a phone, too.
+
+Each state has one word, the same on all of the page, so that no colour carries a meaning alone.
+"""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -13,7 +21,203 @@ from relink.planning.model.files import Action, FilePlan, Origin
 from relink.planning.model.model import Load
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
+from relink.report.html.markup import Html, breakable, joined, tag
 from relink.report.model import Report
+from relink.system.findings.model import Level
+from relink.system.text import join_truncated, pluralize
+
+FEW = 5
+"""How many of a list are shown before the rest is asked for."""
+
+_SIGNS: dict[Change, str] = {"kept": "", "added": "+", "replaced": "~", "dropped": "-"}
+LEVELS: dict[Level, tuple[str, str]] = {
+    "error": ("Errors", "✕"),
+    "warning": ("Warnings", "!"),
+    "info": ("Notes", "i"),
+}
+
+
+# A rule of the loader, as relink.loader.search writes it.
+_SEARCH_PATH = re.compile(r"(RUNPATH|RPATH) entry .* of (.+)", re.DOTALL)
+_DIRECTORY = re.compile(r"(LD_LIBRARY_PATH) entry .|(default directory) .", re.DOTALL)
+
+
+def change_mark(change: Change) -> Html:
+    """Return the sign and the word of a change, as the first cell of a row shows it."""
+    sign = tag("span", _SIGNS[change], aria_hidden="true", class_="sign")
+    return tag("span", sign, change, class_=f"change {change}")
+
+
+def rule_phrase(found_by: str, requesters: Collection[str]) -> str:
+    """Return the loader's rule in a few words: the directory is seen from the path that was found.
+
+    :param requesters: the objects whose NEEDED it is; one of them need not be named as the owner of a search path.
+    """
+    if match := _SEARCH_PATH.fullmatch(found_by):
+        kind, owner = match.groups()
+        return f"by {kind}" if owner in requesters else f"by {kind} of {posixpath.basename(owner)}"
+    if match := _DIRECTORY.match(found_by):
+        return f"by {match[1] or match[2]}"
+    return f"by {found_by}" if found_by == "ld.so.cache" else found_by
+
+
+def few(parts: Sequence[Html], what: str) -> list[Html]:
+    """Return the first parts as they are, and the others in a closed element that says how many there are.
+
+    :param what: what the others are, in the plural; a single one is shown, too.
+    """
+    if len(parts) <= FEW + 1:
+        return list(parts)
+    return [*parts[:FEW], _closed(len(parts) - FEW, what, *parts[FEW:])]
+
+
+def few_items(items: Sequence[Html], what: str, class_: str | None = None) -> list[Html]:
+    """Return a list of the first items, and one of the others in a closed element; see :func:`few`."""
+    if len(items) <= FEW + 1:
+        return [tag("ul", *items, class_=class_)]
+    rest = tag("ul", *items[FEW:], class_=class_)
+    return [tag("ul", *items[:FEW], class_=class_), _closed(len(items) - FEW, what, rest)]
+
+
+def _closed(number: int, what: str, *parts: Html) -> Html:
+    return tag("details", tag("summary", f"{number} more {what}"), *parts, class_="more")
+
+
+def name_of(text: str) -> Html:
+    """Return a name out of a file, apart from the text around it."""
+    return tag("code", breakable(text))
+
+
+def path_of(text: str) -> Html:
+    """Return a path with its directory in the background."""
+    directory, slash, name = text.rpartition("/")
+    if not slash:
+        return name_of(text)
+    return tag("code", tag("span", breakable(f"{directory}/"), class_="directory"), breakable(name))
+
+
+def region(title: str, *parts: Html, class_: str | None = None, about: str | None = None) -> Html:
+    """Return a table with its title, in a frame of its own that scrolls where the table is too wide, by keyboard too.
+
+    :param about: what the table is about, where there are several of that title; such a frame is no landmark of the page.
+    """
+    label = f"{title}, {about}" if about else title
+    table = tag("table", *parts, class_=class_, aria_label=None if about else label)
+    role = "group" if about else "region"
+    frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label)
+    return joined([tag("p", title, class_="caption"), frame])
+
+
+def node_words(node: Node) -> list[str]:
+    """Return what is to be said of a node in the graph: where it comes from, and what changed."""
+    if node.file is not None:
+        state = "changed" if node.file.changed else "unchanged" if node.file.served else "not served"
+        return ["wheel", state]
+    if node.path is None and node.dropped_from and not any(node.needs):
+        return ["dropped", *([node.origin] if node.origin == "assumed" else [])]
+    words: list[str] = [node.origin]
+    if node.parts:
+        words.append(pluralize(len(node.parts), "file"))
+    if node.replaces:
+        words.append("~ replaced")
+    if node.added_to:
+        words.append("+ added")
+    return words
+
+
+# How extension modules end (PEP 3149), as in .cpython-312-x86_64-linux-gnu.so.
+_ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
+# Pixels of the whole width, of the arcs beside the boxes, of a line and of the box in it; characters of 7.3 px in a box.
+_WIDTH, _ARCS, _STEP, _HEIGHT, _LONGEST = 340.0, 96.0, 30.0, 24.0, 29
+# The most paths in one tooltip.
+_MOST_PATHS = 12
+
+
+def drawing(graph: Graph, anchors: list[str]) -> Html:
+    """Return the graph as an SVG of :data:`_WIDTH` pixels.
+
+    :param anchors: for each node, the id of what its box links to.
+    """
+    line = {number: position for position, number in enumerate(graph.order)}
+    height = _STEP * len(line)
+    # SVG paints in the order of the document: pale edges come first, and the others over them.
+    groups = (
+        tag("g", *(_arc(edge, line) for edge in graph.edges if edge.implied == implied), class_=name)
+        for implied, name in ((True, "implied"), (False, "edges"))
+    )
+    return tag(
+        "svg",
+        *groups,
+        tag("g", *(_box(graph, n, anchors[n], line[n]) for n in graph.order), class_="nodes"),
+        width=round(_WIDTH),
+        height=round(height),
+        viewBox=f"0 0 {round(_WIDTH)} {round(height)}",
+        role="group",
+        aria_label="Dependency graph",
+    )
+
+
+def _middle(line: int) -> float:
+    return _STEP * line + _STEP / 2
+
+
+def _box(graph: Graph, number: int, anchor: str, line: int) -> Html:
+    node = graph.nodes[number]
+    top = _middle(line) - _HEIGHT / 2
+    return tag(
+        "a",
+        _tooltip(node),
+        tag(
+            "rect",
+            x="1",
+            y=f"{top:g}",
+            width=f"{_WIDTH - _ARCS:g}",
+            height=f"{_HEIGHT:g}",
+            rx="2" if node.file else "8",
+        ),
+        tag("text", shortened(node.name, _LONGEST), x="9", y=f"{_middle(line) + 4:g}", class_="name"),
+        href=f"#{anchor}",
+        class_=" ".join(_marks(node)),
+        data_node=number,
+    )
+
+
+def _arc(edge: Arrow, line: dict[int, int]) -> Html:
+    """Return an edge: a curve to the right, the wider the more lines it passes, with a point where it ends."""
+    start, end = _middle(line[edge.start]), _middle(line[edge.end])
+    left = _WIDTH - _ARCS + 1
+    many = abs(line[edge.end] - line[edge.start])
+    # A cubic curve reaches three quarters of the way to its control points.
+    reach = left + (_ARCS - 8) * 4 / 3 * min(1.0, (many / 24) ** 0.5)
+    way = f"M{left:g} {start:g}C{reach:.0f} {start:g} {reach:.0f} {end - 4:g} {left + 5:g} {end:g}l0 -3l-5 3l5 3l0 -3"
+    return tag("path", d=way, class_=f"edge {edge.change}", data_from=edge.start, data_to=edge.end)
+
+
+def shortened(name: str, longest: int) -> str:
+    """Return a name without the ABI tag of an extension module, and its middle left out where it has more than `longest`."""
+    name = _ABI_TAG.sub("….so", name)
+    if len(name) <= longest:
+        return name
+    half = longest // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
+def _marks(node: Node) -> list[str]:
+    """Return the classes of a node's box: what it is first."""
+    marks = ["node", node_words(node)[0]]
+    if node.file is not None and node.file.changed:
+        marks.append("changed")
+    if node.file is not None and not node.file.served:
+        marks.append("unserved")
+    return marks
+
+
+def _tooltip(node: Node) -> Html:
+    """Return what is shown when a pointer rests on a node: its whole name, its path, and of several files the first."""
+    paths = [file.path for file in (node.file, *node.alike) if file] if node.alike else []
+    where = join_truncated(paths, _MOST_PATHS) if paths else node.path or node.name
+    return tag("title", f"{where}: {' · '.join(node_words(node))}")
+
 
 # More are not drawn. walk() of _ordered calls itself for each node of a way, so it goes at most this deep.
 _MOST_NODES, _MOST_EDGES = 400, 4000

@@ -9,7 +9,7 @@ import pytest
 
 from relink.elf.image import read_image
 from relink.loader.loading import load, trace
-from relink.loader.object_graph import breadth_first, file_of, needed_by, objects_by_name
+from relink.loader.object_graph import breadth_first, file_of, needed_by
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
@@ -41,7 +41,7 @@ def test_a_soname_is_a_name_only_after_it_was_asked_for(tmp_path: Path, environm
     Library("libx.so.1").write(tmp_path / "libx.so")
     top = Library("liba.so", ("libx.so",), runpath="$ORIGIN").write(tmp_path / "liba.so")
     closure = trace(environment, str(top))
-    found = objects_by_name(closure)
+    found = closure.names
     assert found["libx.so"] == found[f"{tmp_path}/libx.so"] == (2,)
     assert "libx.so.1" not in found
     loader = next(item for item in closure.objects if item.identity[0] == "loader")

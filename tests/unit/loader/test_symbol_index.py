@@ -58,7 +58,7 @@ def said(index: SymbolIndex, one: SymbolTable) -> Said:
     found = index.lookups(one)
     return (
         *(
-            tuple((candidates.tables, candidates.unique, *items) for candidates, *items in grouped)
+            tuple((candidates.tables, *items) for candidates, *items in grouped)
             for grouped in (found.imports, found.references)
         ),
         found.searched_imports,
@@ -89,7 +89,7 @@ def test_only_names_that_are_looked_up_matter(later: SymbolTable, again: bool) -
     first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
     index = index_of([first, owner])
     found = index.lookups(first)
-    assert said(index, first) == ((({id(owner)}, False, (0,), (("a", None),)),), (), (), ())
+    assert said(index, first) == ((({id(owner)}, (0,), (("a", None),)),), (), (), ())
     assert index.lookups(first) is found
     index.add(later)
     assert (index.lookups(first) is found) is not again
@@ -115,24 +115,16 @@ def test_look_ups_with_the_same_candidates_are_one_group() -> None:
     assert (both.tables, symbols) == (frozenset({id(library), id(one)}), (("d", None),))
 
 
-def test_a_unique_name_is_irregular_where_look_ups_may_find_different_definitions() -> None:
-    library, one = table(imports="a"), table(unique="a")
-    assert _irregular(library, one, table(exports="a")) == set()
-    # What is looked up in a symbolic library finds its own definition, wherever it is in the scope.
-    assert _irregular(library, one, replace(table(exports="a"), symbolic=True)) == {"a"}
-    # A look-up of the version V does not match the second definition.
-    versioned = replace(table(), imports=(replace(library.imports[0], version="V"),))
-    other = table(exports="a")
-    other = replace(other, exports={"a": (replace(other.exports["a"][0], version="W", index=2),)})
-    assert _irregular(library, one, other) == set()
-    assert _irregular(versioned, one, other) == {"a"}
-
-
-def _irregular(*tables: SymbolTable) -> set[str]:
-    index = index_of(tables)
-    for one in tables:
-        index.lookups(one)
-    return index.irregular
+def test_what_may_be_unique_is_searched() -> None:
+    """The first look-up in the process decides, so none of them is answered by the candidates alone."""
+    library, owner = table(imports="a", unique="b", references="b"), table(exports="a")
+    index = index_of([library, owner])
+    found = index.lookups(library)
+    # Its own unique definition, too, though nobody else has one: what is loaded later binds to it.
+    assert (found.searched_imports, found.searched_references) == ((), (("b", None),))
+    index.add(table(unique="a"))
+    found = index.lookups(library)
+    assert (found.imports, found.searched_imports) == ((), (0,))
 
 
 def test_names_that_all_tables_define_are_looked_up_once() -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from relink.loader.dryrun import LoaderMap
 from relink.make.added_members import bill_of_materials
-from relink.planning.model.embedded import embedded
+from relink.planning.model.embedded import embed_plan
 from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
 from relink.report import inspection, text
@@ -163,7 +163,7 @@ def test_serial_numbers_depend_on_content_alone() -> None:
         return str(bill_of_materials(plan, "1.0+rocm7")["serialNumber"])
 
     elsewhere = replace(PLAN, target=replace(TARGET, python="/elsewhere/python"))
-    assert serial(embedded(PLAN)) == serial(embedded(elsewhere))
+    assert serial(embed_plan(PLAN)) == serial(embed_plan(elsewhere))
     assert serial(PLAN) != serial(replace(PLAN, wheel=replace(WHEEL, sha256="c" * 64)))
 
 

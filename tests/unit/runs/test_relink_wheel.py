@@ -33,7 +33,7 @@ from relink.loader.target import find_target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.case import Case, open_providers
-from relink.planning.model.embedded import embedded
+from relink.planning.model.embedded import embed_plan
 from relink.planning.model.model import Plan, with_digests
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
@@ -166,7 +166,7 @@ def test_the_plan_inside_is_the_plan(pair: tuple[Path, Path], works: Works, tmp_
     with WheelArchive(pair[1]) as archive:
         inside = read_plan(archive)
     assert inside is not None
-    assert inside == embedded(with_digests(planned(pair[0], works.options(tmp_path))))
+    assert inside == embed_plan(with_digests(planned(pair[0], works.options(tmp_path))))
     assert [file.path for file in inside.files if file.changed] == [
         "demo/a.so",
         "demo/bin/prog",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from relink.library import relink
-from relink.planning.model.embedded import ANY_PYTHON, embedded
+from relink.planning.model.embedded import ANY_PYTHON, embed_plan
 from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.planning.model.model import Load, Plan, ProviderFacts, TargetFacts, WheelFacts, from_json, to_json
 from relink.planning.options import Options
@@ -51,7 +51,7 @@ def plan_with(*providers: str, python: str | None = PYTHON, library: str = LIBRA
 
 def test_the_python_and_what_it_brings_have_no_place() -> None:
     plan = plan_with("/opt/rocm")
-    inside = embedded(plan)
+    inside = embed_plan(plan)
     text = json.dumps(to_json(inside))
     assert text.count("/home/me") == 1  # in the search path, which is an edit
     assert (inside.target.python, inside.target.sysroot) == (ANY_PYTHON, "/")
@@ -59,7 +59,7 @@ def test_the_python_and_what_it_brings_have_no_place() -> None:
     assert inside.findings[0].message == "served by $BASE_PREFIX/lib/libpython3.12.so.1.0"
     assert [file.edit for file in inside.files] == [file.edit for file in plan.files]
     assert from_json(json.loads(text)) == inside
-    assert embedded(inside) == inside
+    assert embed_plan(inside) == inside
 
 
 def test_a_needed_that_is_a_path_stays() -> None:
@@ -68,28 +68,28 @@ def test_a_needed_that_is_a_path_stays() -> None:
     (file,) = plan.files
     needed = replace(file.needed[0], soname=LIBRARY, action="substitute", soname_after=f"{LIBRARY}.1")
     plan = replace(plan, files=(replace(file, needed=(needed,)),))
-    assert embedded(plan).files[0].edit.replace == ((LIBRARY, f"{LIBRARY}.1"),)
+    assert embed_plan(plan).files[0].edit.replace == ((LIBRARY, f"{LIBRARY}.1"),)
 
 
 def test_without_a_python_none_is_named() -> None:
-    assert embedded(plan_with(python=None)).target.python is None
+    assert embed_plan(plan_with(python=None)).target.python is None
 
 
 @pytest.mark.parametrize("provider", ["/home/me/py", "/home/me/py/lib/python3.12/site-packages/_rocm_sdk"])
 def test_a_provider_beside_the_python_stays(provider: str) -> None:
     """Conda's environment is both; pip's ROCm lies in site-packages."""
     library = f"{provider}/lib/libamdhip64.so.7"
-    inside = embedded(plan_with(provider, library=library))
+    inside = embed_plan(plan_with(provider, library=library))
     assert inside.providers[0].path == provider
     assert inside.files[0].closure[0][1] == library
-    near = embedded(plan_with(f"{provider}x"))
+    near = embed_plan(plan_with(f"{provider}x"))
     assert near.files[0].closure[0][1].startswith("$BASE_PREFIX/")
 
 
 @pytest.mark.parametrize("python", ["/usr/bin/python3.12", "/usr/local/bin/python3.12", "/bin/python3"])
 def test_the_systems_own_directories_stay(python: str) -> None:
     library = "/usr/lib/x86_64-linux-gnu/libz.so.1"
-    inside = embedded(plan_with(python=python, library=library))
+    inside = embed_plan(plan_with(python=python, library=library))
     assert inside.files[0].closure[0][1] == library
     assert inside.target.python == ANY_PYTHON
 

@@ -66,7 +66,7 @@ def test_where_relink_puts_them() -> None:
     ],
 )
 def test_where_it_does_not(path: str) -> None:
-    with pytest.raises(UsageError, match="the plan has a stub there"):
+    with pytest.raises(UsageError, match="the plan puts a stub outside"):
         check_places([Stub(path, "liba.so.1", "w")])
 
 

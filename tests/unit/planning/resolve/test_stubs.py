@@ -184,7 +184,7 @@ def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
 )
 def test_a_saved_plan_with_a_stub_that_relink_would_not_plan(scene: Scene, stub: Stub) -> None:
     missing(scene, call("many_init"))
-    with pytest.raises(UsageError, match="the plan has a stub"):
+    with pytest.raises(UsageError, match=r"the plan (has|puts) a stub"):
         with_stubs(scene.context(), scene.tables, [stub])
 
 

@@ -1,0 +1,233 @@
+"""A process: a program, and what it opens by dlopen, one after the other, each in the link map that the ones before left.
+
+Every dlopen is simulated as ld.so does it: the search by the caller's search path, what is mapped already, the check of version
+records, the binding of all imports in the scope that each object has then, and, where one of these fails, the way back.
+
+Sources: glibc elf/dl-open.c (dl_open_worker_begin, _dl_open), elf/dl-close.c (_dl_close_worker), elf/rtld.c (do_preload).
+
+Left out on purpose: dlclose, dlmopen, lazy binding (all is bound at once, as with RTLD_NOW; only symbols that stay open at the
+start are no failure, since most programs bind lazily), and space for static TLS that runs out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal
+
+from relink.loader.binding import Bindings, Unbound, bind_objects
+from relink.loader.closure import Closure, Edge, LoadedObject
+from relink.loader.loading import LinkMap
+from relink.loader.scopes import Scopes
+from relink.loader.search import Environment
+from relink.loader.tables import Tables
+from relink.loader.versions_check import MissingVersion, UnservedRecord, check_records
+
+
+@dataclass(frozen=True, slots=True)
+class Dlopen:
+    """One call of dlopen(3).
+
+    :ivar name: its argument: a path, if it has a slash, or a name that is searched for.
+    :ivar flags: RTLD_GLOBAL, RTLD_NOLOAD and RTLD_DEEPBIND count (:data:`os.RTLD_GLOBAL` and so on).
+    :ivar caller: the path of the object that calls dlopen; empty for the program.
+    """
+
+    name: str
+    flags: int = os.RTLD_NOW
+    caller: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a dlopen fails: everything that is wrong, of which ld.so tells the first.
+
+    :ivar cause: ``caller``: the object that calls it is not mapped; ``missing``: nothing serves a name; ``refused``: a file is no
+        library for this loader; ``versions``, ``symbols``: what is required is not there; ``aborts``: the loader ends the process
+        at an assertion, and nothing is opened after that.
+    :ivar missing: the edges that nothing serves, that of the dlopen itself among them.
+    :ivar refused: path and reason.
+    """
+
+    cause: Literal["caller", "missing", "refused", "versions", "symbols", "aborts"]
+    missing: tuple[Edge, ...] = ()
+    refused: str | None = None
+    versions: tuple[MissingVersion, ...] = ()
+    symbols: tuple[Unbound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DlopenResult:
+    """What the start of the program, or one dlopen, did.
+
+    :ivar event: None for the start.
+    :ivar closure: the link map with all that this dlopen maps, and the edges of that. Its scope is the search list of what is
+        opened, and `dlopened` the edge from the caller to that. Indices are those of its objects. After a failure, what was
+        mapped is unmapped again, and a later dlopen uses the indices anew.
+    :ivar mapped: the indices of what was not mapped before, in load order.
+    :ivar bindings: of the imports of these objects; none where it failed before they were bound.
+    """
+
+    event: Dlopen | None
+    closure: Closure
+    mapped: tuple[int, ...]
+    failure: Failure | None
+    bindings: Bindings
+
+
+_NOTHING_BOUND = Bindings((), (), (), ())
+
+
+class Process:
+    """A process of a program.
+
+    :ivar environment: with LD_LIBRARY_PATH and the current directory.
+    :ivar results: of the start, and of every dlopen so far.
+
+    :param tables: the symbols; all processes with the same files should share them.
+    :param preloads: LD_PRELOAD: paths or names. ld.so goes on without one that it cannot load.
+    :raises RootRefusedError: the program is not a file that this loader accepts.
+    """
+
+    def __init__(
+        self, environment: Environment, tables: Tables, program: str, preloads: Sequence[str] = ()
+    ) -> None:
+        self.environment = environment
+        self._tables = tables
+        self._aborted = False
+        self.link_map = link_map = LinkMap(environment)
+        main = link_map.open_program(program, by_kernel=True)
+        edges = [link_map.preload(name) for name in preloads]
+        link_map.fatal = None
+        preloaded = [edge.target for edge in edges if edge.target is not None]
+        scope = link_map.open([main, *preloaded], 0)
+        link_map.dlopening = link_map.following = True
+        closure = link_map.closure(scope, [main], tuple(edges))
+        self._scopes = Scopes(closure, tables)
+        failure = _missing(closure, closure.edges) or self._wrong_record(closure)
+        bindings = _NOTHING_BOUND
+        if failure is None:
+            bindings = bind_objects(self._scopes, [*self._scopes.of_objects()])
+        self.results = [DlopenResult(None, closure, tuple(range(len(closure.objects))), failure, bindings)]
+
+    @property
+    def objects(self) -> Sequence[LoadedObject]:
+        """The link map: the objects that are mapped now, in order."""
+        return self.link_map.objects
+
+    @property
+    def bindings(self) -> Bindings:
+        """Where the imports of all objects lead that are mapped now."""
+        done = [result.bindings for result in self.results if result.failure is None]
+        return Bindings(
+            tuple(chain.from_iterable(bindings.unbound for bindings in done)),
+            tuple(chain.from_iterable(bindings.explained for bindings in done)),
+            tuple(chain.from_iterable(bindings.bound for bindings in done)),
+            tuple(chain.from_iterable(bindings.interposed for bindings in done)),
+        )
+
+    def closure(self) -> Closure:
+        """Return what is mapped now; its scope is all objects, and its roots are what was opened."""
+        opened = [edge for result in self.results if not result.failure for edge in result.closure.dlopened]
+        roots = dict.fromkeys(edge.target for edge in opened if edge.target is not None)
+        return self.link_map.closure(range(len(self.objects)), [*roots], tuple(opened))
+
+    def fork(self) -> Process:
+        """Return a process that goes on by itself from here."""
+        process = copy(self)
+        process.link_map = self.link_map.copy()
+        process.results = [*self.results]
+        return process
+
+    def index_of(self, path: str) -> int | None:
+        """Return the index of the object whose file is at `path`; None where it is not mapped."""
+        return self.link_map.index_of(path)
+
+    def dlopen(self, event: Dlopen) -> DlopenResult:
+        """Open a library. One that fails leaves the link map as it was, and the process goes on."""
+        before = self.link_map
+        self.link_map = before.copy()
+        result = self._open(event, len(before.objects))
+        if result.failure is not None:
+            # elf/dl-open.c, _dl_open:
+            # > /* Remove the object from memory.  It may be in an inconsistent
+            # >    state if relocation failed, for example.  */
+            # > if (args.map)
+            # >   _dl_close_worker (args.map, true);
+            # Nothing that was mapped before refers to what was mapped now, so all of that goes. What stays keeps the names by
+            # which it was requested before the first library was missing.
+            for edge in result.closure.edges:
+                if edge.target is None:
+                    break
+                if edge.target < len(before.objects):
+                    before.add_name(edge.target, self.link_map.expanded(edge.requester, edge.soname) or "")
+            self.link_map = before
+        self.results.append(result)
+        return result
+
+    def _open(self, event: Dlopen, first: int) -> DlopenResult:
+        """Open a library in the link map; `first`: the number of objects before."""
+        link_map, noted = self.link_map, len(self.link_map.edges)
+        caller = link_map.index_of(event.caller) if event.caller else 0
+        if caller is None or self._aborted:
+            failure: Failure | None = Failure("aborts" if self._aborted else "caller")
+            return DlopenResult(event, link_map.closure((), ()), (), failure, _NOTHING_BOUND)
+        edge = link_map.dlopen(caller, event.name)
+        # elf/dl-load.c, _dl_map_object_from_fd:
+        # > if (mode & RTLD_NOLOAD)
+        # >   /* We are not supposed to load the object unless it is already
+        # >      loaded.  So return now.  */
+        if event.flags & os.RTLD_NOLOAD and len(link_map.objects) > first:
+            edge = Edge(caller, event.name, None, None, edge.tried)
+        roots = [] if edge.target is None else [edge.target]
+        scope = link_map.open(roots, first, event.flags)
+        mapped = link_map.openings[-1].mapped
+        edges = tuple(link_map.edges[noted:])
+        closure = replace(link_map.closure(scope, roots, (edge,)), edges=edges)
+        # elf/dl-open.c, dl_open_worker_begin:
+        # > /* So far, so good.  Now check the versions.  */
+        # > for (unsigned int i = 0; i < new->l_searchlist.r_nlist; ++i)
+        # >   if (new->l_searchlist.r_list[i]->l_real->l_versions == NULL)
+        failure = _missing(closure, (edge, *edges)) or self._wrong_record(replace(closure, scope=mapped))
+        if failure is not None:
+            return DlopenResult(event, closure, mapped, failure, _NOTHING_BOUND)
+        # > for (unsigned int i = last; i-- > first; )
+        # >   _dl_open_relocate_one_object (args, r, new->l_initfini[i], reloc_mode,
+        # >                                 &relocation_in_progress);
+        scopes = self._scopes.with_dlopen(closure)
+        objects = [*scopes.of_objects()]
+        bindings = bind_objects(scopes, objects)
+        if lost := bindings.unbound:
+            lacking = {unbound.requester for unbound in lost}
+            first_lacking = next(index for index, _, _ in objects if index in lacking)
+            self._aborted = any(one.requester == first_lacking and one.reason == "aborts" for one in lost)
+            failure = Failure("aborts" if self._aborted else "symbols", symbols=lost)
+            # elf/dl-close.c, _dl_close_worker:
+            # > /* Clear unique symbol entries that belong to this
+            # >    object.  */
+            scopes, unique = copy(self._scopes), scopes.unique
+            scopes.unique = {name: index for name, index in unique.items() if index < first}
+        self._scopes = scopes
+        return DlopenResult(event, closure, mapped, failure, bindings)
+
+    def _wrong_record(self, closure: Closure) -> Failure | None:
+        """Return what is wrong with the version records of the objects in scope: the loader stops at the first one."""
+        wrong = [*check_records(closure, self._tables)]
+        if wrong and isinstance(wrong[0], UnservedRecord):
+            self._aborted = True
+            return Failure("aborts")
+        versions = tuple(record for record in wrong if isinstance(record, MissingVersion))
+        return Failure("versions", versions=versions) if versions else None
+
+
+def _missing(closure: Closure, edges: Sequence[Edge]) -> Failure | None:
+    """Return what of `edges` nothing serves; the last of these is what the loader refuses, where it does."""
+    missing = [edge for edge in edges if edge.target is None]
+    if closure.fatal is not None:
+        missing.pop()
+    if not missing and closure.fatal is None:
+        return None
+    return Failure("missing" if missing else "refused", tuple(missing), closure.fatal)

@@ -1,0 +1,253 @@
+"""One dlopen after the other; tests/fuzz/test_process_agreement.py compares with real processes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.loader.binding import by_symbol
+from relink.loader.duplicates import two_versions
+from relink.loader.loading import RootRefusedError, load
+from relink.loader.process import Dlopen, DlopenResult, Process
+from relink.loader.search import Environment
+from relink.loader.tables import Tables
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library
+from tests.support.real_process import assert_agreement, build_programs, really_open, simulated_open
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+GLOBAL = os.RTLD_NOW | os.RTLD_GLOBAL
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build_programs(tmp_path_factory.mktemp("programs"), "/nowhere")["plain"]
+
+
+def process_of(environment: Environment, program: str, *preloads: str) -> Process:
+    return Process(environment, Tables(environment.files, {}), program, preloads)
+
+
+def opened(process: Process, *events: Dlopen | str) -> list[DlopenResult]:
+    return [process.dlopen(Dlopen(event) if isinstance(event, str) else event) for event in events]
+
+
+def names(process: Process) -> list[str]:
+    return [Path(loaded.path).name for loaded in process.objects[2:] if "libc.so" not in loaded.path]
+
+
+def agree(
+    environment: Environment, program: str, events: list[Dlopen], preloads: tuple[str, ...] = ()
+) -> None:
+    """The real loader does the same."""
+    tables = Tables(environment.files, {})
+    real = really_open(environment, program, preloads, events, "/")
+    # What the program itself binds to is not of interest.
+    simulated = simulated_open(environment, program, preloads, events, "/", tables)
+    assert_agreement(
+        [replace(step, bound=frozenset()) for step in real[1:]],
+        [replace(step, bound=frozenset()) for step in simulated[1:]],
+    )
+
+
+def test_what_was_opened_before_serves(lib: Path, environment: Environment, program: str) -> None:
+    far, near = lib / "far", lib / "near"
+    Library("libdep.so.1").write(far / "libdep.so.1")
+    one = str(Library("one.so", ("libdep.so.1",), runpath=str(far)).write(lib / "one.so"))
+    two = str(Library("two.so", ("libdep.so.1",)).write(lib / "two.so"))
+    Library("libdep.so.1").write(near / "libdep.so.1")
+    process = process_of(environment, program)
+    first, second, third = opened(process, two, one, two)
+    assert first.failure is not None
+    assert first.failure.cause == "missing"
+    assert [edge.soname for edge in first.failure.missing] == ["libdep.so.1"]
+    assert first.closure.objects[first.mapped[0]].path == two
+    assert (second.failure, third.failure) == (None, None)
+    assert names(process) == ["one.so", "libdep.so.1", "two.so"]
+    (edge,) = third.closure.edges
+    assert edge.found_by is not None
+    assert (edge.found_by.rule, edge.target) == ("loaded", process.index_of(f"{far}/libdep.so.1"))
+    agree(environment, program, [Dlopen(two), Dlopen(one), Dlopen(two)])
+
+
+@pytest.mark.parametrize("kind", ["rpath", "runpath"])
+def test_a_name_is_searched_by_the_path_of_the_caller(
+    lib: Path, environment: Environment, program: str, kind: str
+) -> None:
+    """A RUNPATH of the caller alone; a DT_RPATH of the caller, and of what loaded it."""
+    Library("libplugin.so").write(lib / "plugins/libplugin.so")
+    path = "$ORIGIN:$ORIGIN/plugins"
+    rpath, runpath = (path, None) if kind == "rpath" else (None, path)
+    top = Library("top.so", ("libcaller.so",), rpath=rpath, runpath=runpath)
+    top_path = str(top.write(lib / "top.so"))
+    caller = str(Library("libcaller.so").write(lib / "libcaller.so"))
+    process = process_of(environment, program)
+    by_nobody, by_caller, _, by_top, by_library = opened(
+        process,
+        "libplugin.so",
+        Dlopen("libplugin.so", caller=caller),
+        top_path,
+        Dlopen("libplugin.so", caller=caller),
+        Dlopen("libplugin.so", caller=top_path),
+    )
+    assert by_nobody.failure is not None
+    assert by_caller.failure is not None
+    assert (by_nobody.failure.cause, by_caller.failure.cause) == ("missing", "caller")
+    assert (by_top.failure is None) == (kind == "rpath")
+    assert by_library.failure is None
+    assert process.objects[-1].path == f"{lib}/plugins/libplugin.so"
+
+
+def test_only_what_is_global_serves_the_imports_of_others(
+    lib: Path, environment: Environment, program: str
+) -> None:
+    """A library that is mapped already is made global by one more dlopen."""
+    base = str(Library("base.so", exports=(Export("f"),)).write(lib / "base.so"))
+    user = str(Library("user.so", imports=(Import("f"),)).write(lib / "user.so"))
+    process = process_of(environment, program)
+    _, lost, _, found = opened(process, base, user, Dlopen(base, GLOBAL), user)
+    assert lost.failure is not None
+    assert lost.failure.cause == "symbols"
+    assert [(symbol.path, symbol.name) for symbol in lost.failure.symbols] == [(user, "f")]
+    assert found.failure is None
+    assert by_symbol(process.bindings.bound)[found.mapped[0], "f", None] == process.index_of(base)
+    agree(environment, program, [Dlopen(base), Dlopen(user), Dlopen(base, GLOBAL), Dlopen(user)])
+
+
+def test_noload_opens_what_is_mapped_only(lib: Path, environment: Environment, program: str) -> None:
+    path = str(Library("libx.so").write(lib / "libx.so"))
+    (lib / "link.so").symlink_to("libx.so")
+    noload = Dlopen(f"{lib}/link.so", os.RTLD_NOW | os.RTLD_NOLOAD)
+    process = process_of(environment, program)
+    before, _, after = opened(process, noload, path, noload)
+    assert before.failure is not None
+    assert before.failure.cause == "missing"
+    assert after.failure is None
+    assert names(process) == ["libx.so"]
+
+
+def test_deepbind_turns_the_scope_round(lib: Path, environment: Environment, program: str) -> None:
+    first = str(Library("first.so", exports=(Export("f"),)).write(lib / "first.so"))
+    for name in ("plain.so", "deep.so"):
+        Library(name, exports=(Export("f"),), imports=(Import("f"),)).write(lib / name)
+    events = [
+        Dlopen(first, GLOBAL),
+        Dlopen(f"{lib}/plain.so"),
+        Dlopen(f"{lib}/deep.so", os.RTLD_NOW | os.RTLD_DEEPBIND),
+    ]
+    process = process_of(environment, program)
+    _, plain, deep = opened(process, *events)
+    bound = by_symbol(process.bindings.bound)
+    assert bound[plain.mapped[0], "f", None] == process.index_of(first)
+    assert bound[deep.mapped[0], "f", None] == deep.mapped[0]
+
+
+def test_a_unique_symbol_is_that_of_the_first_that_looked_it_up(
+    lib: Path, environment: Environment, program: str
+) -> None:
+    """Even where neither of two libraries is in the scope of the other."""
+    for name in ("one.so", "two.so"):
+        Library(name, exports=(Export("u", binding=10),), imports=(Import("u"),)).write(lib / name)
+    process = process_of(environment, program)
+    one, two = opened(process, f"{lib}/one.so", f"{lib}/two.so")
+    bound = by_symbol(process.bindings.bound)
+    assert bound[two.mapped[0], "u", None] == one.mapped[0]
+    # A library that could not be loaded leaves no symbol behind.
+    Library("lost.so", exports=(Export("v", binding=10),), imports=(Import("v"), Import("w"))).write(
+        lib / "lost.so"
+    )
+    Library("last.so", exports=(Export("v", binding=10),), imports=(Import("v"),)).write(lib / "last.so")
+    lost, last = opened(process, f"{lib}/lost.so", f"{lib}/last.so")
+    assert lost.failure is not None
+    assert by_symbol(process.bindings.bound)[last.mapped[0], "v", None] == last.mapped[0]
+
+
+def test_a_name_stays_of_a_dlopen_that_failed(lib: Path, environment: Environment, program: str) -> None:
+    """It found what is mapped under a new name before it failed; so the next one finds that by the name."""
+    path = str(Library("librelink-x.so").write(lib / "a/librelink-x.so"))
+    (lib / "b").mkdir()
+    (lib / "b/librelink-y.so").symlink_to(path)
+    failing = Library("fails.so", ("librelink-y.so", "libgone.so"), runpath=f"{lib}/b")
+    late = Library("late.so", ("libgone.so", "librelink-y.so"), runpath=f"{lib}/b")
+    user = str(Library("user.so", ("librelink-y.so",)).write(lib / "user.so"))
+    for library, serves in ((late, False), (failing, True)):
+        process = process_of(environment, program)
+        _, failed, after = opened(process, path, str(library.write(lib / "it.so")), user)
+        assert failed.failure is not None
+        assert (after.failure is None) == serves
+        agree(environment, program, [Dlopen(path), Dlopen(f"{lib}/it.so"), Dlopen(user)])
+        environment = Environment(environment.target, type(environment.files)())
+
+
+def test_preloads_and_the_library_path_are_those_of_the_process(
+    lib: Path, environment: Environment, program: str
+) -> None:
+    Library("libdep.so", exports=(Export("f"),)).write(lib / "env/libdep.so")
+    user = str(Library("user.so", imports=(Import("f"),)).write(lib / "user.so"))
+    environment = replace(environment, library_path=(f"{lib}/env",))
+    process = process_of(environment, program, "libnowhere.so", "libdep.so")
+    assert process.results[0].failure is None
+    assert names(process) == ["libdep.so"]
+    assert process.objects[2].found_by.rule == "library-path"
+    (result,) = opened(process, user)
+    assert result.failure is None
+    agree(environment, program, [Dlopen(user)], ("libnowhere.so", "libdep.so"))
+
+
+def test_a_process_goes_on_in_two_ways(lib: Path, environment: Environment, program: str) -> None:
+    paths = [
+        str(Library(name, exports=(Export("f"),)).write(lib / name)) for name in ("a.so", "b.so", "c.so")
+    ]
+    process = process_of(environment, program)
+    opened(process, paths[0])
+    other = process.fork()
+    (here,), (there,) = opened(process, paths[1]), opened(other, Dlopen(paths[2], GLOBAL))
+    assert here.mapped == there.mapped
+    assert names(process) == ["a.so", "b.so"]
+    assert names(other) == ["a.so", "c.so"]
+    assert len(process.results) == len(other.results) == 3
+
+
+def test_after_an_assertion_of_the_loader_nothing_is_opened(
+    lib: Path, environment: Environment, program: str
+) -> None:
+    """A version record that names a library that is not there (elf/dl-version.c, _dl_check_map_versions)."""
+    record = Library("x.so", imports=(Import("f", "V", "libgone.so", 2),))
+    process = process_of(environment, program)
+    other = str(Library("y.so").write(lib / "y.so"))
+    for result in opened(process, str(record.write(lib / "x.so")), other):
+        assert result.failure is not None
+        assert result.failure.cause == "aborts"
+    assert names(process) == []
+
+
+def test_the_closure_is_what_is_mapped_now(lib: Path, environment: Environment, program: str) -> None:
+    for version in (6, 7):
+        Library(f"libx.so.{version}").write(lib / f"libx.so.{version}")
+        Library(f"user{version}.so", (f"libx.so.{version}",), runpath="$ORIGIN").write(
+            lib / f"user{version}.so"
+        )
+    Library("fails.so", ("libx.so.7", "libgone.so"), runpath="$ORIGIN").write(lib / "fails.so")
+    process = process_of(environment, program)
+    opened(process, f"{lib}/user6.so", f"{lib}/fails.so")
+    assert two_versions(process.closure()) == []
+    opened(process, f"{lib}/user7.so")
+    (pair,) = two_versions(process.closure())
+    assert pair.chains[1] == (f"{lib}/user7.so", f"{lib}/libx.so.7")
+
+
+def test_one_dlopen_is_what_load_maps(world: Path, environment: Environment, program: str) -> None:
+    Library("libgone.so").write(world / "libgone.so")
+    closure = load(environment, [f"{world}/liba.so"], program)
+    process = process_of(environment, program)
+    (result,) = opened(process, f"{world}/liba.so")
+    assert [item.path for item in process.objects] == [item.path for item in closure.objects]
+    assert process.closure().edges == closure.edges
+    assert result.closure.scope == closure.scope
+
+
+def test_what_is_no_program_is_refused(lib: Path, environment: Environment) -> None:
+    with pytest.raises(RootRefusedError):
+        process_of(environment, f"{lib}/nothing")
