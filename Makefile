@@ -56,7 +56,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.page
 
-# A small benchmark, whose ratio to a peer must not be worse than the one that is recorded.
+# Small benchmarks, none of which may take more than the best commit, which benchmarks/record.toml names.
 bench-check: $(READY)
 	$(STAGE) bench-check $(BIN)/python -m benchmarks.check
 

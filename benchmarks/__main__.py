@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.common import Skipped
+from benchmarks.cost import Skipped
 
 
 def main(wanted: list[str]) -> int:

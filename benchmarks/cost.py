@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.common import Skipped
-
 BIN: Final = Path(sys.executable).parent
 _POLL: Final = 0.01  # seconds
 _TURNS: Final = 3
 _LONG: Final = 60.0  # seconds: what took longer is not run again
+
+
+class Skipped(Exception):  # noqa: N818 - it is no error
+    """This machine lacks what the benchmark compares with; the message says what."""
 
 
 @dataclass
@@ -142,3 +144,13 @@ def need_space(what: str, size: int) -> None:
 def bench_directory() -> str | None:
     """Where large files go; None for the system's temporary directory."""
     return os.environ.get("RELINK_BENCH_DIR")
+
+
+def directory(variable: str, what: str) -> Path:
+    """Return the directory that an environment variable names."""
+    value = os.environ.get(variable)
+    if not value:
+        raise Skipped(f"{variable} is not set; it names {what}")
+    if not Path(value).is_dir():
+        raise Skipped(f"{variable}={value} is no directory")
+    return Path(value)

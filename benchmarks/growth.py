@@ -17,16 +17,13 @@ from typing import Final
 from benchmarks import results
 from benchmarks.cost import Cost, bench_directory, in_turns, measured, need_space
 from benchmarks.job import RELINK, plan_job, sizes, ways
+from benchmarks.shapes import make_libraries, one_library, write_members, write_modules
 from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
 from benchmarks.wheel_file import NAME, WheelFile
-from tests.support.cc import shared
-from tests.support.elf_builder import Export, Import, Library, build
 
 _PIECE: Final = 512  # MiB of one file of data
 _SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
 _MODULES: Final = (200, 400, 800, 1600, 2400, 3200)
-_LIBRARIES: Final = 8
-_SOURCE: Final = "extern int roc0_call0(void); int g(void) { return roc0_call0(); }"
 
 
 def _data(path: Path, mib: int) -> Path:
@@ -35,15 +32,6 @@ def _data(path: Path, mib: int) -> Path:
         for _ in range(mib):
             file.write(rng.randbytes(MIB // 2) + bytes(MIB // 2))
     return path
-
-
-def _one_library(place: Path, prefix: Path) -> Path:
-    return shared(
-        place / "a.so",
-        _SOURCE,
-        needed=[prefix / "lib" / "libroc0.so.1"],
-        flags=["-Wl,-rpath,/opt/rocm/lib"],
-    )
 
 
 def _series(
@@ -99,7 +87,7 @@ def untouched_bytes() -> Iterator[str]:
         count = -(-mib // _PIECE)
         data = _data(wheel.parent / "data", mib // max(count, 1))
         with WheelFile(wheel) as file:
-            file.add("demo/a.so", _one_library(wheel.parent, prefix))
+            file.add("demo/a.so", one_library(wheel.parent, prefix))
             for number in range(count):
                 file.add(f"demo/{number}.bin", data)
 
@@ -111,10 +99,7 @@ def members() -> Iterator[str]:
     """One small ELF file among so many modules."""
 
     def write(count: int, wheel: Path, prefix: Path) -> None:
-        with WheelFile(wheel) as file:
-            file.add("demo/a.so", _one_library(wheel.parent, prefix))
-            for number in range(count):
-                file.add(f"demo/m{number}.py", f"x = {number}\n".encode() * 9)
+        write_members(wheel.parent, prefix, count)
 
     cases = {f"{count} members": partial(write, count) for count in (10, 1000, 10_000)}
     yield from _series("members", Shape(libraries=1), cases, (RELINK,))
@@ -137,15 +122,9 @@ def modules() -> Iterator[str]:
     """A dry run over so many extension modules, each of which needs one of eight libraries, which bring the others."""
     with tempfile.TemporaryDirectory(prefix="relink-growth-", dir=bench_directory()) as top:
         place = Path(top)
-        for number in range(_LIBRARIES):
-            needed = tuple(map(_soname, range(number + 1, min(number + 3, _LIBRARIES))))
-            exports = tuple(Export(f"f{number}_{item}") for item in range(30))
-            library = Library(_soname(number), needed, runpath="$ORIGIN", exports=exports)
-            library.write(place / "rocm" / "lib" / _soname(number))
+        make_libraries(place)
         for count in _MODULES:
-            with WheelFile(place / NAME) as file:
-                for number in range(count):
-                    file.add(f"demo/m{number}.so", build(_module(number)))
+            write_modules(place, count)
             command = [sys.executable, "-m", "relink", str(place / NAME), "--prefix", str(place / "rocm")]
             ways = {RELINK: lambda place, run=(*command, "--dry-run", "--json"): measured([run], place)}
             cost = in_turns(ways)[RELINK]
@@ -155,20 +134,6 @@ def modules() -> Iterator[str]:
                     f"{count} modules: {cost.processor:.2f} s of processor time, {cost.wall:.2f} s, "
                     f"{cost.memory / 1e6:.0f} MB"
                 )
-
-
-def _soname(number: int) -> str:
-    return f"libgen{number}.so.1"
-
-
-def _module(number: int) -> Library:
-    library = number % _LIBRARIES
-    return Library(
-        needed=(_soname(library),),
-        runpath="/opt/rocm/lib",
-        imports=tuple(Import(f"f{library}_{item}") for item in range(5)),
-        exports=(Export(f"PyInit_m{number}"),),
-    )
 
 
 BENCHMARKS = (changed_bytes, untouched_bytes, members, roots, modules)

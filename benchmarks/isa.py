@@ -6,18 +6,17 @@ or newer where the one in PATH is older.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from benchmarks.common import Skipped, directory, timed
+from benchmarks.cost import Cost, Skipped, directory, in_turns, measured
 
 RELINK = (sys.executable, "-m", "relink")
 NAMES = ("llvm-objdump-23", "llvm-objdump-22", "llvm-objdump-21", "llvm-objdump-20", "llvm-objdump")
@@ -40,48 +39,29 @@ def libraries(prefix: Path) -> Path:
 
 
 def against_objdump() -> Iterator[str]:
-    """One library of 707 MB, 235 compressed bundles: llvm-objdump writes 3 GB of code objects on the way."""
+    """One library of 707 MB, 235 compressed bundles: llvm-objdump writes 3 GB of code objects beside its input."""
     path = libraries(directory("RELINK_REAL_PREFIX_FULL", "a full ROCm prefix")) / "librocsolver.so.0.7"
     if not path.is_file():
         raise Skipped(f"{path.name} is not in the prefix")
     peer = objdump()
-    document = json.loads(subprocess.check_output([*RELINK, "isa", "--json", path]))
-    (item,) = document["items"]
-    ours = timed([*RELINK, "isa", path], 10)
-    with tempfile.TemporaryDirectory() as place:  # it writes beside its input
-        (Path(place) / "x.so").symlink_to(path)
-        theirs = timed([*peer, "--offloading", "x.so"], 2, Path(place))
-        written = sum(file.stat().st_size for file in Path(place).iterdir() if not file.is_symlink())
-    size = path.stat().st_size / 1e6
-    yield f"{path.name}: {size:.0f} MB, {item['bundles']} bundles, {len(item['targets'])} targets in each"
-    yield f"  relink isa                {ours}"
-    yield f"  llvm-objdump --offloading {theirs}, {written / 1e9:.1f} GB written"
-    wall, cpu = theirs.best / ours.best, theirs.cpu / ours.cpu
-    yield f"  ratio of the best: {wall:.1f} times faster, {cpu:.1f} times less processor time"
+
+    def theirs(place: Path) -> Cost:
+        (place / "x.so").symlink_to(path)
+        return measured([[*peer, "--offloading", "x.so"]], place)
+
+    costs = in_turns({"relink isa": partial(_isa, path), "llvm-objdump --offloading": theirs})
+    yield from (f"{way:26} {cost}" for way, cost in costs.items())
 
 
 def full_prefix() -> Iterator[str]:
     """Everything below a full prefix: every ELF file, every kernel file."""
     prefix = directory("RELINK_REAL_PREFIX_FULL", "a full ROCm prefix")
-    document = json.loads(subprocess.check_output([*RELINK, "isa", "--json", prefix]))
-    ours = timed([*RELINK, "isa", prefix], 3)
-    elf = len(document["items"]) + len(document["without_code"])
-    yield f"a full prefix: {document['read']} files with GPU code and {elf} ELF files read: {ours}"
+    for way, cost in in_turns({"relink isa": partial(_isa, prefix)}).items():
+        yield f"{way:26} {cost}"
 
 
-def whole_check() -> Iterator[str]:
-    """The share of the GPU check in the main command: with and without a GPU named."""
-    prefix = directory("RELINK_REAL_PREFIX_FULL", "a full ROCm prefix")
-    wheels = directory("RELINK_REAL_WHEELS", "a directory of vendor wheels")
-    wheel = next(iter(sorted(wheels.glob("onnxruntime_rocm-*.whl"))), None)
-    if wheel is None:
-        raise Skipped("no wheel of onnxruntime-rocm in RELINK_REAL_WHEELS")
-    loader = libraries(prefix) / "ld-linux-x86-64.so.2"
-    command = [*RELINK, str(wheel), "--prefix", str(prefix), "--interpreter", str(loader), "--dry-run"]
-    text = subprocess.run([*command, "--json", "--gpu", "gfx1100"], capture_output=True, check=False).stdout
-    stages = json.loads(text)["timings"]
-    shown = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in stages.items())
-    yield f"{wheel.name} planned with --gpu gfx1100: {shown}"
+def _isa(path: Path, place: Path) -> Cost:
+    return measured([[*RELINK, "isa", str(path)]], place, frozenset({0, 1}))
 
 
-BENCHMARKS = (against_objdump, full_prefix, whole_check)
+BENCHMARKS = (against_objdump, full_prefix)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.common import Skipped
-from benchmarks.cost import BIN, Cost, measured
+from benchmarks.cost import BIN, Cost, Skipped, measured
 from relink.elf.patchelf import find_patchelf
 from relink.wheel.archive import WheelArchive
 

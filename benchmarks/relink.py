@@ -19,13 +19,12 @@ from typing import Final
 from isal import isal_zlib
 
 from benchmarks import results
-from benchmarks.common import Skipped, directory
-from benchmarks.cost import Cost, bench_directory, in_turns, need_space
+from benchmarks.cost import Cost, Skipped, bench_directory, directory, in_turns, need_space
 from benchmarks.floor import floor
 from benchmarks.job import RELINK, Job, by_relink, plan_job, sizes, ways
+from benchmarks.shapes import make_members
 from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
-from benchmarks.wheel_file import NAME, WheelFile
-from tests.support.cc import shared
+from benchmarks.wheel_file import NAME
 
 _GIB: Final = 1 << 30
 _MEMBERS: Final = 10_000
@@ -129,14 +128,7 @@ def small_members() -> Iterator[str]:
     """One small ELF file among 10,000 small members."""
     with tempfile.TemporaryDirectory(prefix="relink-members-", dir=bench_directory()) as name:
         place = Path(name)
-        prefix = make_prefix(place, Shape(libraries=1))
-        with WheelFile(place / NAME) as file:
-            needed = [next((prefix / "lib").iterdir())]
-            source = "extern int roc0_call0(void); int g(void) { return roc0_call0(); }"
-            flags = ["-Wl,-rpath,/opt/rocm/lib"]
-            file.add("demo/a.so", shared(place / "a.so", source, needed=needed, flags=flags))
-            for number in range(_MEMBERS):
-                file.add(f"demo/m{number}.py", f"x = {number}\n".encode() * 9)
+        prefix = make_members(place, _MEMBERS)
         job = plan_job(place / NAME, ["--prefix", str(prefix)])
         yield from _compare("generated, 10,000 small members", job)
 

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.common import Skipped
-from benchmarks.cost import Cost
+from benchmarks.cost import Cost, Skipped
 
 FILE: Final = Path(__file__).resolve().parents[1] / ".cache" / "bench" / "results.json"
 

@@ -53,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
             for opened, told in rows(report):
                 cells = (opened.opener, opened.name, opened.known_by.partition(":")[0])
                 print("|", *cells, opened.resolved or "none", opened.found_by or "none", told, "|", sep=" | ")
-                lost = opened.resolved is None and rocm.is_own(opened.name) and not told
+                lost = opened.resolved is None and rocm.libraries.is_own(opened.name) and not told
                 silent += lost and report.ok and opened.opener.startswith("$WHEEL")
     print(f"\nnot told: {silent}")
     return 1 if silent else 0

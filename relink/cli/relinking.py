@@ -1,4 +1,4 @@
-"""`relink run`, the default command, and `relink verify`."""
+"""`relink run`, the default command, `relink verify`, and `relink nix`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, print_results
-from relink.cli.guessing import is_requirement
-from relink.cli.options import takes_options
-from relink.cli.pages import page_path, write_page
+from relink.cli.formats import OutputFormat, Shown, page_path, print_results, write_page
+from relink.cli.options import is_requirement, takes_options
 from relink.planning.option_fields import SHOWN
 from relink.planning.options import Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
@@ -63,7 +61,7 @@ def run(
     from relink.report.text import several_text
 
     if any(is_requirement(str(path)) for path in wheels):
-        from relink.cli.fetching import with_fetched
+        from relink.cli.installing import with_fetched
 
         wheels = with_fetched(wheels, options, quiet=quiet)
     _check_paths(wheels)
@@ -108,7 +106,7 @@ def run(
             show("", *several_text([report for _, report in reports]))
     if not text:
         with _collected(failures):
-            from relink.report.formats.results import WheelResult
+            from relink.report.formats import WheelResult
             from relink.report.model import to_json
 
             results = [
@@ -165,7 +163,7 @@ def verify(
     """
     from relink.cli.terminal import show
     from relink.planning.model.model import plain
-    from relink.report.formats.results import WheelResult
+    from relink.report.formats import WheelResult
     from relink.report.text import verification_text
     from relink.runs import questions as queries
 
@@ -177,4 +175,62 @@ def verify(
         document = {"schema": "relink.verification/1", **plain(result)}
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
     if not result.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+@takes_options("nix")
+def nix(
+    wheels: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHEEL…",
+            help="The vendor's wheel, its URL, or NAME==VERSION, which pip fetches; of one release, one for each Python.",
+        ),
+    ],
+    *,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL|FILE",
+            help="Where a wheel comes from; without it, PyPI. Once for each wheel, in their order.",
+        ),
+    ] = None,
+    options: Options,
+    shown: Shown,
+) -> None:
+    """Write a package for Nix, which autoRelinkHook relinks in its build to what buildInputs have.
+
+    Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
+    """
+    from relink.cli.terminal import show
+    from relink.report.nix.emit import write_package
+    from relink.report.text import findings_text
+    from relink.runs import questions as queries
+    from relink.system.errors import UsageError
+    from relink.system.findings.model import has_errors
+
+    addresses: list[str | None] = [*url] if url else [word if "://" in word else None for word in wheels]
+    if len(addresses) != len(wheels):
+        raise UsageError(
+            f"--url: {len(addresses)} for {len(wheels)} wheels; pass it once for each, in their order"
+        )
+    paths = [Path(word) for word in wheels]
+    if any("://" in word or is_requirement(word) for word in wheels):
+        from relink.cli.installing import with_fetched
+        from relink.indexes.install.installers import fetch_url
+
+        paths = [fetch_url(word).path if "://" in word else Path(word) for word in wheels]
+        paths = with_fetched(paths, options, quiet=shown.quiet)
+    packages = [
+        queries.nix_package(path, options, address) for path, address in zip(paths, addresses, strict=True)
+    ]
+    findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
+    show(*findings_text(findings, verbose=shown.verbose))
+    for attribute, sonames in dict(item for package in packages for item in package.inputs).items():
+        show(f"{attribute}  {', '.join(sonames)}")
+    if has_errors(findings) and not options.force:
+        raise typer.Exit(1)
+    show(str(write_package(packages, options.output_place, force=options.force)))
+    if has_errors(findings):
         raise typer.Exit(1)

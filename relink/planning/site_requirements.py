@@ -28,7 +28,7 @@ from relink.planning.reading import Wheel
 from relink.providers.distribution import is_platform_library, manylinux_tag, satisfies_tag
 from relink.providers.prefix import TREE, Provider, soname_stem
 from relink.providers.profiles import Profile
-from relink.providers.site_packages import SITE_PACKAGES, series
+from relink.providers.site_packages import SITE_PACKAGES, major_minor
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 from relink.vendors.protocol import Vendor
@@ -50,7 +50,7 @@ def of_vendor(
         if site is None:
             changes.append(ChangedRequirement(text))
         elif _is_version(installed) and not requirement.specifier.contains(installed, prereleases=True):
-            requirement.specifier = SpecifierSet(f"=={series(installed)}.*")
+            requirement.specifier = SpecifierSet(f"=={major_minor(installed)}.*")
             changes.append(ChangedRequirement(text, str(requirement)))
     return tuple(changes)
 

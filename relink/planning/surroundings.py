@@ -27,7 +27,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.proof import system_path
 from relink.providers.prefix import Provider, soname_stem
-from relink.providers.site_packages import SITE_PACKAGES, find_distribution, owners_of, series
+from relink.providers.site_packages import SITE_PACKAGES, find_distribution, major_minor, owners_of
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
@@ -229,13 +229,13 @@ def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: 
     for package in plan.relies_on:
         found = (find_distribution(directory, package.name, target) for directory in sites)
         installed = next(filter(None, found), None)
-        wanted = f"{package.name} {series(package.version)}"
-        step = f"pip install '{package.name}=={series(package.version)}.*'"
+        wanted = f"{package.name} {major_minor(package.version)}"
+        step = f"pip install '{package.name}=={major_minor(package.version)}.*'"
         if installed is None:
             text = f"the wheel relies on {wanted}, which is not installed there"
             yield finding("RLK536", site, text, step=step)
             continue
-        if series(installed.version) != series(package.version):
+        if major_minor(installed.version) != major_minor(package.version):
             text = f"the wheel relies on {wanted}, and {installed.version} is installed"
             yield finding("RLK536", site, text, step=step)
         for file in package.files:
@@ -257,6 +257,7 @@ def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: 
         yield finding("RLK537", name, text)
 
 
+_CALLED = (b"CDLL", b"PyDLL", b"LoadLibrary", b"dlopen")
 _CALL = re.compile(
     r"\b(?:CDLL|PyDLL|LoadLibrary|dlopen)\(\s*(?:name\s*=\s*)?[\"'](?P<soname>lib[\w+.-]+?\.so(?:\.[\d.]+)?)[\"']"
 )
@@ -277,7 +278,11 @@ def python_call_findings(
     :param finds: whether the target's loader finds a library by itself.
     """
     for module in islice((name for name in archive.members if name.endswith(".py")), _MODULES):
-        text = archive.prefix(module, _MODULE_BYTES).decode("utf-8", "replace")
+        content = archive.prefix(module, _MODULE_BYTES)
+        # The pattern begins with no character that `re` could skip to.
+        if not any(name in content for name in _CALLED):
+            continue
+        text = content.decode("utf-8", "replace")
         provided = [
             soname
             for soname in dict.fromkeys(match["soname"] for match in _CALL.finditer(text))

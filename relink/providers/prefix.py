@@ -80,7 +80,7 @@ class Provider:
 
     @property
     def named(self) -> str:
-        """What the user named it by: several providers come of one closure."""
+        """The name the user gave; all providers of one Nix closure share it."""
         return self.closure or self.path
 
     def find(self, soname: str) -> str | None:
@@ -97,7 +97,7 @@ class Provider:
         return tuple(sorted(name for name in self.libraries if soname_stem(name) == stem and name != soname))
 
 
-def serving(providers: Sequence[Provider], soname: str, *, runtime: bool) -> list[Provider]:
+def providers_for(providers: Sequence[Provider], soname: str, *, runtime: bool) -> list[Provider]:
     """Return the providers that serve `soname`: the first that has it, and what else was named with that one.
 
     :param runtime: it is one that a process has once, and that all the vendor's libraries and the driver go with: then what was

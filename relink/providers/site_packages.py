@@ -28,7 +28,7 @@ _RECORD_LIMIT = 64 << 20
 _METADATA_LIMIT = 1 << 20
 
 
-def series(version: str) -> str:
+def major_minor(version: str) -> str:
     """Return major and minor of a version, ``7.2``: what a result works with."""
     try:
         release = Version(version)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
-from relink.providers.site_packages import series
+from relink.providers.site_packages import major_minor
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import grouped, join_truncated, join_with_and, pluralize
 
@@ -59,7 +59,7 @@ def verdict(report: Report) -> Verdict:
         return _failed(report, errors)
     parts = [_with_losses(_loads(report), every)]
     if report.plan.relocatable:
-        packages = [f"{package.name} {series(package.version)}" for package in report.plan.relies_on]
+        packages = [f"{package.name} {major_minor(package.version)}" for package in report.plan.relies_on]
         parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
     parts += _allowed(every)
     if brought := [subject for cause in every if cause.code == "RLK118" for subject in cause.subjects]:

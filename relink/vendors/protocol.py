@@ -155,6 +155,8 @@ class Libraries:
     :ivar whose: soname, name of a symbol → whether the library is where the symbol comes from.
     :ivar dlopens_of: soname, the names of the libraries that there are → what it dlopens: soname → why.
     :ivar components: the parts of the vendor's product.
+    :ivar package_set: the set of nixpkgs that most of them are attributes of.
+    :ivar package_support: the setting of nixpkgs by which other packages are built for them.
     :ivar where_to_get: soname, the target's distribution, providers → a sentence that says which package has it, or None.
     :ivar install: the same → the command that installs exactly that library, or None.
     :ivar release_of: provider, sysroot → the release of the vendor's libraries in it, or None where nothing says it.
@@ -173,6 +175,8 @@ class Libraries:
     whose: Callable[[str, str], Relation] = lambda *_: "unknown"
     dlopens_of: Callable[[str, Collection[str]], Mapping[str, str]] = lambda *_: {}
     components: Callable[[], Sequence[Component]] = lambda *_: ()
+    package_set: str = ""
+    package_support: str = ""
     where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
     install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
     release_of: Callable[[Provider, str], Release | None] = lambda *_: None

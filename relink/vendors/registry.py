@@ -126,7 +126,7 @@ def choose_place(
 def open_site(path: str, target: Target, gpus: Iterable[RequestedGpu] = ()) -> Provider | None:
     """Read what a vendor's packages in the site-packages that `path` may mean provide; None where there are none.
 
-    :raises ProviderError: they are there, and no library of them is for the target.
+    :raises ProviderError: packages were found, but none has a library for this machine.
     """
     for vendor in VENDORS:
         if (site := vendor.packages.find_site(path, target)) is not None:
@@ -225,11 +225,6 @@ def requested_gpus(
                 f"--gpu {text}: no target id ({targets}), no product that relink knows ({names}), and not auto"
             )
     return tuple(found.values())
-
-
-def gpu_products() -> dict[str, Sequence[str]]:
-    """Return processor → the products that have it, of every vendor's GPUs."""
-    return {name: products for vendor in VENDORS for name, products in vendor.gpus.products().items()}
 
 
 def runtime_words() -> dict[str, str]:

@@ -61,8 +61,6 @@ EXCEPTIONS |= {
 
 OF_ONE_VENDOR = {
     "planning/options.py": "the help of options, by the example of ROCm",
-    "report/nix/emit.py": "nixpkgs' rocmPackages",
-    "report/nix/package.py": "nixpkgs' rocmPackages",
 }
 """Modules of these packages that name a vendor. The list only becomes shorter."""
 

@@ -78,7 +78,7 @@ def _scan_range(source: ByteSource, start: int, end: int, shift: int, budget: Bu
         hits = sorted(
             place
             for magic in _MAGICS
-            for place in _all(data, magic, min(len(data), SEARCH_STEP))
+            for place in _find_all(data, magic, min(len(data), SEARCH_STEP))
             if place < SEARCH_STEP
         )
         done = position
@@ -95,7 +95,7 @@ def _scan_range(source: ByteSource, start: int, end: int, shift: int, budget: Bu
     return found
 
 
-def _all(data: bytes, magic: bytes, limit: int) -> list[int]:
+def _find_all(data: bytes, magic: bytes, limit: int) -> list[int]:
     places: list[int] = []
     at = data.find(magic)
     while 0 <= at < limit and len(places) < 100_000:

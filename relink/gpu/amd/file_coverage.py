@@ -19,7 +19,7 @@ from relink.gpu.amd.target_id import (
     SPIRV,
     CodeTarget,
     configurations,
-    foremost,
+    known_processors_first,
     match,
     parse_target_id,
     sort_key,
@@ -285,14 +285,14 @@ def _short(configurations: Iterable[TargetId]) -> tuple[str, ...]:
 def _spelt_out(names: set[str]) -> tuple[str, ...]:
     generics = table().generics
     members = {member for name in names if name in generics for member in generics[name].members}
-    return foremost((names | members) - generics.keys() - {SPIRV})
+    return known_processors_first((names | members) - generics.keys() - {SPIRV})
 
 
 def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> Intersection:
     """Return what all of `coverages` cover, asked for every processor that one of them names, and for `agents`."""
     restricting = [c for c in coverages if c.restricts]
     names = {name for c in restricting for name in c.processors()}
-    asked = {name: TargetId(name) for name in foremost(names - {SPIRV})}
+    asked = {name: TargetId(name) for name in known_processors_first(names - {SPIRV})}
     asked |= {str(agent): agent for agent in agents}
     targets, conditional, removed = [], [], []
     for name in sorted(asked, key=sort_key):
@@ -316,7 +316,7 @@ def matrix(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> di
     """
     coverages = tuple(coverages)
     names = (name for item in coverages for name in item.processors())
-    asked = {name: TargetId(name) for name in foremost(names)}
+    asked = {name: TargetId(name) for name in known_processors_first(names)}
     asked |= {str(agent): agent for agent in agents}
     rows = {
         item.path: {name: str(item.level(asked[name])) for name in sorted(asked, key=sort_key)}

@@ -24,7 +24,7 @@ from relink.gpu.amd.file_coverage import (
 )
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
 from relink.gpu.amd.side_files import SideFiles, find_side_files
-from relink.gpu.amd.target_id import SPIRV, CodeTarget, foremost, match, sort_key
+from relink.gpu.amd.target_id import SPIRV, CodeTarget, known_processors_first, match, sort_key
 from relink.gpu.coverage import Coverage, CoverageLevel, Group, Survey, TargetId
 from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.msgpack import Effort
@@ -74,7 +74,7 @@ class Kernels:
 
     def processors(self) -> tuple[str, ...]:
         """The processors that files are there for."""
-        return foremost({code.target.processor for code, _ in self.codes} - {SPIRV})
+        return known_processors_first({code.target.processor for code, _ in self.codes} - {SPIRV})
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields; `targets` with the number of files."""

@@ -70,7 +70,7 @@ def sort_key(target: TargetId | str) -> tuple[int, int, int, int, str]:
     return (1 << 30, 0, 0, 0, text)
 
 
-def foremost(names: Iterable[str]) -> tuple[str, ...]:
+def known_processors_first(names: Iterable[str]) -> tuple[str, ...]:
     """Return names of processors in order; at most 256, those that relink knows first: no real file names a tenth of that."""
     known = table().processors
     some = sorted(set(names), key=lambda name: (name not in known, name))[:_MAX_PROCESSORS]

@@ -128,10 +128,15 @@ def _named_by(archive: WheelArchive, context: ResolveContext, members: Iterable[
         for member in members:
             if stems[member] & wanted:
                 named.setdefault(member, f"{file} names it")
+    # A set of all words of 300 files takes 0.1 s, so it is made where a word is among the bytes.
+    words = {
+        member: {stem.partition(".")[0].encode(errors="replace") for stem in stems[member]}
+        for member in members
+    }
     for file in modules:
-        words = {word.decode() for word in _WORD.findall(archive.read(file, MODULE_BYTES))}
+        content = archive.read(file, MODULE_BYTES)
         for member in members:
-            if {stem.partition(".")[0] for stem in stems[member]} & words:
+            if any(word in content for word in words[member]) and words[member] & {*_WORD.findall(content)}:
                 named.setdefault(member, f"{file} names it")
     return named
 

@@ -13,7 +13,7 @@ from relink.loader.target import Target
 from relink.planning.resolve.layout import Layout
 from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, serving, soname_stem
+from relink.providers.prefix import Provider, providers_for, soname_stem
 from relink.providers.profiles import NO_PROFILE, OptionalLibrary, Profile
 from relink.system.text import grouped
 from relink.vendors.protocol import NO_VENDOR, Vendor
@@ -139,7 +139,9 @@ class ResolveContext:
         """Return the providers that serve `soname` (:func:`relink.providers.prefix.serving`)."""
         providers = self._serving.get(soname)
         if providers is None:
-            providers = serving(self.providers, soname, runtime=self.vendor.libraries.is_runtime(soname))
+            providers = providers_for(
+                self.providers, soname, runtime=self.vendor.libraries.is_runtime(soname)
+            )
             self._serving[soname] = providers
         return providers
 

@@ -278,7 +278,7 @@ def _check_table(value: dict[str, Any], schema: Schema, root: Schema, path: KeyP
 
 
 def _shown(value: Any) -> str:
-    """A value as TOML would have it, as far as that is short."""
+    """Format a value as TOML, truncated."""
     if isinstance(value, str):
         return f'"{value[:_KEY]}"'
     if isinstance(value, bool):

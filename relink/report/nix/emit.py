@@ -11,6 +11,7 @@ from relink.report.nix.metadata import OLDEST, About, Source, is_sibling
 from relink.report.nix.package import Package
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
+from relink.vendors.registry import component_of
 
 # Licences of SPDX → attributes of lib.licenses, where a vendor's wheel has had them.
 _LICENSES = {
@@ -78,7 +79,7 @@ def package_nix(packages: Sequence[Package]) -> str:
         ["meta = {", *_indented([*_meta(package.about), *broken, "maintainers = [ ];"]), "};"],
     ]
     body = _indented([line for block in blocks if block for line in ["", *block]][1:])
-    text = "\n".join(body)
+    text, libraries = "\n".join(body), package.vendor.libraries
     required = {row.attribute for item in packages for row in item.dependencies if row.attribute}
     formals = [
         "lib",
@@ -89,7 +90,7 @@ def package_nix(packages: Sequence[Package]) -> str:
         *(name for name in ("pythonOlder", "pythonAtLeast") if f'{name} "' in text),
         "wheelUnpackHook",
         *(["python"] if several else []),
-        *(["rocmPackages"] if "rocmPackages." in text else []),
+        *([libraries.package_set] if f"{libraries.package_set or None}." in text else []),
         *(name for name in inputs if "." not in name),
         *sorted(required.union(package.same_version)),
     ]
@@ -176,15 +177,18 @@ def _condition(asked: Collection[int], admitted: Sequence[int]) -> str:
 def _broken(package: Package, version: str) -> list[str]:
     """The attribute of `meta`: what the package set must have, each with its reason in a comment."""
     reasons: dict[str, str] = {}
-    if package.hip is not None and any(name.startswith("rocmPackages.") for name, _ in package.inputs):
-        condition = f'lib.versions.major rocmPackages.clr.version != "{package.hip}"'
-        reasons[condition] = f"The wheel needs libamdhip64.so.{package.hip}."
+    vendor, runtime = package.vendor, f"{package.vendor.libraries.runtime}.{package.major}"
+    has_own = any(name.startswith(f"{vendor.libraries.package_set}.") for name, _ in package.inputs)
+    if package.major is not None and has_own and (found := component_of(runtime, package.major)):
+        condition = f'lib.versions.major {found[0].attribute}.version != "{package.major}"'
+        reasons[condition] = f"The wheel needs {runtime}."
     attributes = {row.attribute for row in package.dependencies}
     siblings = sorted(name for name in attributes if name and is_sibling(name))
     for name in (*package.same_version, *(siblings if package.same_version else ())):
         reasons[f"{name}.version != {version}"] = f"{name} has to be of the same version."
-    if "torch" in attributes:
-        reasons["!(torch.rocmSupport or false)"] = "torch has to be built for ROCm (config.rocmSupport)."
+    if "torch" in attributes and (support := vendor.libraries.package_support):
+        text = f"torch has to be built for {vendor.product} (config.{support})."
+        reasons[f"!(torch.{support} or false)"] = text
     if not reasons:
         return []
     comments = [f"# {text}" for text in reasons.values()]
@@ -257,7 +261,7 @@ def write_package(packages: Sequence[Package], directory: Path, *, force: bool =
 def _check_release(packages: Sequence[Package]) -> None:
     releases = {item.release for item in packages}
     pythons = {item.pythons for item in packages}
-    alike = {(item.hip, item.settings) for item in packages}
+    alike = {(item.major, item.settings) for item in packages}
     exact = all(item.exact for item in packages)
     if len(packages) > 1 and not (
         exact and len(releases) == len(alike) == 1 and len(pythons) == len(packages)

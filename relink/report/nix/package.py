@@ -18,10 +18,11 @@ from relink.report.nix.metadata import About, Dependency, Source
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped
+from relink.vendors.protocol import NO_VENDOR, Vendor
 from relink.vendors.registry import component_of, components
 from relink.wheel.archive import WheelArchive
 
-_HIP = re.compile(r"libamdhip64\.so\.(\d{1,9})")
+_VERSIONED = re.compile(r"(?P<stem>.+\.so)\.(?P<major>\d{1,9})", re.ASCII)
 # Brought by autoRelinkHook, so never an input of the package.
 _COMPILER = "stdenv.cc.cc"
 
@@ -32,9 +33,10 @@ class Package:
 
     :ivar release: name and version, which wheels of one package share; the version as the file's name spells it.
     :ivar pythons: minor versions of Python 3 that take the wheel; `exact`: it is for one Python alone.
-    :ivar inputs: attributes of nixpkgs (``rocmPackages.clr``) → what is needed of each.
+    :ivar vendor: the vendor whose libraries it needs.
+    :ivar inputs: attributes of nixpkgs → what is needed of each.
     :ivar unknown: libraries that no attribute is known to have.
-    :ivar hip: the major version of HIP that the wheel needs; None where its files do not agree, or need none.
+    :ivar major: the major version of the vendor's runtime that the wheel needs; None where its files need none.
     :ivar same_version: Python packages of nixpkgs whose version must be the wheel's.
     :ivar settings: attributes of autoRelinkHook, each a list of words.
     """
@@ -46,7 +48,8 @@ class Package:
     inputs: tuple[tuple[str, tuple[str, ...]], ...]
     about: About
     unknown: tuple[str, ...] = ()
-    hip: int | None = None
+    major: int | None = None
+    vendor: Vendor = NO_VENDOR
     dependencies: tuple[Dependency, ...] = ()
     same_version: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
@@ -54,10 +57,11 @@ class Package:
     findings: tuple[Finding, ...] = ()
 
 
-def hip_major(images: Iterable[Image]) -> int | None:
-    """Return the newest ROCm that libraries were linked with: by the HIP runtime, or sonames that one ROCm alone has."""
+def newest_major(images: Iterable[Image], vendor: Vendor) -> int | None:
+    """Return the newest major that libraries were linked with: of the vendor's runtime, or of sonames that one alone has."""
     needed = {soname for image in images for soname in image.needed}
-    found = [int(match[1]) for soname in needed if (match := _HIP.fullmatch(soname))]
+    versions = [match for match in map(_VERSIONED.fullmatch, needed) if match]
+    found = [int(match["major"]) for match in versions if match["stem"] == vendor.libraries.runtime]
     if not found:
         rows = (row for component in components() for row in component.sonames.items())
         majors = grouped((soname, key) for key, sonames in rows for soname in sonames)
@@ -78,9 +82,9 @@ def package_of(
     """
     images, profile, wheel = context.images, context.profile, archive.name
     plain = [image for member, image in images.items() if not profile.is_variant(member)]
-    # Variants may be for several ROCms, so they count only where no other file says which.
-    hip = hip_major(plain)
-    major = hip or hip_major(images.values())
+    # Variants may be for several releases, so they count only where no other file says which.
+    own_major = newest_major(plain, context.vendor)
+    major = own_major or newest_major(images.values(), context.vendor)
     sonames = (image.soname for image in images.values() if image.soname)
     own = {*sonames, *map(posixpath.basename, images), *GLIBC_SONAMES}
 
@@ -91,7 +95,7 @@ def package_of(
             found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
         return found and found[0].attribute
 
-    # Of the variants that Python picks one of, some are for other products, such as CUDA. These need what nothing has.
+    # Of the variants that Python picks one of, some are for other products. These need what nothing has.
     served = [
         image
         for member, image in images.items()
@@ -125,7 +129,7 @@ def package_of(
     if unknown:
         findings.append(finding("RLK711", ", ".join(unknown), "not among buildInputs"))
     if profile.nixpkgs is not None:
-        text = f"python3Packages.{profile.nixpkgs} is built for ROCm, too"
+        text = f"python3Packages.{profile.nixpkgs} is built for {context.vendor.product}, too"
         findings.append(finding("RLK717", profile.nixpkgs, text))
     source = metadata.source(archive, address, options.output_place)
     if source.fetcher == "fetchPypi":
@@ -139,7 +143,8 @@ def package_of(
         exact=len(pythons) == 1 and pythons[0] < metadata.NEWEST,
         inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
         unknown=tuple(unknown),
-        hip=hip,
+        major=own_major,
+        vendor=context.vendor,
         about=metadata.about(read),
         dependencies=tuple(sorted(dependencies, key=lambda row: row.name)),
         same_version=profile.nixpkgs_version_of,

@@ -30,7 +30,7 @@ from relink.providers.prefix import (
     read_directories,
     soname_stem,
 )
-from relink.providers.site_packages import SITE_PACKAGES, canonical, distributions, names_in, series
+from relink.providers.site_packages import SITE_PACKAGES, canonical, distributions, major_minor, names_in
 from relink.system.errors import ProviderError, RelinkError, UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.system_errors import raise_if_machine_fault
@@ -302,7 +302,9 @@ def site_findings(
         # A package that is labelled with its ROCm (+rocm…) has a version of its own.
         same = [item for item in strangers if "+rocm" not in item.version]
         step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
-        yield finding("RLK531", site.path, f"they do not belong together: {versions}", step=step)
+        yield finding(
+            "RLK531", site.path, f"these ROCm packages are of different releases: {versions}", step=step
+        )
     taken = next((item for item in provider.packages if item in site.libraries), None)
     if taken is not None and len(site.libraries) > 1:
         names = join_truncated([item.name for item in site.libraries])
@@ -344,7 +346,7 @@ def _rank(package: InstalledPackage, gpus: Iterable[str]) -> tuple[bool, bool, s
 
 def _belongs_to(package: InstalledPackage, core: InstalledPackage) -> bool:
     label = _LABEL.match(package.version.partition("+")[2])
-    return series(label[1]) == series(core.version) if label else package.version == core.version
+    return major_minor(label[1]) == major_minor(core.version) if label else package.version == core.version
 
 
 def _packages(site: str, target: Target, only: str | None = None) -> Iterator[InstalledPackage]:

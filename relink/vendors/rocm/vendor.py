@@ -15,8 +15,7 @@ from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE, Provider, soname_stem
 from relink.vendors.protocol import Gpus, Libraries, Packages, Places, Vendor
 from relink.vendors.rocm import facts, installation, places
-from relink.vendors.rocm.doctor import diagnose
-from relink.vendors.rocm.gpus import check_wheel
+from relink.vendors.rocm.gpus import check_wheel, diagnose
 
 PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
 """Where the packages of each family of distributions put ROCm's libraries."""
@@ -88,6 +87,8 @@ rocm = Vendor(
         whose=facts.whose,
         dlopens_of=facts.dlopens_of,
         components=lambda: facts.rocm_facts().components,
+        package_set="rocmPackages",
+        package_support="rocmSupport",
         where_to_get=where_to_get,
         install=install,
         release_of=installation.release_of,

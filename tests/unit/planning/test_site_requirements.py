@@ -298,7 +298,8 @@ def test_two_versions(works: Works, prefix: Path, member: Path, tmp_path: Path) 
     assert not report.ok
     (found,) = [item for item in report.findings if item.code == "RLK531"]
     assert found.message == (
-        "they do not belong together: rocm 7.2.4, rocm-sdk-core 7.2.5, rocm-sdk-device-gfx1100 7.2.4, rocm-sdk-libraries 7.2.4"
+        "these ROCm packages are of different releases: rocm 7.2.4, rocm-sdk-core 7.2.5, "
+        "rocm-sdk-device-gfx1100 7.2.4, rocm-sdk-libraries 7.2.4"
     )
     assert found.step == "pip install rocm==7.2.5 rocm-sdk-device-gfx1100==7.2.5 rocm-sdk-libraries==7.2.5"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relink.providers.prefix import InstalledPackage, Provider
-from relink.providers.site_packages import series, without_package
+from relink.providers.site_packages import major_minor, without_package
 
 HIP, MATH = "/site/_hip/lib/libhip.so.7", "/site/math_libs/libmath.so.3"
 PROVIDER = Provider(
@@ -31,4 +31,4 @@ def test_without_the_package_that_is_being_relinked() -> None:
     [("7.2.4", "7.2"), ("10.1", "10.1"), ("7.2.0rc1", "7.2"), ("unknown", "unknown"), ("9" * 5000,) * 2],
 )
 def test_series(version: str, expected: str) -> None:
-    assert series(version) == expected
+    assert major_minor(version) == expected

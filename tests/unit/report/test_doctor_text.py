@@ -8,7 +8,7 @@ from relink.gpu.coverage import TargetId
 from relink.planning.checks.machine import MachineCheck
 from relink.report.doctor_text import doctor_text
 from relink.system.findings.model import Finding, finding
-from relink.vendors.rocm.doctor import PrefixHealth, make_diagnosis
+from relink.vendors.rocm.gpus import PrefixHealth, make_diagnosis
 
 GFX1030, GFX1031 = TargetId("gfx1030"), TargetId("gfx1031")
 

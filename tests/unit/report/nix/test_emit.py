@@ -12,6 +12,7 @@ from relink.report.nix.emit import nix_comment, nix_string, package_nix, write_p
 from relink.report.nix.metadata import About, Dependency, Source
 from relink.report.nix.package import Package
 from relink.system.errors import UsageError
+from relink.vendors.rocm.vendor import rocm
 
 ALWAYS = frozenset(range(10, 16))
 
@@ -29,7 +30,8 @@ PLAIN = Package(
     ),
     pythons=(12,),
     exact=True,
-    hip=7,
+    major=7,
+    vendor=rocm,
     inputs=(("pkgs.numactl", ("libnuma.so.1",)), ("rocmPackages.clr", ("libamdhip64.so.7",))),
     about=About("Demonstration", "https://example.org", "MIT", "https://example.org/changes"),
     dependencies=needs("numpy", "packaging", pythons=frozenset([12])),
@@ -180,7 +182,7 @@ def test_one_release_for_several_pythons() -> None:
         replace(PLAIN, release=("demo", "2.0")),
         PLAIN,
         replace(newer, exact=False),
-        replace(newer, hip=6),
+        replace(newer, major=6),
     )
     for other in others:
         with pytest.raises(
@@ -218,7 +220,7 @@ def test_what_the_package_set_must_have() -> None:
     )
     assert "  jaxlib,\n" in text
     assert "buildPythonPackage (finalAttrs: {\n" in text
-    assert "broken" not in package_nix([replace(PLAIN, hip=None)])
+    assert "broken" not in package_nix([replace(PLAIN, major=None)])
 
 
 def test_of_the_package_index_with_all_that_can_be_said() -> None:

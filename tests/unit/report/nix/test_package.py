@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from relink.planning.options import Options
-from relink.report.nix.package import Package, hip_major
+from relink.report.nix.package import Package, newest_major
 from relink.runs.questions import nix_package
 from relink.system.errors import UsageError
+from relink.vendors.rocm.vendor import rocm
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 
@@ -116,9 +117,9 @@ def test_a_wheel_for_one_python_says_which(tmp_path: Path, tag: str, exact: bool
 
 
 def test_the_rocm_that_it_was_linked_with(tmp_path: Path) -> None:
-    assert hip_major([]) is None
-    assert packaged(tmp_path / "six", "libamdhip64.so.6").hip == 6
-    assert packaged(tmp_path / "none", "libstdc++.so.6").hip is None
+    assert newest_major([], rocm) is None
+    assert packaged(tmp_path / "six", "libamdhip64.so.6").major == 6
+    assert packaged(tmp_path / "none", "libstdc++.so.6").major is None
 
 
 def test_what_nixpkgs_builds_itself_is_named(tmp_path: Path) -> None:
