@@ -117,7 +117,7 @@ def laid_out(context: ResolveContext) -> Iterator[Layout]:
     with working_directory(Path(temporary_place(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
-        layout = Layout(root, context.layout.python, context.layout.tree, links=context.layout.links)
+        layout = Layout(root, context.layout.site, context.layout.tree, links=context.layout.links)
         for entry, package in layout.links.items():
             link = Path(resolve_inside(sysroot, f"{layout.site_packages}/{entry}"))
             link.parent.mkdir(parents=True, exist_ok=True)
