@@ -7,25 +7,19 @@ A command imports what it alone needs: `relink isa` of one file is as fast as re
 # isort: off
 from relink.cli import (
     relinking,
-    fetching,
     installing,
     looking,
-    packaging,
     indexing,
-    profile,
     helping,
 )
 from relink.cli.application import app, main
 
 __all__ = [
     "app",
-    "fetching",
     "helping",
     "indexing",
     "installing",
     "looking",
     "main",
-    "packaging",
-    "profile",
     "relinking",
 ]

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from relink import __version__
-from relink.cli.guessing import removed_option_message, unknown_word
+from relink.cli.options import removed_option_message, unknown_word
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
 from relink.system.errors import MachineError, RelinkError

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, print_results
+from relink.cli.formats import OutputFormat, Shown, print_results, write_page
 from relink.cli.options import takes_options
-from relink.cli.pages import write_page
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
 
@@ -34,7 +33,7 @@ def inspect(
     """
     from relink.cli.terminal import say, show
     from relink.report import inspection
-    from relink.report.formats.results import WheelResult
+    from relink.report.formats import WheelResult
     from relink.runs import questions as queries
 
     chosen = shown.chosen_format()
@@ -85,7 +84,7 @@ def diff(
     from relink.cli.terminal import show
     from relink.planning.model.model import Plan
     from relink.report import diff_text
-    from relink.report.formats.results import WheelResult
+    from relink.report.formats import WheelResult
 
     chosen = shown.chosen_format()
     found = library.diff(old, new, options, plan=Plan.load(plan) if plan else None)
@@ -200,7 +199,7 @@ def report(
         typer.Option("--output", "-o", metavar="FILE.html", help="The page. Default: FILE's name, here."),
     ] = None,
 ) -> None:
-    """Make a page to look at of a saved report: findings, dependency graph, GPU code, what changed.
+    """Make a page to look at of a saved report: findings, dependencies, GPU code, what changed.
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --json > plan.json; relink report plan.json
     """

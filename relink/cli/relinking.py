@@ -1,4 +1,4 @@
-"""`relink run`, the default command, and `relink verify`."""
+"""`relink run`, the default command, `relink verify`, and `relink nix`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, print_results
-from relink.cli.guessing import is_requirement
-from relink.cli.options import takes_options
-from relink.cli.pages import page_path, write_page
+from relink.cli.formats import OutputFormat, Shown, page_path, print_results, write_page
+from relink.cli.options import is_requirement, takes_options
 from relink.planning.option_fields import SHOWN
 from relink.planning.options import Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
@@ -62,14 +60,15 @@ def run(
     from relink.cli.terminal import print_report, progress, say, show
     from relink.report.text import several_text
 
+    failures: list[RelinkError] = []
+    several = len(wheels) > 1
     if any(is_requirement(str(path)) for path in wheels):
-        from relink.cli.fetching import with_fetched
+        from relink.cli.installing import fetch_named
 
-        wheels = with_fetched(wheels, options, quiet=quiet)
+        wheels = fetch_named(wheels, options, failures, quiet=quiet)
     _check_paths(wheels)
     pages = [page_path(html, wheels, path) for path in wheels]
     reports: list[tuple[Path, Report]] = []
-    failures: list[RelinkError] = []
     for path, page in zip(wheels, pages, strict=True):
         try:
             with progress(quiet) as (on_stage, on_bytes):
@@ -108,14 +107,14 @@ def run(
             show("", *several_text([report for _, report in reports]))
     if not text:
         with _collected(failures):
-            from relink.report.formats.results import WheelResult
+            from relink.report.formats import WheelResult
             from relink.report.model import to_json
 
             results = [
                 WheelResult(str(path), report.wheel.sha256, report.findings, to_json(report))
                 for path, report in reports
             ]
-            print_results(chosen, results, failures, several=len(wheels) > 1)
+            print_results(chosen, results, failures, several=several)
     for failure in failures:
         say(failure)
     if failures or not all(report.ok for _, report in reports):
@@ -165,7 +164,7 @@ def verify(
     """
     from relink.cli.terminal import show
     from relink.planning.model.model import plain
-    from relink.report.formats.results import WheelResult
+    from relink.report.formats import WheelResult
     from relink.report.text import verification_text
     from relink.runs import questions as queries
 
@@ -177,4 +176,65 @@ def verify(
         document = {"schema": "relink.verification/1", **plain(result)}
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
     if not result.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+@takes_options("nix")
+def nix(
+    wheels: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHEEL…",
+            help="The vendor's wheel, its URL, or NAME==VERSION, which pip fetches; of one release, one for each Python.",
+        ),
+    ],
+    *,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL|FILE",
+            help="Where a wheel comes from; without it, PyPI. Once for each wheel, in their order.",
+        ),
+    ] = None,
+    options: Options,
+    shown: Shown,
+) -> None:
+    """Write a package for Nix, which autoRelinkHook relinks in its build to what buildInputs have.
+
+    Example: relink nix onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl -o pkgs/onnxruntime-rocm
+    """
+    from relink.cli.terminal import show
+    from relink.report.nix.emit import write_package
+    from relink.report.text import findings_text
+    from relink.runs import questions as queries
+    from relink.system.errors import UsageError
+    from relink.system.findings.model import has_errors
+
+    addresses: list[str | None] = [*url] if url else [word if "://" in word else None for word in wheels]
+    if len(addresses) != len(wheels):
+        raise UsageError(
+            f"--url: {len(addresses)} for {len(wheels)} wheels; pass it once for each, in their order"
+        )
+    paths = [Path(word) for word in wheels]
+    if any("://" in word or is_requirement(word) for word in wheels):
+        from relink.cli.installing import fetch_named
+        from relink.indexes.install.installers import fetch_url
+
+        paths = [fetch_url(word).path if "://" in word else Path(word) for word in wheels]
+        failures: list[RelinkError] = []
+        paths = fetch_named(paths, options, failures, quiet=shown.quiet)
+        if failures:
+            raise failures[0]
+    packages = [
+        queries.nix_package(path, options, address) for path, address in zip(paths, addresses, strict=True)
+    ]
+    findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
+    show(*findings_text(findings, verbose=shown.verbose))
+    for attribute, sonames in (row for package in packages for row in package.inputs.items()):
+        show(f"{attribute}  {', '.join(sonames)}")
+    if has_errors(findings) and not options.force:
+        raise typer.Exit(1)
+    show(str(write_package(packages, options.output_place, force=options.force)))
+    if has_errors(findings):
         raise typer.Exit(1)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from relink.cli.guessing import removed_option_message
-from relink.cli.options import option_names
+from relink.cli.options import option_names, removed_option_message
 from relink.planning.option_fields import option_table
 from relink.planning.options import Options
 from relink.system.errors import UsageError

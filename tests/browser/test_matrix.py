@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.matrix import matrix_data, matrix_page
 from relink.indexes.build.recipe import IndexTarget
+from relink.indexes.build.site import matrix_data, matrix_page
 from tests.browser.conftest import Open, take_pictures
 from tests.browser.test_page import loaded_after, overflow, violations
-from tests.unit.indexes.build.test_matrix import FACTS, record
+from tests.unit.indexes.build.test_site import FACTS, record
 
 GPUS = ("RX 6750 XT", "gfx1100", "gfx942", "gfx1030")
 TARGETS = ("full7", "small", "full6")

@@ -16,23 +16,17 @@ ELSEWHERE = {
     "__init__": "unit/test_library",
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
-    "cli/packaging": "nix/test_real",
     "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",
     "indexes/install/cache": "unit/indexes/install/test_installers",
     "indexes/install/environment": "unit/indexes/install/test_installing",
-    "cli/fetching": "unit/indexes/install/test_installers",
-    "indexes/install/repairing": "unit/indexes/install/test_installing",
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",
     "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",
-    "report/formats/results": "unit/report/formats/test_formats",
     # One test module for a subject that has several modules
     "report/html/gpu_code": "unit/report/html/test_page",
-    "report/html/libraries": "unit/report/html/test_graph",
-    "report/html/words": "unit/report/html/test_graph",
     "planning/resolve/import_findings": "unit/planning/resolve/test_proof",
     "system/sandbox/inside": "unit/system/sandbox/test_attacks",
     # With Nix: tests/nix has these

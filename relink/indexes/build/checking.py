@@ -21,7 +21,6 @@ from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
 
-from relink.indexes.build.matrix import MATRIX_LIMIT, PROJECTS
 from relink.indexes.build.simple_api import (
     FILES,
     METADATA,
@@ -30,7 +29,7 @@ from relink.indexes.build.simple_api import (
     ListedWheel,
     read_page,
 )
-from relink.indexes.build.site import BASIS, no_site
+from relink.indexes.build.site import BASIS, MATRIX_LIMIT, PROJECTS, no_site
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
 from relink.indexes.install.cache import LARGEST, cache_directory

@@ -23,11 +23,11 @@ from relink.indexes.install.installing import (
     install_exactly,
     installer_of,
     relinked_into,
+    repair,
     required_by,
     requirements_of,
     tested,
 )
-from relink.indexes.install.repairing import repair
 from relink.planning.options import Options
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.findings.model import Finding, finding, has_errors, select

@@ -5,10 +5,15 @@ Takes the path of a wheel and an :class:`~relink.indexes.install.environment.Tar
 
 What was installed is tried: its modules are imported, each in a process of its own. This runs the wheel's code, as whoever
 imports it will. It is not in the sandbox, which has no GPU.
+
+`relink repair`: what is installed already is relinked from the very wheel that it was installed from, and ``--undo``.
+
+That a wheel is the very one is shown by its SHA-256 where that is known, else by the content of every file that it has brought.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -20,12 +25,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 
-from relink.indexes.install.cache import LARGEST, hold, in_cache, working_place
-from relink.indexes.install.environment import TargetEnvironment, find_installed
-from relink.indexes.install.installers import find_uv, has_pip, run_installer
+from relink.indexes.install.cache import LARGEST, find_by_sha256, hold, in_cache, working_place
+from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, refuse_foreign
+from relink.indexes.install.installers import (
+    fetch,
+    find_uv,
+    has_pip,
+    parse_requirement,
+    platform_of,
+    run_installer,
+)
 from relink.library import relink
+from relink.loader.target import find_target
 from relink.planning.model.files import FilePlan
 from relink.planning.model.model import plain
 from relink.planning.options import Options
@@ -37,10 +50,135 @@ from relink.system.findings.model import Finding
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import file_sha256
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import join_truncated
 from relink.vendors.registry import local_gpus, vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.schemes import site_path
+
+
+def repair(
+    name: str,
+    environment: TargetEnvironment,
+    options: Options,
+    *,
+    wheel: Path | None = None,
+    import_test: bool = True,
+) -> InstallResult:
+    """Relink an installed distribution and install the result in its place, without dependencies.
+
+    :param wheel: the vendor's wheel that it was installed from; fetched where none is given.
+    :raises UsageError: it is not installed, another program keeps it, or the wheel is another one.
+    :raises InstallerError: pip or uv fails.
+    """
+    installed = _installed(name, environment)
+    sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
+    version = installed.plan.wheel.version if installed.plan else installed.version
+    original = _original(installed, version, sha256, environment, wheel)
+    # A repair replaces all files of a distribution: those that somebody changed would be lost.
+    if installed.plan is None:
+        _refuse_another(original, installed)
+    with working_place() as place:
+        report, result = relinked_into(place, original, environment, options)
+        if result is None or (installed.plan is None and not report.plan.changed):
+            return InstallResult(report, None)
+        refuse_full_disk(result, environment)
+        install_exactly(environment, result)
+        hold_for_undo(original, environment, installed.name)
+        imports, loads = tested(result, report, environment) if import_test else ((), ())
+        return InstallResult(report, parse_wheel_name(result.name), imports, required_by(result), loads)
+
+
+def undo(
+    name: str,
+    environment: TargetEnvironment,
+    *,
+    wheel: Path | None = None,
+) -> InstallResult:
+    """Install the vendor's wheel again that an installed relinked one was made of; it is not imported.
+
+    :raises UsageError: what is installed was not relinked, another program keeps it, or the wheel is another one.
+    :raises InstallerError: pip or uv fails.
+    """
+    installed = _installed(name, environment)
+    if installed.plan is None:
+        raise UsageError(
+            f"{installed.name} {installed.version} in {environment.prefix} is not relinked, so there is nothing to undo"
+        )
+    facts = installed.plan.wheel
+    original = _original(installed, facts.version, facts.sha256, environment, wheel)
+    install_exactly(environment, original)
+    return InstallResult(None, parse_wheel_name(original.name))
+
+
+def _installed(name: str, environment: TargetEnvironment) -> Installed:
+    wanted = parse_requirement(name)
+    if str(wanted.specifier) or wanted.extras:
+        raise UsageError(f"{name!r}: pass the name alone; the version is the one that is installed")
+    found = find_installed(environment, wanted.name)
+    if found is None:
+        raise UsageError(
+            f"{wanted.name} is not installed in {environment.prefix}; `relink install` fetches, relinks and installs it"
+        )
+    refuse_foreign(environment, found)
+    return found
+
+
+def _original(
+    installed: Installed,
+    version: str,
+    sha256: str | None,
+    environment: TargetEnvironment,
+    given: Path | None,
+) -> Path:
+    """Return the vendor's wheel, in the cache: as given, as kept there before, or fetched.
+
+    :param sha256: what it must have, where that is known.
+    """
+    known = in_cache(given) if given else find_by_sha256(sha256) if sha256 else None
+    if known is None:
+        # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
+        exact = canonicalize_version(version, strip_trailing_zero=False)
+        wanted = parse_requirement(f"{installed.name}==={exact}", exact=True)
+        known = fetch(wanted, platform_of(find_target(python=environment.python)))
+    if sha256 is not None and known.sha256 != sha256:
+        raise UsageError(
+            f"{known.path.name} (sha256 {known.sha256}) is not the wheel that {installed.name} was installed from (sha256 "
+            f"{sha256}); pass that one by --wheel"
+        )
+    return known.path
+
+
+def _refuse_another(wheel: Path, installed: Installed) -> None:
+    """Compare what a wheel has for site-packages with what lies there.
+
+    :raises UsageError: a file is another one, or missing.
+    """
+    site = installed.dist_info.parent
+    other: list[str] = []
+    with WheelArchive(wheel) as archive:
+        for name, member in archive.members.items():
+            skipped = name == f"{archive.dist_info}/RECORD" or name.startswith(f"{archive.data_dir}/")
+            if member.is_directory or skipped:
+                continue
+            digest = hashlib.sha256()
+            for chunk in archive.chunks(name):
+                digest.update(chunk)
+            if _sha256(site / name) != digest.hexdigest():
+                other.append(name)
+    if other:
+        raise UsageError(
+            f"{wheel.name} is not the wheel that {installed.name} was installed from, or its files were changed since: "
+            f"{join_truncated(other)} differ; pass the very wheel by --wheel, or install the package again"
+        )
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return file_sha256(path, LARGEST)
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +295,9 @@ def tested(
 
 def _installed_at(member: str, environment: TargetEnvironment) -> str | None:
     """Return where an installer has put a member of a wheel, if in site-packages."""
-    inner = re.sub(r"[^/]+\.data/(?:purelib|platlib)/", "", member, count=1)
+    inner = site_path(member)
+    if inner is None:
+        return None
     return next((str(site / inner) for site in environment.site if (site / inner).is_file()), None)
 
 
@@ -256,7 +396,6 @@ def installer_of(environment: TargetEnvironment) -> list[str]:
 # Seconds: torch takes ten from a slow disk.
 _TIMEOUT = 600
 _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
-_SCHEMES = ("purelib", "platlib")
 # os._exit: destructors of a GPU runtime may fail where there is no GPU, which says nothing about loading.
 _LOAD = """
 import ctypes, importlib, json, os, sys
@@ -298,9 +437,7 @@ def modules_of(archive: WheelArchive) -> tuple[str, ...]:
     """
     found = set()
     for name in archive.members:
-        parts = name.split("/")
-        if archive.data_dir is not None and parts[0] == archive.data_dir and parts[1] in _SCHEMES:
-            parts = parts[2:]
+        parts = (site_path(name) or "").split("/")
         stem, _, ending = parts[-1].partition(".")
         is_module = ending in {"py", "so"} or ending.endswith(".so")
         if is_module and (len(parts) == 1 or (len(parts) == 2 and stem == "__init__")):

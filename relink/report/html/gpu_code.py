@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relink.report.html.drawing import shortened
+from relink.report.html.graph import name_of, path_of, region, shortened
 from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
-from relink.report.html.words import name_of, path_of, region
 from relink.system.bounded_json import typed
 from relink.system.text import pluralize
 from relink.vendors.registry import runtime_words

@@ -1,10 +1,14 @@
-"""The dependency graph of a report: its nodes, its edges, and which of them are worth a line."""
+"""The dependency graph of a report: its nodes, and its edges, as the tables of the page show them.
+
+Each state has one word, the same on all of the page, so that no colour carries a meaning alone.
+"""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -13,10 +17,123 @@ from relink.planning.model.files import Action, FilePlan, Origin
 from relink.planning.model.model import Load
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
+from relink.report.html.markup import Html, breakable, joined, tag
 from relink.report.model import Report
+from relink.system.findings.model import Level
+from relink.system.text import pluralize
 
-# More are not drawn. walk() of _ordered calls itself for each node of a way, so it goes at most this deep.
-_MOST_NODES, _MOST_EDGES = 400, 4000
+FEW = 5
+"""How many of a list are shown before the rest is asked for."""
+
+_SIGNS: dict[Change, str] = {"kept": "", "added": "+", "replaced": "~", "dropped": "-"}
+LEVELS: dict[Level, tuple[str, str]] = {
+    "error": ("Errors", "✕"),
+    "warning": ("Warnings", "!"),
+    "info": ("Notes", "i"),
+}
+
+
+# A rule of the loader, as relink.loader.search writes it.
+_SEARCH_PATH = re.compile(r"(RUNPATH|RPATH) entry .* of (.+)", re.DOTALL)
+_DIRECTORY = re.compile(r"(LD_LIBRARY_PATH) entry .|(default directory) .", re.DOTALL)
+
+
+def change_mark(change: Change) -> Html:
+    """Return the sign and the word of a change, as the first cell of a row shows it."""
+    sign = tag("span", _SIGNS[change], aria_hidden="true", class_="sign")
+    return tag("span", sign, change, class_=f"change {change}")
+
+
+def rule_phrase(found_by: str, requesters: Collection[str]) -> str:
+    """Return the loader's rule in a few words: the directory is seen from the path that was found.
+
+    :param requesters: the objects whose NEEDED it is; one of them need not be named as the owner of a search path.
+    """
+    if match := _SEARCH_PATH.fullmatch(found_by):
+        kind, owner = match.groups()
+        return f"by {kind}" if owner in requesters else f"by {kind} of {posixpath.basename(owner)}"
+    if match := _DIRECTORY.match(found_by):
+        return f"by {match[1] or match[2]}"
+    return f"by {found_by}" if found_by == "ld.so.cache" else found_by
+
+
+def few(parts: Sequence[Html], what: str) -> list[Html]:
+    """Return the first parts as they are, and the others in a closed element that says how many there are.
+
+    :param what: what the others are, in the plural; a single one is shown, too.
+    """
+    if len(parts) <= FEW + 1:
+        return list(parts)
+    return [*parts[:FEW], _closed(len(parts) - FEW, what, *parts[FEW:])]
+
+
+def few_items(items: Sequence[Html], what: str, class_: str | None = None) -> list[Html]:
+    """Return a list of the first items, and one of the others in a closed element; see :func:`few`."""
+    if len(items) <= FEW + 1:
+        return [tag("ul", *items, class_=class_)]
+    rest = tag("ul", *items[FEW:], class_=class_)
+    return [tag("ul", *items[:FEW], class_=class_), _closed(len(items) - FEW, what, rest)]
+
+
+def _closed(number: int, what: str, *parts: Html) -> Html:
+    return tag("details", tag("summary", f"{number} more {what}"), *parts, class_="more")
+
+
+def name_of(text: str) -> Html:
+    """Return a name out of a file, apart from the text around it."""
+    return tag("code", breakable(text))
+
+
+def path_of(text: str) -> Html:
+    """Return a path with its directory in the background."""
+    directory, slash, name = text.rpartition("/")
+    if not slash:
+        return name_of(text)
+    return tag("code", tag("span", breakable(f"{directory}/"), class_="directory"), breakable(name))
+
+
+def region(title: str, *parts: Html, class_: str | None = None, about: str | None = None) -> Html:
+    """Return a table with its title, in a frame of its own that scrolls where the table is too wide, by keyboard too.
+
+    :param about: what the table is about, where there are several of that title; such a frame is no landmark of the page.
+    """
+    label = f"{title}, {about}" if about else title
+    table = tag("table", *parts, class_=class_, aria_label=None if about else label)
+    role = "group" if about else "region"
+    frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label)
+    return joined([tag("p", title, class_="caption"), frame])
+
+
+def node_words(node: Node) -> list[str]:
+    """Return what is to be said of a node in the graph: where it comes from, and what changed."""
+    if node.file is not None:
+        state = "changed" if node.file.changed else "unchanged" if node.file.served else "not served"
+        return ["wheel", state]
+    if node.path is None and node.dropped_from and not any(node.needs):
+        return ["dropped", *([node.origin] if node.origin == "assumed" else [])]
+    words: list[str] = [node.origin]
+    if node.parts:
+        words.append(pluralize(len(node.parts), "file"))
+    if node.replaces:
+        words.append("~ replaced")
+    if node.added_to:
+        words.append("+ added")
+    return words
+
+
+# How extension modules end (PEP 3149), as in .cpython-312-x86_64-linux-gnu.so.
+_ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
+
+
+def shortened(name: str, longest: int) -> str:
+    """Return a name without the ABI tag of an extension module, and its middle left out where it has more than `longest`."""
+    name = _ABI_TAG.sub("….so", name)
+    if len(name) <= longest:
+        return name
+    half = longest // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
 Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
 CHANGES: dict[Action, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
 """What the page calls what is done to a NEEDED."""
@@ -60,12 +177,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """One edge, from the requesting node to the library, by number; `implied` where a longer path has the same ends."""
+    """One edge, from the requesting node to the library, by number."""
 
     start: int
     end: int
     change: Change
-    implied: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +189,10 @@ class Graph:
     """The nodes, members first, and the edges, each once.
 
     Roots that need the same, with the same result, are one node.
-
-    :ivar order: the nodes, each behind those that need it, but in cycles; empty where the graph is too large to be drawn: the
-        time of reduction grows with the square of its size, and a larger drawing cannot be read.
     """
 
     nodes: tuple[Node, ...]
     edges: tuple[Arrow, ...]
-    order: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -154,55 +266,8 @@ def graph_of(report: Report) -> Graph:
                 built.nodes[end].dropped_from += 1
                 built.connect(built.numbers[posixpath.normpath(path)], end, "dropped")
     built = _merged(built)
-    drawable = len(built.nodes) <= _MOST_NODES and len(built.changes) <= _MOST_EDGES
-    order = _ordered(built.nodes) if drawable else []
-    implied = _implied(built.nodes, order)
-    edges = tuple(Arrow(*ends, change, ends in implied) for ends, change in built.changes.items())
-    return Graph(tuple(built.nodes), edges, tuple(order))
-
-
-def _ordered(nodes: list[Node]) -> list[int]:
-    """Return the nodes by the longest way that leads to each, edges that close a cycle left aside."""
-    met: set[int] = set()
-    # Each node behind all that it needs, but for cycles.
-    walked: list[int] = []
-
-    def walk(number: int) -> None:
-        met.add(number)
-        for end in nodes[number].needs:
-            if end not in met:
-                walk(end)
-        walked.append(number)
-
-    # What nothing needs comes first, so that a cycle is entered from outside.
-    for number in sorted(range(len(nodes)), key=lambda number: bool(nodes[number].needed_by)):
-        if number not in met:
-            walk(number)
-    level = dict.fromkeys(range(len(nodes)), 0)
-    done: set[int] = set()
-    # Now each node comes before all that it needs, so its level is final when it is met.
-    for number in reversed(walked):
-        done.add(number)
-        for end in nodes[number].needs:
-            if end not in done:
-                level[end] = max(level[end], level[number] + 1)
-    return sorted(level, key=level.__getitem__)
-
-
-def _implied(nodes: list[Node], order: list[int]) -> set[tuple[int, int]]:
-    """Return the edges for which there is a longer way; none that closes a cycle."""
-    rank = {number: place for place, number in enumerate(order)}
-    below: dict[int, set[int]] = {}
-    implied = set()
-    for number in reversed(order):
-        below[number] = set()
-        # The nearest first: what is reached through a near node is known before a far one is looked at.
-        for end in sorted(nodes[number].needs, key=rank.__getitem__):
-            if end in below[number]:
-                implied.add((number, end))
-            elif rank[end] > rank[number]:
-                below[number] |= {end} | below[end]
-    return implied
+    edges = tuple(Arrow(*ends, change) for ends, change in built.changes.items())
+    return Graph(tuple(built.nodes), edges)
 
 
 def _merged(built: _Building) -> _Building:

@@ -1,28 +1,452 @@
-"""The report as one HTML page: no network, no script needed, the same bytes for the same report."""
+"""The report as one HTML page: no network, no script needed, the same bytes for the same report.
+
+The section of findings: by cause, the worst level first, and within a level what can be done at once first.
+
+The section about the ELF files: the dynamic section of each, before and after.
+
+The section about the dependency graph: tables of what changed and of who loads whom.
+"""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
 import hashlib
+import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
+from typing import Any
 
 from relink.planning.model.embedded import map_strings
-from relink.report.html.cause_list import counted, findings_section
-from relink.report.html.file_list import files_section
+from relink.planning.model.files import FilePlan, NeededDecision
+from relink.planning.resolve.layout import Layout
 from relink.report.html.gpu_code import Isa, gpu_section, isa_of
-from relink.report.html.graph import Graph, graph_of
-from relink.report.html.libraries import graph_section
+from relink.report.html.graph import (
+    CHANGES,
+    FEW,
+    LEVELS,
+    Change,
+    Graph,
+    Node,
+    change_mark,
+    few,
+    few_items,
+    graph_of,
+    name_of,
+    node_words,
+    path_of,
+    region,
+    rule_phrase,
+    shortened,
+)
 from relink.report.html.markup import EMPTY, Html, breakable, joined, shown, tag
-from relink.report.html.words import LEVELS, name_of, path_of, region
 from relink.report.model import Report
 from relink.report.summary import product_of, verdict
 from relink.report.text import in_prefix
-from relink.system.findings.model import Finding
-from relink.system.text import pluralize
+from relink.system.findings.model import RULES, Cause, Finding, Level, causes
+from relink.system.text import grouped, pluralize
+
+# The most names in a cell of the table that are open.
+_MANY_LINKS = 5
+# Characters of one such name.
+_LONGEST = 60
+# Rows of the table of changes; more are in a closed part.
+_SHOWN = 8
+
+
+def anchors_of(graph: Graph) -> list[str]:
+    """Return the id of the place with the details of each node: its file's section, or its row in the table."""
+    return [
+        f"file-{node.place}" if node.file is not None else f"library-{number}"
+        for number, node in enumerate(graph.nodes)
+    ]
+
+
+def graph_section(graph: Graph, glibc: str) -> Html:
+    """Return the section."""
+    anchors = anchors_of(graph)
+    rows = [
+        (node, _row(graph, node, anchors[number], anchors, glibc)) for number, node in enumerate(graph.nodes)
+    ]
+    # Files of the wheel have a section of their own. The C library, the one node with parts, comes last.
+    rows = sorted((row for row in rows if row[0].file is None), key=lambda row: bool(row[0].parts))
+    notable = [row for node, row in sorted(rows, key=lambda row: _urgency(row[0])) if _notable(node)]
+    others = [row for node, row in rows if not _notable(node)]
+    tables: list[Html] = []
+    if notable:
+        title = (
+            f"Added, replaced, dropped or found nowhere: {pluralize(len(notable), 'library', 'libraries')}"
+        )
+        tables.append(_library_table(title, notable[:_SHOWN]))
+        if rest := notable[_SHOWN:]:
+            more = f"{len(rest)} more of them"
+            tables.append(tag("details", tag("summary", more), _library_table(more, rest), class_="more"))
+    if others:
+        title = f"{'Unchanged' if notable else 'Who loads whom'}: {pluralize(len(others), 'library', 'libraries')}"
+        tables.append(tag("details", tag("summary", title), _library_table(title, others), class_="more"))
+    content = tag("div", *tables, id="libraries")
+    if not graph.nodes:
+        content = tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")
+    return tag(
+        "section", tag("h2", "Dependencies", id="dependencies"), content, aria_labelledby="dependencies"
+    )
+
+
+def _notable(node: Node) -> bool:
+    """Whether something became of it, or has to."""
+    return bool(node.added_to or node.replaces or node.dropped_from) or node.origin in ("missing", "assumed")
+
+
+def _urgency(node: Node) -> int:
+    lost = node.origin == "missing" and not node.dropped_from
+    # The place of the first one that is true; the last one always is.
+    return (lost, node.origin == "assumed", bool(node.replaces), True).index(True)
+
+
+def _library_table(title: str, rows: list[Html]) -> Html:
+    heads = ("Library", "From", "Where it is found", "Asked for by")
+    head = tag("tr", *(tag("th", word, scope="col") for word in heads))
+    return region(title, tag("thead", head), tag("tbody", *rows), class_="libraries")
+
+
+def _where(graph: Graph, node: Node, glibc: str) -> Html:
+    if node.path is None:
+        return joined(["nowhere"])
+    if node.parts:
+        return joined([path_of(f"{node.path}/"), f" glibc {glibc}: {', '.join(node.parts)}"])
+    directory, _, name = node.path.rpartition("/")
+    # The file's name is in the first column, if it is the soname: then the directory says where it is.
+    place = name_of(directory or "/") if name == node.name else path_of(node.path)
+    requesters = {path for number in node.needed_by for path in graph.nodes[number].paths}
+    rule = rule_phrase(node.found_by, requesters) if node.found_by else ""
+    return joined([place, tag("span", f" {rule}", class_="rule") if rule else None])
+
+
+def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) -> Html:
+    replaced = joined([name_of(item) for item in node.replaces], ", ")
+    told = (
+        (node.added_to, f"+ added to NEEDED of {pluralize(node.added_to, 'file')}", "added"),
+        (node.replaces, joined(["~ replaces ", replaced]), "replaced"),
+        (node.dropped_from, f"- dropped from NEEDED of {pluralize(node.dropped_from, 'file')}", "dropped"),
+    )
+    changes = [tag("div", text, class_=f"change {word}") for happened, text, word in told if happened]
+    links = [
+        tag("a", shortened(graph.nodes[other].name, _LONGEST), href=f"#{anchors[other]}")
+        for other in node.needed_by
+    ]
+    who = joined(links, ", ")
+    if len(links) > _MANY_LINKS:
+        who = tag("details", tag("summary", f"{len(links)} objects"), who)
+    word = node_words(node)[0]
+    return tag(
+        "tr",
+        tag("th", name_of(node.name), *changes, scope="row"),
+        tag("td", tag("span", word, class_=f"origin {word}")),
+        tag("td", _where(graph, node, glibc), class_="nowhere" if node.path is None else None),
+        tag("td", who, class_="who"),
+        id=anchor,
+    )
+
+
+_STRATEGIES = {
+    "nothing": "loads as it is",
+    "runpath": "a RUNPATH of the directories used",
+    "rpath": "a DT_RPATH, which libraries below inherit",
+    "flatten": "what its libraries cannot find themselves is added to NEEDED",
+}
+# The most dropped entries that are open; more are in a closed part.
+_MANY = 8
+
+
+def files_section(files: tuple[FilePlan, ...]) -> Html:
+    """Return the section: what happens to the files, those that change first; alike files are one entry.
+
+    An entry is open if it is the only one that changes; what does not change is behind a summary.
+    """
+    # The number is the file's place in the report, which links of the graph lead to.
+    numbered = sorted(enumerate(files), key=lambda item: not item[1].changed)
+    groups = grouped((_alike(file), (number, file)) for number, file in numbered).values()
+    changed = sum(group[0][1].changed for group in groups)
+    parts = [_group(group, alone=changed == 1) for group in groups]
+    if not parts:
+        parts = [tag("p", "The wheel has no ELF file that this loader can meet.")]
+    return tag("section", tag("h2", "Files", id="files"), *few(parts, "entries"), aria_labelledby="files")
+
+
+def _alike(file: FilePlan) -> tuple[Any, ...]:
+    """Everything that is shown of a file but its name."""
+    own = _own(file)
+    shown = tuple(
+        (entry.action, entry.soname, entry.soname_after, *_served(entry, own)) for entry in file.needed
+    )
+    return file.changed, file.served, _sentence(file), file.rpath, file.interpreter, shown
+
+
+def _own(file: FilePlan) -> str:
+    return Layout().shown(Layout().path_of(file.path))
+
+
+def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
+    (number, file), *others = files
+    state = "changed" if file.changed else "unchanged" if file.served else "not served"
+    title = tag(
+        "summary",
+        tag("h3", path_of(file.path), f" and {len(others)} more" if others else None),
+        tag("span", state, class_=f"state {state.replace(' ', '-')}"),
+        tag("span", _sentence(file), class_="muted"),
+    )
+    parts = [_search_path(file), _needed(file)]
+    if file.interpreter.before is not None or file.interpreter.after is not None:
+        parts.insert(0, _interpreter(file))
+    if others:
+        names = [tag("li", path_of(other.path), id=f"file-{place}") for place, other in others]
+        parts.insert(0, joined(few_items(names, "files", class_="alike")))
+    return tag("details", title, *parts, class_="file", id=f"file-{number}", open=alone and file.changed)
+
+
+def _sentence(file: FilePlan) -> str:
+    if not file.served:
+        return "left as it is: no prefix has it"
+    parts = [_STRATEGIES[file.strategy]]
+    if file.strategy == "runpath" and file.rpath.after is None and file.rpath.before is not None:
+        parts = ["no search path is needed"]
+    for action, word in (("add", "added"), ("substitute", "replaced"), ("drop", "dropped")):
+        if many := sum(entry.action == action for entry in file.needed):
+            parts.append(f"{many} NEEDED {word}")
+    if missing := sum(entry.origin == "missing" and entry.action != "drop" for entry in file.needed):
+        parts.append(f"{missing} found nowhere")
+    parts.append(f"{pluralize(len(file.closure), 'object')} in its closure")
+    return ", ".join(parts)
+
+
+def _interpreter(file: FilePlan) -> Html:
+    before, after = file.interpreter.before, file.interpreter.after
+    change: Change = "kept" if before == after else "replaced"
+    row = tag(
+        "tr",
+        tag("td", change_mark(change)),
+        tag("td", tag("code", before or "none")),
+        tag("td", tag("code", after or "none")),
+        class_=change,
+    )
+    return _table(file, "Interpreter", [row], ("Change", "Before", "After"))
+
+
+def _search_path(file: FilePlan) -> Html:
+    change = file.rpath
+    before = [] if change.before is None else change.before.split(":")
+    after = [] if change.after is None else change.after.split(":")
+    kind_before, kind_after = _kind(change.kind_before, before), _kind(change.kind_after, after)
+    if not before and not after:
+        return tag("p", "Search path: none", class_="none")
+    unchanged = (before, change.kind_before) == (after, change.kind_after)
+    told = f"{kind_before}, unchanged" if unchanged else f"{kind_before} before, {kind_after} after"
+    added = [_change("added", entry) for entry in after if entry not in before]
+    dropped = [_change("dropped", entry) for entry in before if entry not in after]
+    kept = [tag("li", _path_entry(entry)) for entry in after if entry in before]
+    parts = [tag("p", f"Search path: {told}", class_="caption")]
+    if added or dropped:
+        few_dropped = dropped if len(dropped) <= _MANY else ()
+        parts.append(tag("ul", *added, *few_dropped, class_="changes"))
+    if len(dropped) > _MANY:
+        summary = tag("summary", f"{len(dropped)} entries dropped")
+        parts.append(tag("details", summary, tag("ul", *dropped, class_="changes"), class_="more"))
+    return joined([*parts, _kept(kept, len(kept))])
+
+
+def _change(change: Change, entry: str) -> Html:
+    return tag("li", tag("b", change), " ", _path_entry(entry), class_=change)
+
+
+def _kept(items: list[Html], number: int) -> Html | None:
+    """What stays as it is, closed."""
+    if not items:
+        return None
+    summary = tag("summary", f"{pluralize(number, 'entry', 'entries')} unchanged")
+    return tag("details", summary, tag("ul", *items), class_="more kept")
+
+
+def _kind(kind: str | None, entries: list[str]) -> str:
+    return "none" if kind is None else f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
+
+
+def _path_entry(text: str) -> Html:
+    return tag("span", "(empty: the current directory)", class_="muted") if text == "" else tag("code", text)
+
+
+def _needed(file: FilePlan) -> Html:
+    if not file.needed:
+        return tag("p", "NEEDED: nothing", class_="none")
+    changed = sum(entry.action != "keep" for entry in file.needed)
+    title = f"NEEDED: {pluralize(len(file.needed), 'entry', 'entries')}, {changed} changed"
+    own = _own(file)
+    rows = [_needed_row(entry, own) for entry in file.needed if not _quiet(entry)]
+    quiet = list(filter(_quiet, file.needed))
+    places = grouped((joined(_served(entry, own)), entry.soname) for entry in quiet)
+    items = [tag("li", tag("code", ", ".join(names)), " ", place) for place, names in places.items()]
+    kept = _kept(items, len(quiet))
+    heads = ("Change", "Before", "After", "Served by")
+    return joined([_table(file, title, rows, heads) if rows else tag("p", title, class_="caption"), kept])
+
+
+def _quiet(entry: NeededDecision) -> bool:
+    """Whether nothing became of the entry, and it is found under its name."""
+    under_its_name = posixpath.basename(entry.resolved or "") == entry.soname
+    return entry.action == "keep" and under_its_name and not entry.evidence
+
+
+def _needed_row(entry: NeededDecision, own: str) -> Html:
+    change = CHANGES[entry.action]
+    return tag(
+        "tr",
+        tag("td", change_mark(change)),
+        tag("td", EMPTY if change == "added" else name_of(entry.soname)),
+        tag("td", EMPTY if entry.soname_after is None else name_of(entry.soname_after)),
+        tag("td", *_served(entry, own)),
+        class_=change if entry.origin != "missing" or change == "dropped" else f"{change} lost",
+    )
+
+
+def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
+    if entry.action != "drop":
+        yield tag("span", entry.origin, class_=f"origin {entry.origin}")
+    if entry.resolved is not None:
+        path = posixpath.normpath(entry.resolved)
+        directory, _, name = path.rpartition("/")
+        # The name is in the row already.
+        same = name == entry.soname_after and directory
+        yield joined([" ", tag("code", directory) if same else path_of(path)])
+    if entry.found_by:
+        yield tag("span", f" {rule_phrase(entry.found_by, [own])}", class_="rule")
+    yield from (tag("div", sentence, class_="evidence") for sentence in entry.evidence)
+
+
+def _table(file: FilePlan, title: str, rows: list[Html], heads: tuple[str, ...]) -> Html:
+    head = tag("thead", tag("tr", *(tag("th", word, scope="col") for word in heads)))
+    return region(title, head, tag("tbody", *rows), class_="dynamic", about=file.path)
+
+
+# The most subjects that are named before the rest is folded.
+_MOST_SUBJECTS = 3
+# Single findings of one entry; the JSON report has them all.
+_MOST_FACTS = 20
+
+
+def told(findings: Iterable[Finding]) -> list[Cause]:
+    """Return the causes in the order of the page; all notes of one code are one."""
+    grouped = causes(_as_note(found) if found.level == "info" else found for found in findings)
+    return sorted(grouped, key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
+
+
+def _as_note(found: Finding) -> Finding:
+    rule = RULES.get(found.code)
+    return replace(found, cause=rule.meaning if rule else found.code)
+
+
+def _effort(cause: Cause) -> int:
+    """0 where it is known what to type, 1 where something is to be decided, 2 where nothing is to be done."""
+    return 0 if cause.step else 2 if _idle(cause.remedy) else 1
+
+
+def _idle(remedy: str) -> bool:
+    return not remedy or remedy.startswith("Nothing")
+
+
+def counted(findings: Iterable[Finding]) -> Counter[Level]:
+    """Return how many entries the page has of each level."""
+    return Counter(cause.level for cause in told(findings))
+
+
+def findings_section(findings: Sequence[Finding]) -> Html:
+    """Return the section; notes are closed."""
+    found = told(findings)
+    parts: list[Html] = []
+    for level, (title, sign) in LEVELS.items():
+        group = [cause for cause in found if cause.level == level]
+        if not group:
+            continue
+        head = tag(
+            "h3",
+            tag("span", sign, class_="badge", aria_hidden="true"),
+            title,
+            tag("span", str(len(group)), class_="number"),
+        )
+        items = [_entry(cause) for cause in group]
+        if level == "info":
+            parts.append(tag("details", tag("summary", head), tag("ul", *items), class_=f"findings {level}"))
+        else:
+            parts.append(tag("div", head, *few_items(items, title.lower()), class_=f"findings {level}"))
+    if not parts:
+        parts.append(tag("p", "Nothing was found that is worth telling."))
+    elif len(found) > FEW:
+        name = "filter-findings"
+        field = tag("input", type="search", id=name, autocomplete="off", spellcheck="false")
+        label = tag("label", "Filter findings ", field)
+        parts.insert(0, tag("p", label, tag("output", for_=name), class_="filter", hidden=True))
+    return tag("section", tag("h2", "Findings", id="findings"), *parts, aria_labelledby="findings")
+
+
+def _entry(cause: Cause) -> Html:
+    rule = RULES.get(cause.code)
+    head = tag(
+        "p",
+        tag("span", cause.code, class_="code"),
+        tag("span", rule.title, class_="muted") if rule else None,
+        tag("span", f", by the profile {cause.profile}", class_="muted") if cause.profile else None,
+    )
+    return tag(
+        "li",
+        head,
+        EMPTY if cause.whole else _subjects(cause.subjects),
+        tag("p", breakable(cause.message)),
+        _next(cause),
+        _cause_facts(cause),
+        class_="cause",
+    )
+
+
+def _subjects(subjects: Sequence[str]) -> Html:
+    named = joined([name_of(subject) for subject in subjects[:_MOST_SUBJECTS]], ", ")
+    if len(subjects) <= _MOST_SUBJECTS:
+        return tag("p", named, class_="subject")
+    rest = [tag("li", name_of(subject)) for subject in subjects[_MOST_SUBJECTS:]]
+    summary = tag("summary", named, f" and {len(rest)} more", class_="subject")
+    return tag("details", summary, tag("ul", *rest), class_="more")
+
+
+def _next(cause: Cause) -> Html | None:
+    if cause.step:
+        word = "Pass " if cause.step.startswith("--") else ""
+        return tag("p", tag("b", "Next: "), word, name_of(cause.step), class_="remedy")
+    if not cause.remedy:
+        return None
+    marks = "muted remedy" if _idle(cause.remedy) else "remedy"
+    return tag("p", tag("b", "Next: "), breakable(cause.remedy), class_=marks)
+
+
+def _cause_facts(cause: Cause) -> Html | None:
+    """The single findings, closed, where they say more than the cause."""
+    if all(found.message == cause.message for found in cause.findings) and not cause.step:
+        return None
+    items = [
+        tag(
+            "li",
+            name_of(found.subject),
+            ": ",
+            breakable(found.message),
+            joined([" ", tag("i", breakable(found.remedy))])
+            if found.remedy != cause.remedy or cause.step
+            else None,
+        )
+        for found in cause.findings[:_MOST_FACTS]
+    ]
+    if more := len(cause.findings) - len(items):
+        items.append(tag("li", f"{more} more are in the report as JSON", class_="muted"))
+    summary = "Evidence" if len(cause.findings) == 1 else pluralize(len(cause.findings), "single finding")
+    return tag("details", tag("summary", summary), tag("ul", *items), class_="more")
 
 
 def html_page(report: Report, *, plan: bool = False) -> str:

@@ -397,7 +397,7 @@ def test_one_that_cannot_be_repaired_is_named(
         refused.append(name)
         raise RootRefusedError("/x/liba.so", "file too short")
 
-    monkeypatch.setattr("relink.indexes.install.repairing.repair", refuse)
+    monkeypatch.setattr("relink.indexes.install.installing.repair", refuse)
     found = [SimpleNamespace(name=name, mendable=True, relinked=False) for name in ("one", "two")]
     monkeypatch.setattr(
         "relink.indexes.install.checking.check_environment",

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 
-from relink.report.formats.results import Results, WheelResult
+from relink.report.formats import Results, WheelResult
 from relink.system.findings.model import Finding
 
 SCHEMA = json.loads(Path(__file__).with_name("sarif-2.1.0.schema.json").read_text(encoding="utf-8"))
