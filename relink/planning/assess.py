@@ -54,7 +54,7 @@ from relink.system.text import pluralize
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import add_archives, processors_of, release_of
 from relink.wheel.archive import WheelArchive
-from relink.wheel.naming import WheelName, relinked
+from relink.wheel.naming import WheelName, relinked_name
 from relink.wheel.source import MemberSource
 
 MOST_ATTEMPTS = 40
@@ -203,7 +203,9 @@ class Assessment:
             versions = required_versions(wheel.tables.values())
             platform = platform_of(name.platform, versions, self.files, machine)
         local = "relinked" if self.is_release_unknown else self.local_label
-        return relinked(name, local=local, platform=platform, replaces=self.vendor.packages.version_label)
+        return relinked_name(
+            name, local=local, platform=platform, replaces=self.vendor.packages.version_label
+        )
 
     @cached_property
     def requirements(self) -> tuple[ChangedRequirement, ...]:
