@@ -182,7 +182,7 @@ class Strings:
             memory.problem("the string table is empty or does not end in a zero byte")
             data += b"\0"
         self.ascii = data.isascii()
-        # Latin-1 has one character for each byte, so offsets stay valid; a name that is not ASCII is decoded again (`decode_utf8`).
+        # Latin-1 has one character for each byte, so offsets stay valid; `decode_utf8` decodes a name that is not ASCII again.
         self.text = data.decode("latin-1")
 
     def get(self, offset: int, longest: int) -> str | None:

@@ -1,8 +1,8 @@
 """The directory in which fetched wheels stay: each in a directory that is called by the SHA-256 of its content.
 
 It lies in ``$XDG_CACHE_HOME/relink/wheels`` (``~/.cache/relink/wheels``) and holds at most 20 GiB: what has been unused longest
-is removed, but for the vendors' wheels of what is installed relinked (:func:`pin_for_undo`). The cache may be deleted at any time;
-what is installed then can be undone only with the vendor's wheel from elsewhere.
+is removed, but for the vendors' wheels of what is installed relinked (:func:`pin_for_undo`). It may be deleted at any time; what
+is installed then can be undone only with the vendor's wheel from elsewhere.
 """
 
 from __future__ import annotations

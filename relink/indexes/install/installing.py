@@ -353,7 +353,7 @@ class InstallResult:
 
     @property
     def ok(self) -> bool:
-        """True if nothing had to change, or the wheel was installed and every import and load test passed, dependencies included."""
+        """True if nothing had to change, or the wheel was installed and every import and load test passed, also of dependencies."""
         if self.installed is None:
             return self.report is not None and self.report.ok
         tried = any(result.problem for result in (*self.imports, *self.loads))

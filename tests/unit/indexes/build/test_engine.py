@@ -135,7 +135,7 @@ class Manual:
         assert future.done()
         return LostWorkerError() if isinstance(error, ConnectionError) else error
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         raise RelinkError("nobody can be used")
 
 
