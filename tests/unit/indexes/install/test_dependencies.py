@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.install.dependencies import list_requirements
 from relink.indexes.install.environment import TargetEnvironment, find_environment
+from relink.indexes.install.installing import list_requirements
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
