@@ -199,7 +199,7 @@ def report(
         typer.Option("--output", "-o", metavar="FILE.html", help="The page. Default: FILE's name, here."),
     ] = None,
 ) -> None:
-    """Make a page to look at of a saved report: findings, dependency graph, GPU code, what changed.
+    """Make a page to look at of a saved report: findings, dependencies, GPU code, what changed.
 
     Example: relink onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --json > plan.json; relink report plan.json
     """

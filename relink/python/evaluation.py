@@ -145,7 +145,7 @@ class Evaluation:
             module = Module(name, spec)
         self.record("module", name, by)
         if name not in self.modules:
-            self.load(module)
+            self.follow_module(module)
         if module.failure is not None:
             raise Raised(module.failure.kind, module.failure.text, is_certain=module.failure.is_certain)
         if parent is not None:
@@ -164,7 +164,7 @@ class Evaluation:
             )
         return find_module(name, search, self.interpreter, self.disk, self.editable)
 
-    def load(self, module: Module) -> Module:
+    def follow_module(self, module: Module) -> Module:
         """Follow a module that was found; what it raises is its `failure`."""
         self.modules[module.name] = module
         spec = module.spec

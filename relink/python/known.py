@@ -172,7 +172,9 @@ def _import_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, 
         raise Raised("FileNotFoundError", path, is_certain=True)
     key = name if name not in evaluation.modules else f"{name} ({path})"
     evaluation.record("module", key, "importlib.util")
-    return evaluation.load(Module(key, Spec(key, "source" if path.endswith(".py") else "extension", path)))
+    return evaluation.follow_module(
+        Module(key, Spec(key, "source" if path.endswith(".py") else "extension", path))
+    )
 
 
 def _read_version(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from relink.report.html import html_page
 from relink.report.model import Report
 from relink.system.findings.model import Finding, finding
 from tests.browser.conftest import Open, take_pictures
-from tests.browser.test_page import overflow, sample, violations
+from tests.browser.test_page import sample
 from tests.support.plans import replanned
 from tests.support.reports import sample_report
 
@@ -112,7 +112,7 @@ def test_the_answer_comes_first(opened: Open, large: Path) -> None:
     with opened(large) as page:
         verdict = page.locator(".verdict")
         assert (verdict.text_content() or "").startswith("Would load: 70 of 70 ELF files would change.")
-        order = [".verdict", ".command", ".counts", "#findings", ".graph", "#files"]
+        order = [".verdict", ".command", ".counts", "#findings", "#libraries", "#files"]
         tops = [
             page.locator(name).first.evaluate("part => part.getBoundingClientRect().top") for name in order
         ]
@@ -137,36 +137,6 @@ def test_without_a_clipboard_the_command_is_selected(opened: Open, large: Path) 
         assert page.evaluate("getSelection().toString()") == COMMAND
 
 
-def test_equal_roots_are_one_box(opened: Open, large: Path) -> None:
-    with opened(large) as page:
-        names = page.locator(".graph .node.wheel .name").all_text_contents()
-        assert names == [f"{MODULES} extension modules", *(path.rpartition("/")[2] for path in OWN)]
-        page.locator(".graph .node.wheel").first.click()
-        assert page.locator("#file-0").get_attribute("open") is not None
-
-
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1440, False)])
-def test_the_graph_can_be_read(opened: Open, large: Path, width: int, dark: bool) -> None:
-    with opened(large, width=width, dark=dark, bypass_csp=True) as page:
-        heights = page.locator(".graph .name").evaluate_all(
-            "parts => parts.map(part => part.getBoundingClientRect().height)"
-        )
-        assert len(heights) == page.locator(".graph .node").count()
-        assert min(heights) >= 11
-        box = page.locator(".graph svg").bounding_box()
-        assert box is not None
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
-        right = "part.getBoundingClientRect().right"
-        inside = (
-            f"parts => parts.every(part => {right} <= {right.replace('part', 'part.previousElementSibling')})"
-        )
-        assert page.locator(".graph .name").evaluate_all(inside), "names stay in their boxes"
-        assert overflow(page) == 0
-        assert violations(page) == []
-        assert overflow(page) == 0
-
-
 def test_no_word_is_broken_on_a_phone(opened: Open, tmp_path: Path) -> None:
     page_file = tmp_path / "page.html"
     page_file.write_text(html_page(sample()), encoding="utf-8")
@@ -187,15 +157,6 @@ def test_an_option_stays_on_one_line(opened: Open, tmp_path: Path) -> None:
     for width in (390, 1440):
         with opened(path, width=width) as page:
             assert page.evaluate(BROKEN, "--[a-z-]+") == []
-
-
-def test_a_line_of_the_graph_leads_to_its_row(opened: Open, large: Path) -> None:
-    with opened(large, width=390) as page:
-        line = page.locator(".graph .node", has_text=LIBRARIES[20])
-        line.click()
-        row = page.locator("#libraries tr:target")
-        assert row.is_visible(), "the table of what is unchanged was closed"
-        assert (row.text_content() or "").startswith(LIBRARIES[20])
 
 
 def test_the_subjects_of_a_cause_are_folded(opened: Open, large: Path) -> None:

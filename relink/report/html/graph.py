@@ -1,8 +1,4 @@
-"""The dependency graph of a report: its nodes, its edges, which of them are worth a line, and the drawing as an inline SVG.
-
-The drawing has one name a line, in the order of loading levels, and an arc for each edge beside them: an arc diagram
-(Wattenberg, "Arc diagrams: visualizing structure in strings", 2002). It needs the width of one name and of the arcs, however many
-nodes there are, so its text is as large as that of the page, on a phone, too.
+"""The dependency graph of a report: its nodes, and its edges, as the tables of the page show them.
 
 Each state has one word, the same on all of the page, so that no colour carries a meaning alone.
 """
@@ -24,7 +20,7 @@ from relink.providers.prefix import TREE
 from relink.report.html.markup import Html, breakable, joined, tag
 from relink.report.model import Report
 from relink.system.findings.model import Level
-from relink.system.text import join_truncated, pluralize
+from relink.system.text import pluralize
 
 FEW = 5
 """How many of a list are shown before the rest is asked for."""
@@ -127,70 +123,6 @@ def node_words(node: Node) -> list[str]:
 
 # How extension modules end (PEP 3149), as in .cpython-312-x86_64-linux-gnu.so.
 _ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
-# Pixels of the whole width, of the arcs beside the boxes, of a line and of the box in it; characters of 7.3 px in a box.
-_WIDTH, _ARCS, _STEP, _HEIGHT, _LONGEST = 340.0, 96.0, 30.0, 24.0, 29
-# The most paths in one tooltip.
-_MOST_PATHS = 12
-
-
-def drawing(graph: Graph, anchors: list[str]) -> Html:
-    """Return the graph as an SVG of :data:`_WIDTH` pixels.
-
-    :param anchors: for each node, the id of what its box links to.
-    """
-    line = {number: position for position, number in enumerate(graph.order)}
-    height = _STEP * len(line)
-    # SVG paints in the order of the document: pale edges come first, and the others over them.
-    groups = (
-        tag("g", *(_arc(edge, line) for edge in graph.edges if edge.implied == implied), class_=name)
-        for implied, name in ((True, "implied"), (False, "edges"))
-    )
-    return tag(
-        "svg",
-        *groups,
-        tag("g", *(_box(graph, n, anchors[n], line[n]) for n in graph.order), class_="nodes"),
-        width=round(_WIDTH),
-        height=round(height),
-        viewBox=f"0 0 {round(_WIDTH)} {round(height)}",
-        role="group",
-        aria_label="Dependency graph",
-    )
-
-
-def _middle(line: int) -> float:
-    return _STEP * line + _STEP / 2
-
-
-def _box(graph: Graph, number: int, anchor: str, line: int) -> Html:
-    node = graph.nodes[number]
-    top = _middle(line) - _HEIGHT / 2
-    return tag(
-        "a",
-        _tooltip(node),
-        tag(
-            "rect",
-            x="1",
-            y=f"{top:g}",
-            width=f"{_WIDTH - _ARCS:g}",
-            height=f"{_HEIGHT:g}",
-            rx="2" if node.file else "8",
-        ),
-        tag("text", shortened(node.name, _LONGEST), x="9", y=f"{_middle(line) + 4:g}", class_="name"),
-        href=f"#{anchor}",
-        class_=" ".join(_marks(node)),
-        data_node=number,
-    )
-
-
-def _arc(edge: Arrow, line: dict[int, int]) -> Html:
-    """Return an edge: a curve to the right, the wider the more lines it passes, with a point where it ends."""
-    start, end = _middle(line[edge.start]), _middle(line[edge.end])
-    left = _WIDTH - _ARCS + 1
-    many = abs(line[edge.end] - line[edge.start])
-    # A cubic curve reaches three quarters of the way to its control points.
-    reach = left + (_ARCS - 8) * 4 / 3 * min(1.0, (many / 24) ** 0.5)
-    way = f"M{left:g} {start:g}C{reach:.0f} {start:g} {reach:.0f} {end - 4:g} {left + 5:g} {end:g}l0 -3l-5 3l5 3l0 -3"
-    return tag("path", d=way, class_=f"edge {edge.change}", data_from=edge.start, data_to=edge.end)
 
 
 def shortened(name: str, longest: int) -> str:
@@ -202,25 +134,6 @@ def shortened(name: str, longest: int) -> str:
     return f"{name[:half]}…{name[1 - half :]}"
 
 
-def _marks(node: Node) -> list[str]:
-    """Return the classes of a node's box: what it is first."""
-    marks = ["node", node_words(node)[0]]
-    if node.file is not None and node.file.changed:
-        marks.append("changed")
-    if node.file is not None and not node.file.served:
-        marks.append("unserved")
-    return marks
-
-
-def _tooltip(node: Node) -> Html:
-    """Return what is shown when a pointer rests on a node: its whole name, its path, and of several files the first."""
-    paths = [file.path for file in (node.file, *node.alike) if file] if node.alike else []
-    where = join_truncated(paths, _MOST_PATHS) if paths else node.path or node.name
-    return tag("title", f"{where}: {' · '.join(node_words(node))}")
-
-
-# More are not drawn. walk() of _ordered calls itself for each node of a way, so it goes at most this deep.
-_MOST_NODES, _MOST_EDGES = 400, 4000
 Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
 CHANGES: dict[Action, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
 """What the page calls what is done to a NEEDED."""
@@ -264,12 +177,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """One edge, from the requesting node to the library, by number; `implied` where a longer path has the same ends."""
+    """One edge, from the requesting node to the library, by number."""
 
     start: int
     end: int
     change: Change
-    implied: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,14 +189,10 @@ class Graph:
     """The nodes, members first, and the edges, each once.
 
     Roots that need the same, with the same result, are one node.
-
-    :ivar order: the nodes, each behind those that need it, but in cycles; empty where the graph is too large to be drawn: the
-        time of reduction grows with the square of its size, and a larger drawing cannot be read.
     """
 
     nodes: tuple[Node, ...]
     edges: tuple[Arrow, ...]
-    order: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -358,55 +266,8 @@ def graph_of(report: Report) -> Graph:
                 built.nodes[end].dropped_from += 1
                 built.connect(built.numbers[posixpath.normpath(path)], end, "dropped")
     built = _merged(built)
-    drawable = len(built.nodes) <= _MOST_NODES and len(built.changes) <= _MOST_EDGES
-    order = _ordered(built.nodes) if drawable else []
-    implied = _implied(built.nodes, order)
-    edges = tuple(Arrow(*ends, change, ends in implied) for ends, change in built.changes.items())
-    return Graph(tuple(built.nodes), edges, tuple(order))
-
-
-def _ordered(nodes: list[Node]) -> list[int]:
-    """Return the nodes by the longest way that leads to each, edges that close a cycle left aside."""
-    met: set[int] = set()
-    # Each node behind all that it needs, but for cycles.
-    walked: list[int] = []
-
-    def walk(number: int) -> None:
-        met.add(number)
-        for end in nodes[number].needs:
-            if end not in met:
-                walk(end)
-        walked.append(number)
-
-    # What nothing needs comes first, so that a cycle is entered from outside.
-    for number in sorted(range(len(nodes)), key=lambda number: bool(nodes[number].needed_by)):
-        if number not in met:
-            walk(number)
-    level = dict.fromkeys(range(len(nodes)), 0)
-    done: set[int] = set()
-    # Now each node comes before all that it needs, so its level is final when it is met.
-    for number in reversed(walked):
-        done.add(number)
-        for end in nodes[number].needs:
-            if end not in done:
-                level[end] = max(level[end], level[number] + 1)
-    return sorted(level, key=level.__getitem__)
-
-
-def _implied(nodes: list[Node], order: list[int]) -> set[tuple[int, int]]:
-    """Return the edges for which there is a longer way; none that closes a cycle."""
-    rank = {number: place for place, number in enumerate(order)}
-    below: dict[int, set[int]] = {}
-    implied = set()
-    for number in reversed(order):
-        below[number] = set()
-        # The nearest first: what is reached through a near node is known before a far one is looked at.
-        for end in sorted(nodes[number].needs, key=rank.__getitem__):
-            if end in below[number]:
-                implied.add((number, end))
-            elif rank[end] > rank[number]:
-                below[number] |= {end} | below[end]
-    return implied
+    edges = tuple(Arrow(*ends, change) for ends, change in built.changes.items())
+    return Graph(tuple(built.nodes), edges)
 
 
 def _merged(built: _Building) -> _Building:

@@ -1,27 +1,6 @@
 "use strict";
-// Looking at one node, filtering, and copying. Everything else works without.
+// Filtering and copying. Everything else works without.
 {
-  const looked = (svg) => {
-    const edges = [...svg.querySelectorAll(".edge")], nodes = [...svg.querySelectorAll(".node")];
-    const look = (node) => {
-      svg.classList.toggle("looking", Boolean(node));
-      const near = new Set(node ? [node.dataset.node] : []);
-      for (const edge of edges) {
-        const on = Boolean(node) && (edge.dataset.from === node.dataset.node || edge.dataset.to === node.dataset.node);
-        edge.classList.toggle("near", on);
-        if (on) near.add(edge.dataset.from).add(edge.dataset.to);
-      }
-      for (const other of nodes) other.classList.toggle("near", near.has(other.dataset.node));
-    };
-    for (const node of nodes) {
-      node.addEventListener("pointerenter", () => look(node));
-      node.addEventListener("pointerleave", () => look(null));
-      node.addEventListener("focus", () => { if (node.matches(":focus-visible")) look(node); });
-      node.addEventListener("blur", () => look(null));
-    }
-  };
-  document.querySelectorAll(".graph svg").forEach(looked);
-
   const told = document.getElementById("copied");
   for (const button of document.querySelectorAll(".copy")) {
     button.hidden = false;

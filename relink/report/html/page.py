@@ -4,7 +4,7 @@ The section of findings: by cause, the worst level first, and within a level wha
 
 The section about the ELF files: the dynamic section of each, before and after.
 
-The section about the dependency graph: the drawing, what its signs mean, and the same as a table.
+The section about the dependency graph: tables of what changed and of who loads whom.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from relink.report.html.graph import (
     Graph,
     Node,
     change_mark,
-    drawing,
     few,
     few_items,
     graph_of,
@@ -57,15 +56,6 @@ _LONGEST = 60
 # Rows of the table of changes; more are in a closed part.
 _SHOWN = 8
 
-_ORIGINS = {
-    "wheel": "a file of the wheel",
-    "provider": "a library of the prefix, or what lies there",
-    "platform": "a library of the system",
-    "missing": "found nowhere",
-    "assumed": "found nowhere, and taken to be there at run time",
-    "dropped": "not needed any more",
-}
-
 
 def anchors_of(graph: Graph) -> list[str]:
     """Return the id of the place with the details of each node: its file's section, or its row in the table."""
@@ -78,17 +68,6 @@ def anchors_of(graph: Graph) -> list[str]:
 def graph_section(graph: Graph, glibc: str) -> Html:
     """Return the section."""
     anchors = anchors_of(graph)
-    parts: list[Html] = []
-    if graph.order:
-        text = (
-            "Who asks for whom, after the edit. Files of the wheel that ask for the same are one box, as are those of the C "
-            "library. An edge that follows from others is pale."
-        )
-        parts += [tag("p", text, class_="lead"), _legend(graph)]
-        parts.append(tag("a", "Skip the graph", href="#libraries", class_="skip"))
-    elif graph.nodes:
-        size = f"{pluralize(len(graph.nodes), 'object')} and {pluralize(len(graph.edges), 'edge')}"
-        parts.append(tag("p", f"The graph has {size}: too many to be drawn. The table has them all."))
     rows = [
         (node, _row(graph, node, anchors[number], anchors, glibc)) for number, node in enumerate(graph.nodes)
     ]
@@ -108,23 +87,12 @@ def graph_section(graph: Graph, glibc: str) -> Html:
     if others:
         title = f"{'Unchanged' if notable else 'Who loads whom'}: {pluralize(len(others), 'library', 'libraries')}"
         tables.append(tag("details", tag("summary", title), _library_table(title, others), class_="more"))
-    picture = tag("div", drawing(graph, anchors), class_="graph") if graph.order else None
-    parts.append(tag("div", picture, tag("div", *tables, id="libraries"), class_="beside"))
+    content = tag("div", *tables, id="libraries")
     if not graph.nodes:
-        parts = [tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")]
+        content = tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")
     return tag(
-        "section", tag("h2", "Dependencies", id="dependencies"), *parts, aria_labelledby="dependencies"
+        "section", tag("h2", "Dependencies", id="dependencies"), content, aria_labelledby="dependencies"
     )
-
-
-def _legend(graph: Graph) -> Html:
-    kinds = {node_words(node)[0] for node in graph.nodes}
-    items = [
-        tag("li", tag("span", class_=f"swatch {kind}", aria_hidden="true"), tag("b", kind), f" {text}")
-        for kind, text in _ORIGINS.items()
-        if kind in kinds
-    ]
-    return tag("ul", *items, class_="legend", aria_label="What the boxes mean")
 
 
 def _notable(node: Node) -> bool:
