@@ -108,7 +108,7 @@ class PythonFacts:
     prefix: str = ""
     standard: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
-    builtins: frozenset[str] = frozenset()
+    builtins: tuple[str, ...] = ()
 
     @property
     def directory_version(self) -> str:
@@ -182,7 +182,7 @@ def _facts(answer: str) -> PythonFacts | None:
             prefix=str(said["prefix"]),
             standard=tuple(map(str, said["standard"])),
             suffixes=tuple(map(str, said["suffixes"])),
-            builtins=frozenset(map(str, said["builtins"])),
+            builtins=tuple(map(str, said["builtins"])),
         )
     except (ValueError, LookupError, TypeError):
         return None

@@ -29,11 +29,13 @@ from relink.python.process import PythonProcesses
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-Part: TypeAlias = Literal["import", "GPU", "guarded", "later", "carried", "program", "foreign", "unknown"]
+ProcessPart: TypeAlias = Literal[
+    "import", "GPU", "guarded", "later", "carried", "program", "foreign", "unknown"
+]
 """How a file gets into a process. ``GPU``: it is there for the GPU; ``carried``: others need it; ``foreign``: it
 is for another Python or machine, or for a debugger; ``unknown``: nobody is known to load it."""
 
-_PARTS: Mapping[str, Part] = {"certain": "import", "guarded": "guarded", "inferred": "guarded"}
+_PARTS: Mapping[str, ProcessPart] = {"certain": "import", "guarded": "guarded", "inferred": "guarded"}
 # Directories of a distribution that no installed program imports.
 _NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
 _OF_SOME_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
@@ -67,7 +69,7 @@ class ImportOutcome:
     :ivar mapped: soname and path of what is mapped in the end, but for what Python itself needs.
     """
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, ProcessPart]
     failed: tuple[FailedOpening, ...] = ()
     lost: Mapping[str, FailedOpening] = field(default_factory=dict)
     stopped: str | None = None
@@ -171,7 +173,7 @@ class EnvironmentProcesses:
     ) -> ImportOutcome:
         process = start.fork()
         paths = {f"{site}/{member}": member for member in images}
-        parts: dict[str, Part] = {}
+        parts: dict[str, ProcessPart] = {}
         failed: dict[str, FailedOpening] = {}
         lost: dict[str, FailedOpening] = {}
         stopped = None
@@ -224,7 +226,7 @@ class EnvironmentProcesses:
             tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
         )
 
-    def _part_of(self, member: str, image: Image) -> Part:
+    def _part_of(self, member: str, image: Image) -> ProcessPart:
         """Return the part of a file that the import neither opens nor needs."""
         if image.is_executable:
             return "program"
@@ -343,7 +345,7 @@ def _interpreter(target: Target, python: PythonFacts, variables: Mapping[str, st
         path=(*added, *python.standard, *python.site_packages),
         site_packages=python.site_packages,
         standard=python.standard,
-        builtins=python.builtins,
+        builtins=frozenset(python.builtins),
         prefix=python.prefix,
         machine=machine_name(target.header.machine),
     )

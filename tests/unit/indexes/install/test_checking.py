@@ -124,7 +124,8 @@ def test_an_executable_stack(
     monkeypatch.setattr(Target, "refuses_stacks", property(lambda _: True))
     source = "void *PyInit_bad(void){return 0;}"
     bad = shared(tmp_path / "bad.so", source, flags=["-Wl,-z,execstack"])
-    wheel = make_wheel(index, {"stack/__init__.py": b"", "stack/bad.so": bad}, name="stack", tag=TAG)
+    files: dict[str, bytes | Path] = {"stack/__init__.py": b"from stack import bad\n", "stack/bad.so": bad}
+    wheel = make_wheel(index, files, name="stack", tag=TAG)
     put(venv, wheel)
     for words in (("check", venv), ("verify", wheel)):
         code, out, _ = run(*words)
