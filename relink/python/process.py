@@ -6,7 +6,8 @@ import gc
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from relink.python.facts_cache import FactsCache
 from relink.python.known import known_functions, known_values
 from relink.python.modules import Disk, Interpreter
 from relink.python.syntax import SOURCE_LIMIT, SyntaxNode, UnreadableSourceError, parse_source
-from relink.python.values import Module, Raised
+from relink.python.values import Class, Function, Module, Raised
 from relink.system.errors import RelinkError
 from relink.system.safe_open import map_file
 from relink.system.system_errors import raise_if_machine_fault
@@ -191,6 +192,27 @@ class PythonProcesses:
         """Return what ``import NAME`` does."""
         return _on_large_stack(lambda: self._read_import(name))
 
+    def read_later(self, names: Iterable[str]) -> tuple[Event, ...]:
+        """Return what happens later in a process: the imports of other modules of a package, and what functions open.
+
+        :param names: all modules of the package; each is imported, and each function that opens something is called with
+            arguments that are not known.
+        """
+        return _on_large_stack(lambda: self._read_later(names))
+
+    def _read_later(self, names: Iterable[str]) -> tuple[Event, ...]:
+        evaluation = self.evaluation
+        start = evaluation.state.module
+        start.events.clear()
+        with evaluation.at_least("later"):
+            for name in names:
+                with suppress(Raised):
+                    module = evaluation.import_module(name)
+                    for function in _opening_functions(module.names, name):
+                        with suppress(Raised):
+                            evaluation.call(function, [], {})
+        return tuple(_in_order(start, evaluation.modules))
+
     def _read_import(self, name: str) -> ImportEvents:
         failure = None
         evaluation = self.evaluation
@@ -201,6 +223,15 @@ class PythonProcesses:
         except Raised as raised:
             failure = f"{raised.kind}: {raised.text}"
         return ImportEvents(name, tuple(_in_order(start, evaluation.modules)), failure)
+
+
+def _opening_functions(names: Mapping[str, Any], module: str) -> Iterator[Function]:
+    """Yield the functions and methods of a module that import or open something themselves."""
+    for value in list(names.values()):
+        if isinstance(value, Function) and value.opens and value.module.name == module:
+            yield value
+        elif isinstance(value, Class) and value.name.startswith(f"{module}."):
+            yield from _opening_functions(value.names, module)
 
 
 def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:
