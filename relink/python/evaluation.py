@@ -49,7 +49,7 @@ Signal: TypeAlias = tuple[str, Any] | None
 _CALL_STEPS = 5_000  # statements of one call
 _CALLS = 16  # calls inside of each other
 _IMPORTS = 250  # imports inside of each other
-_SHORT = 1500  # characters of the body of a function that is followed for its value alone
+_SHORT = 6000  # characters of the body of a function that is followed for its value alone
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException"})
 _VERSION = ("major", "minor", "micro", "releaselevel", "serial")  # of sys.version_info
 _OF_PATH = ("parent", "name", "stem", "suffix")
@@ -543,6 +543,8 @@ class Evaluation:
             case Instance():
                 found = owner.names.get(name, UNKNOWN)
                 found = owner.cls.find(name) if found is UNKNOWN else found
+                if found is UNKNOWN and isinstance(hook := owner.cls.find("__getattr__"), Function):
+                    return self.call(hook, [owner, name], {})
                 if isinstance(found, Function) and found.kind == "property":
                     return self.call(found, [owner], {})
                 return (

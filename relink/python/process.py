@@ -103,10 +103,14 @@ class PythonProcesses:
             return []
         certain, names, joined, _ = self._cache.facts("names", path, read)
         wanted = dict.fromkeys(certain)
-        tops = self._packages_beside(path)
+        if (
+            "__mypyc." in path
+        ):  # the bodies of all modules of a package, which import when they are called by these
+            return [*certain]
+        own, tops = self._packages_beside(path)
         for name in names:
             top, dot, _ = name.partition(".")
-            if dot and top in tops and self._is_module(name):
+            if top in (tops if dot else own) and self._is_module(name):
                 wanted[name] = None
         for match in re.finditer(r"([A-Za-z_]\w*)\.(?=([\w.]+))", joined):
             # The name before may be joined to that of the package.
@@ -116,8 +120,8 @@ class PythonProcesses:
                     break
         return list(wanted)
 
-    def _packages_beside(self, path: str) -> frozenset[str]:
-        """Return the top-level packages that an extension may import: its own, and those that its distribution requires."""
+    def _packages_beside(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the top-level modules of an extension's distribution, and with those of what that requires."""
         site = next(
             (one for one in self.evaluation.interpreter.site_packages if path.startswith(f"{one}/")), ""
         )
@@ -131,7 +135,7 @@ class PythonProcesses:
             for name in needs
             if name in distributions
         )
-        return owner.union({own}, *required)
+        return owner, owner.union({own}, *required)
 
     def _distributions(self, site: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
         """Return by the name of each distribution its top-level names, and the distributions that it requires."""
