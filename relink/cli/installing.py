@@ -66,10 +66,13 @@ def fetch(
         print_json({"schema": "relink.fetch/1", "python": platform.shown, "wheels": documents})
 
 
-def with_fetched(wheels: Sequence[Path], options: Options, *, quiet: bool) -> list[Path]:
+def fetch_named(
+    wheels: Sequence[Path], options: Options, failures: list[RelinkError], *, quiet: bool
+) -> list[Path]:
     """Return `wheels` with a fetched wheel in the place of each requirement that names a version.
 
-    :raises RelinkError: one cannot be fetched.
+    :param failures: takes the errors about requirements that cannot be fetched; these have no place in what is returned.
+    :raises TargetError: the Python that they are fetched for cannot be asked.
     """
     from relink.indexes.install.installers import fetch as fetch_wheel
     from relink.indexes.install.installers import parse_requirement
@@ -77,13 +80,17 @@ def with_fetched(wheels: Sequence[Path], options: Options, *, quiet: bool) -> li
     platform = platform_for(options)
     paths = []
     for wheel in wheels:
-        if is_requirement(str(wheel)):
-            found = fetch_wheel(parse_requirement(str(wheel), exact=True), platform)
-            paths.append(found.path)
-            if not quiet:
-                tell_fetched(found.path.name, found, platform)
-        else:
+        if not is_requirement(str(wheel)):
             paths.append(wheel)
+            continue
+        try:
+            found = fetch_wheel(parse_requirement(str(wheel), exact=True), platform)
+        except RelinkError as error:
+            failures.append(error)
+            continue
+        paths.append(found.path)
+        if not quiet:
+            tell_fetched(found.path.name, found, platform)
     return paths
 
 

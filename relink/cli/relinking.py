@@ -60,14 +60,15 @@ def run(
     from relink.cli.terminal import print_report, progress, say, show
     from relink.report.text import several_text
 
+    failures: list[RelinkError] = []
+    several = len(wheels) > 1
     if any(is_requirement(str(path)) for path in wheels):
-        from relink.cli.installing import with_fetched
+        from relink.cli.installing import fetch_named
 
-        wheels = with_fetched(wheels, options, quiet=quiet)
+        wheels = fetch_named(wheels, options, failures, quiet=quiet)
     _check_paths(wheels)
     pages = [page_path(html, wheels, path) for path in wheels]
     reports: list[tuple[Path, Report]] = []
-    failures: list[RelinkError] = []
     for path, page in zip(wheels, pages, strict=True):
         try:
             with progress(quiet) as (on_stage, on_bytes):
@@ -113,7 +114,7 @@ def run(
                 WheelResult(str(path), report.wheel.sha256, report.findings, to_json(report))
                 for path, report in reports
             ]
-            print_results(chosen, results, failures, several=len(wheels) > 1)
+            print_results(chosen, results, failures, several=several)
     for failure in failures:
         say(failure)
     if failures or not all(report.ok for _, report in reports):
@@ -217,17 +218,20 @@ def nix(
         )
     paths = [Path(word) for word in wheels]
     if any("://" in word or is_requirement(word) for word in wheels):
-        from relink.cli.installing import with_fetched
+        from relink.cli.installing import fetch_named
         from relink.indexes.install.installers import fetch_url
 
         paths = [fetch_url(word).path if "://" in word else Path(word) for word in wheels]
-        paths = with_fetched(paths, options, quiet=shown.quiet)
+        failures: list[RelinkError] = []
+        paths = fetch_named(paths, options, failures, quiet=shown.quiet)
+        if failures:
+            raise failures[0]
     packages = [
         queries.nix_package(path, options, address) for path, address in zip(paths, addresses, strict=True)
     ]
     findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
     show(*findings_text(findings, verbose=shown.verbose))
-    for attribute, sonames in dict(item for package in packages for item in package.inputs).items():
+    for attribute, sonames in (row for package in packages for row in package.inputs.items()):
         show(f"{attribute}  {', '.join(sonames)}")
     if has_errors(findings) and not options.force:
         raise typer.Exit(1)

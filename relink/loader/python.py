@@ -99,10 +99,15 @@ class PythonFacts:
     installs_into: str = ""
 
     @property
+    def directory_version(self) -> str:
+        """The version as the names of directories have it: ``3.12``, or ``3.13t`` of a free-threaded build."""
+        return f"{self.version[0]}.{self.version[1]}{'t' if self.free_threaded else ''}"
+
+    @property
     def shown(self) -> str:
         """``Python 3.12``, or ``pypy 3.10``."""
         name = "Python" if self.implementation == "cpython" else self.implementation
-        return f"{name} {self.version[0]}.{self.version[1]}{'t' if self.free_threaded else ''}"
+        return f"{name} {self.directory_version}"
 
 
 def active_python(environment: Mapping[str, str]) -> str | None:

@@ -21,6 +21,7 @@ from relink.system.bounded_json import JSON_LIMIT
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
 from relink.wheel.naming import WheelName, renamed_directory
+from relink.wheel.source import MemberSource
 
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
@@ -128,17 +129,17 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     }
 
 
-def read_plan(archive: WheelArchive) -> Plan | None:
+def read_plan(source: MemberSource) -> Plan | None:
     """Return the plan that a relinked wheel carries, or None for a vendor's wheel.
 
     :raises UsageError: the plan has another format than this relink reads, or is damaged.
     :raises WheelError: the member is larger than :data:`relink.system.bounded_json.JSON_LIMIT`, or damaged.
     """
-    name = f"{archive.dist_info}/{PLAN_MEMBER}"
-    if name not in archive.members:
+    name = f"{source.dist_info}/{PLAN_MEMBER}"
+    if name not in source.members:
         return None
     # Another release may have had more keys, such as that of libraries which it copied in: nothing is carried out of it.
-    return from_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)
+    return from_json(source.read(name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)
 
 
 def json_bytes(data: dict[str, Any]) -> bytes:

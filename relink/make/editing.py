@@ -67,7 +67,7 @@ def edit_members(
     :raises WheelError: a member is not the one that RECORD lists; raised when its new content is read.
     """
     contents = wheel.contents
-    sizes = {file.path: contents.archive.members[file.path].size for file in planned.plan.changed}
+    sizes = {file.path: contents.source.members[file.path].size for file in planned.plan.changed}
     files = sorted(planned.plan.changed, key=lambda file: sizes[file.path], reverse=True)
     screening = partial(screen_member, layout=planned.context.layout, trust=trusted(options))
 
@@ -155,7 +155,7 @@ def _edited(
             reason = "; ".join([error.message, *error.issues])
         else:
             return replace(edited, findings=tuple(findings))
-    content = contents.archive.read_into(name, spool=contents.spool)
+    content = contents.source.read_into(name, spool=contents.spool)
     try:
         # Again for a file that was scanned above: patchelf reads its gaps now.
         findings = [*screening(content, name, image)]

@@ -198,7 +198,7 @@ def _load_error(context: ResolveContext, member: str, refused: LoaderRefusal) ->
 
 def _never_opened(context: ResolveContext, members: Iterable[str]) -> Iterator[Finding]:
     """Members that no dlopen(3) gets, so that no import does: the temporary directory would hide it."""
-    installed = Layout(python=context.layout.python)
+    installed = Layout(site=context.layout.site)
     for member in members:
         if not context.images[member].is_executable and (token := token_in(installed.path_of(member))):
             message = f"the loader does not load it: its path has {token}, which dlopen replaces"

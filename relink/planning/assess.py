@@ -7,6 +7,7 @@ copy of a tree call :func:`assess`. Everything that yields findings before somet
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from relink.planning.reading import required_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide, draft_links
 from relink.planning.resolve.decision_findings import has_vendors, mapped_for
+from relink.planning.resolve.layout import is_below, version_in_tags
 from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
 from relink.planning.site_requirements import (
     Relocation,
@@ -53,6 +55,7 @@ from relink.vendors.protocol import Vendor
 from relink.vendors.registry import add_archives, processors_of, release_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, relinked
+from relink.wheel.source import MemberSource
 
 MOST_ATTEMPTS = 40
 """How often one wheel is planned at most, the search for the way out of a refusal included."""
@@ -106,9 +109,9 @@ class Assessment:
         return self.draft.context
 
     @property
-    def archive(self) -> WheelArchive:
+    def source(self) -> MemberSource:
         """Where the members come from."""
-        return self.case.wheel.archive
+        return self.case.wheel.source
 
     @property
     def vendor(self) -> Vendor:
@@ -135,14 +138,14 @@ class Assessment:
         """The requirements of the vendor's packages that change."""
         if not self.is_rewritten:
             return ()
-        return of_vendor(self.archive, self.vendor, self.context.providers)
+        return of_vendor(self.source, self.vendor, self.context.providers)
 
     @cached_property
     def dropped_members(self) -> dict[str, str]:
         """The members that leave the wheel, but for copies: name → why."""
         if not self.is_rewritten:
             return {}
-        return left_out(self.context.profile, self.archive.members, self.context.providers)
+        return left_out(self.context.profile, self.source.members, self.context.providers)
 
     @property
     def is_rewritten(self) -> bool:
@@ -191,7 +194,7 @@ class Assessment:
     @cached_property
     def output(self) -> WheelName:
         """The name of the wheel that is written."""
-        name, wheel = self.archive.name, self.case.wheel
+        name, wheel = self.source.name, self.case.wheel
         if not self.changes:
             return name
         machine = self.case.target.header.machine
@@ -207,7 +210,7 @@ class Assessment:
         """All requirements that change: those that name the wheel's own label follow that of the output."""
         if not (self.is_rewritten and self.changes):
             return self.vendor_requirements
-        return (*self.vendor_requirements, *following_label(self.archive, self.output, self.vendor))
+        return (*self.vendor_requirements, *following_label(self.source, self.output, self.vendor))
 
     @cached_property
     def gpu(self) -> GpuPlan:
@@ -221,14 +224,14 @@ class Assessment:
                 stack.enter_context(WheelArchive(path, limits=wheel.contents.limits))
                 for path in (wheel.contents.beside if named else ())
             ]
-            codes = add_archives(wheel.codes, self.archive, context.layout.path_of, sites, others)
+            codes = add_archives(wheel.codes, self.source, context.layout.path_of, sites, others)
         return plan_gpus(
             context,
             codes,
             self.files,
             self.case.gpus,
             dlopened=dlopened_libraries(self.draft),
-            release=(self.archive.name.distribution, self.archive.name.version.public),
+            release=(self.source.name.distribution, self.source.name.version.public),
             allow_gap=self.case.options.allow_isa_gap,
         )
 
@@ -264,7 +267,7 @@ class Producer:
 
 def _find_stacks(assessed: Assessment) -> Iterable[Finding]:
     mapped = {file.path: [path for _, path in file.closure] for file in assessed.files}
-    return stack_findings(assessed.archive, assessed.context, assessed.case.wheel.tables, mapped)
+    return stack_findings(assessed.source, assessed.context, assessed.case.wheel.tables, mapped)
 
 
 def _find_layers(assessed: Assessment) -> Iterable[Finding]:
@@ -274,6 +277,24 @@ def _find_layers(assessed: Assessment) -> Iterable[Finding]:
     return layer_findings(context.providers, context.target, context.vendor, named=named)
 
 
+def _find_python_of_programs(assessed: Assessment) -> Iterable[Finding]:
+    """Yield RLK208 for each program beside site-packages that gets a search path into that of one Python."""
+    layout, name = assessed.context.layout, assessed.source.name
+    if layout.tree or version_in_tags(name) is not None:
+        return
+    known = assessed.is_python_named and assessed.case.target.python_facts is not None
+    for file in assessed.files:
+        place = posixpath.dirname(layout.path_of(file.path))
+        before = (file.rpath.before or "").split(":")
+        for entry in (file.rpath.after or "").split(":") if not is_below(place, layout.site_packages) else ():
+            found = posixpath.normpath(entry.replace("$ORIGIN", place))
+            if entry not in before and is_below(found, layout.site_packages):
+                text = (
+                    f"search path entry {entry} is that of one Python, and the wheel's tags are for several"
+                )
+                yield finding("RLK208", file.path, text, level="info" if known else None)
+
+
 def _find_gpu_code(assessed: Assessment) -> Iterable[Finding]:
     # An environment is checked for the GPUs that are there or that were named, and for no others.
     return assessed.gpu.findings if assessed.case.gpus or assessed.case.command != "check" else ()
@@ -281,7 +302,7 @@ def _find_gpu_code(assessed: Assessment) -> Iterable[Finding]:
 
 def _find_packages(assessed: Assessment) -> Iterable[Finding]:
     gpus = processors_of(assessed.case.options.requested_gpus, assessed.vendor)
-    return packages_findings(assessed.archive, assessed.context, assessed.files, gpus)
+    return packages_findings(assessed.source, assessed.context, assessed.files, gpus)
 
 
 def _find_changes(assessed: Assessment) -> Iterable[Finding]:
@@ -290,7 +311,7 @@ def _find_changes(assessed: Assessment) -> Iterable[Finding]:
         product = assessed.vendor.product
         as_it_is = assessed.context.as_it_is
         alone = f"needs no {product}: left as it is" if as_it_is else "every file loads as it is"
-        yield finding("RLK507", assessed.archive.path.name, alone)
+        yield finding("RLK507", assessed.source.path.name, alone)
         return
     if assessed.is_release_unknown:
         where = ", ".join(provider.path for provider in assessed.provider_facts)
@@ -327,7 +348,7 @@ PRODUCERS: list[Producer] = [
     ),
     Producer(
         "tags: which Python installs it",
-        lambda assessed: wheel_tag_findings(assessed.archive, assessed.case.target, assessed.case.options),
+        lambda assessed: wheel_tag_findings(assessed.source, assessed.case.target, assessed.case.options),
         {
             "tree": "a directory has no tags",
             "apply": _IN_PLAN,
@@ -351,6 +372,11 @@ PRODUCERS: list[Producer] = [
         "libraries, search paths, versions, symbols and dlopen",
         lambda assessed: assessed.draft.findings,
         {"apply": _IN_PLAN, "explain": _TREES, "nix without libraries": _NOT_LINKED},
+    ),
+    Producer(
+        "programs that find site-packages",
+        _find_python_of_programs,
+        {"apply": _IN_PLAN, "explain": _TREES},
     ),
     Producer("executable stacks", _find_stacks, {"apply": _IN_PLAN}),
     Producer(
@@ -436,13 +462,13 @@ def _first_setup(case: Case) -> _Setup:
     if case.as_it_is or (case.layout and case.layout.tree):
         return _setup_of(case, "the files as they are" if case.as_it_is else "the files of the directory")
     wheel = case.wheel
-    profile = profile_for(wheel.archive.name.distribution, case.options.profile)
+    profile = profile_for(wheel.source.name.distribution, case.options.profile)
     copies = find_copies(wheel, profile, case.vendor, case.providers)
     if copies is None:
         return _setup_of(case, "the wheel")
     if not copies.removed:
         return _with_copies(case, copies.told)
-    left = finding("RLK541", wheel.archive.path.name, copies.told)
+    left = finding("RLK541", wheel.source.path.name, copies.told)
     rest = replace(case, wheel=replace(copies.rest, findings=(*wheel.findings, left)))
     setup = _setup_of(rest, "without the wheel's own copies of libraries")
     return replace(setup, copies=copies.removed, whole=case)
@@ -450,7 +476,7 @@ def _first_setup(case: Case) -> _Setup:
 
 def _with_copies(case: Case, why: str) -> _Setup:
     wheel, text = case.wheel, f"the wheel's own copies of the libraries stay: {why}"
-    stay = finding("RLK546", wheel.archive.path.name, text)
+    stay = finding("RLK546", wheel.source.path.name, text)
     return _setup_of(
         replace(case, wheel=replace(wheel, findings=(*wheel.findings, stay))), "with its own copies"
     )
@@ -458,7 +484,7 @@ def _with_copies(case: Case, why: str) -> _Setup:
 
 def _setup_of(case: Case, what: str) -> _Setup:
     context, tables = context_of(case), case.wheel.tables
-    options, name = case.options, case.wheel.archive.name.distribution
+    options, name = case.options, case.wheel.source.name.distribution
     if case.as_it_is:
         if case.command == "apply" and case.plan is not None:
             context, tables = with_stubs(context, tables, case.plan.stubs)
@@ -471,7 +497,7 @@ def _setup_of(case: Case, what: str) -> _Setup:
     context, tables = with_stubs(context, tables, forwarders.stubs)
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
     # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
-    asks = not context.layout.tree and of_vendor(case.wheel.archive, context.vendor, context.providers)
+    asks = not context.layout.tree and of_vendor(case.wheel.source, context.vendor, context.providers)
     alone = not (context.layout.tree or added.stubs or asks or _names_vendor(context, case))
     return _Setup(case, f"{what}, as it is" if alone else what, context, tables, added, alone)
 

@@ -19,7 +19,7 @@ from relink.planning.model.model import Plan
 from relink.planning.options import Options
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.layout import Layout, site_directory
 from relink.planning.siblings import find_siblings
 from relink.planning.surroundings import own_site, packages_beside, with_beside
 from relink.providers.distribution import read_distribution
@@ -31,7 +31,6 @@ from relink.system.errors import UsageError
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
 from relink.wheel.limits import WheelLimits
-from relink.wheel.naming import WheelName
 
 Command: TypeAlias = Literal[
     "run", "tree", "apply", "verify", "explain", "nix", "nix without libraries", "check"
@@ -116,7 +115,7 @@ def is_python_named(options: Options) -> bool:
 def context_of(case: Case) -> ResolveContext:
     """Build the context of all decisions about a case: layout, providers, profile, vendor, and what the user said."""
     wheel, target, options = case.wheel, case.target, case.options
-    archive, name = wheel.archive, wheel.archive.name
+    source, name = wheel.source, wheel.source.name
     vendor = case.vendor
     # An environment may have an earlier build of this very package, which the result replaces.
     providers = [without_package(provider, name.distribution) for provider in case.providers]
@@ -140,8 +139,8 @@ def context_of(case: Case) -> ResolveContext:
         most_loads=(options.limits or WheelLimits()).loads,
         opens=wheel.opens,
         left_out=wheel.left_out,
-        siblings=() if case.command == "tree" else find_siblings(archive, wheel.images, target, files),
-        member_directories=frozenset(os.path.dirname(layout.path_of(member)) for member in archive.members),
+        siblings=() if case.command == "tree" else find_siblings(source, wheel.images, target, files),
+        member_directories=frozenset(os.path.dirname(layout.path_of(member)) for member in source.members),
         as_it_is=case.as_it_is,
     )
 
@@ -154,21 +153,12 @@ def _layout_of(case: Case, vendor: Vendor, providers: Sequence[Provider]) -> Lay
     wheel, target = case.wheel, case.target
     named = is_python_named(case.options)
     beside = packages_beside(providers, target, named=named)
-    layout = Layout(python=_python_version(wheel.archive.name, target if beside or case.site else None))
+    layout = Layout(site=site_directory(wheel.source.name, target.python_facts))
     if place := case.site or (own_site(target) if named else None):
-        found = with_beside(layout, place, wheel.images, wheel.archive.members, target)
+        found = with_beside(layout, place, wheel.images, wheel.source.members, target)
         own = [entry for entry in found if providers and vendor.packages.is_package(entry.split("/")[0])]
         beside |= {entry: real for entry, real in found.items() if entry not in own}
     return replace(layout, links=beside)
-
-
-def _python_version(name: WheelName, target: Target | None = None) -> str:
-    """The version in a directory's name: that of the wheel's tag, or of the target's Python where the wheel is for any."""
-    tag = next((tag for tag in name.python.split(".") if tag.startswith("cp3")), "")
-    if tag[3:].isdigit():
-        return f"3.{tag[3:]}"
-    facts = target.python_facts if target is not None else None
-    return f"3.{facts.version[1]}" if facts is not None else "3"
 
 
 def _pair(text: str) -> tuple[str, str]:

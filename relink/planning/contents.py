@@ -28,6 +28,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
+from relink.wheel.source import MemberSource
 from relink.wheel.zipformat import DEFLATED, RangeReader
 
 Chunk: TypeAlias = bytes | memoryview
@@ -71,14 +72,16 @@ class Contents:
 
     :param path: the wheel.
     :param limits: sizes and counts that it may not exceed.
-    :param archive: in the place of the wheel: a directory whose files are read like members.
+    :param source: in the place of the wheel: a tree, or an installed distribution.
     :param spool: where members are that are too large for memory.
     :param beside: other wheels that will be installed with it; they are opened where they are asked for.
+    :param keeps: keep of large members what an edit or a dry run needs.
     :param reuse: look for spans of deflated bytes that the output can take over (:meth:`spans`).
     :raises WheelError: it is not a wheel that can be trusted.
     """
 
-    archive: WheelArchive
+    source: MemberSource
+    keeps: bool
     beside: tuple[Path, ...]
     limits: WheelLimits | None
     loaded: dict[str, LoadedMember]
@@ -89,12 +92,14 @@ class Contents:
         path: Path,
         limits: WheelLimits | None = None,
         *,
-        archive: WheelArchive | None = None,
+        source: MemberSource | None = None,
+        keeps: bool = True,
         reuse: bool = False,
         spool: Spool | None = None,
         beside: Sequence[Path] = (),
     ) -> None:
-        self.archive = archive or WheelArchive(path, limits=limits)
+        self.source = source or WheelArchive(path, limits=limits)
+        self.keeps = keeps
         self.beside, self.limits = tuple(beside), limits
         self.loaded = {}
         self._reuse = reuse
@@ -128,9 +133,15 @@ class Contents:
         self._closing.set()
         for pool in (self._worker, self._searcher):
             pool.shutdown(cancel_futures=True)
-        self.archive.close()
+        self.source.close()
         # The memory of the members is released now, not when the garbage collector finds a cycle.
         self.loaded.clear()
+
+    @property
+    def archive(self) -> WheelArchive:
+        """The wheel, as a source that has compressed bytes and a RECORD of its own."""
+        assert isinstance(self.source, WheelArchive)  # noqa: S101 (nothing else is written as a wheel)
+        return self.source
 
     @cached_property
     def record(self) -> tuple[tuple[RecordEntry, ...], tuple[RecordIssue, ...]]:
@@ -144,25 +155,27 @@ class Contents:
 
     @cached_property
     def _largest(self) -> int:
-        return max(member.size for member in self.archive.members.values())
+        return max(member.size for member in self.source.members.values())
 
     def _read_ahead(self) -> None:
         """Begin to inflate the largest member, if it takes most of the time and is an ELF file; then to hash the archive."""
-        first, *others = sorted(self.archive.members.values(), key=lambda member: member.size, reverse=True)
+        if not self.keeps:
+            return
+        first, *others = sorted(self.source.members.values(), key=lambda member: member.size, reverse=True)
         enough = max(READ_AHEAD, SHARE * others[0].size if others else 0)
-        if first.size >= enough and is_elf(self.archive.prefix(first.name, 4)):
+        if first.size >= enough and is_elf(self.source.prefix(first.name, 4)):
             self._reading[first.name] = self._worker.submit(self._read, first.name, self._check_open)
-            self._worker.submit(self.archive.sha256, self._check_open)
+            self._worker.submit(self.source.sha256, self._check_open)
 
     def _check_open(self, _more: int) -> None:
         if self._closing.is_set():
-            raise WheelError(f"{self.archive.path} has been closed")
+            raise WheelError(f"{self.source.path} has been closed")
 
     def _read(self, name: str, on_progress: OnProgress) -> memoryview:
-        return self.archive.read_into(name, on_progress, spool=self.spool)
+        return self.source.read_into(name, on_progress, spool=self.spool)
 
     def read(self, name: str, on_progress: OnProgress) -> memoryview:
-        """Return a member's content in a buffer of its own (:meth:`relink.wheel.archive.WheelArchive.read_into`).
+        """Return a member's content in a buffer of its own (:func:`relink.wheel.source.load_member`).
 
         :raises WheelError: the content is not what the archive's directory says.
         :raises RelinkError: there is not that much memory.
@@ -230,7 +243,7 @@ class Contents:
         self, name: str, content: memoryview, unchanged: Sequence[range]
     ) -> Future[tuple[Span, ...]] | None:
         """Begin to search the spans of a member whose deflated bytes may be reused; None for one that is not worth it."""
-        member = self.archive.member(name)
+        member = self.source.members[name]
         if member.method != DEFLATED or member.size < REUSE:
             return None
         self._finding_spans[name] = self._searcher.submit(
@@ -266,7 +279,7 @@ class Contents:
         :raises WheelError: it is damaged, or is not what RECORD lists.
         """
         loaded = self.loaded.get(name)
-        size = self.archive.member(name).size
+        size = self.source.members[name].size
         entry = self.listed.get(name) if check else None
         chunks: Iterator[Chunk]
         if loaded and loaded.whole:
@@ -279,9 +292,9 @@ class Contents:
                 return chunks
         # A small member is inflated at once. Of a larger one only a few chunks are in memory.
         elif size <= min(self._largest // SHARE, self.spool.kept):
-            chunks = _slices(self.archive.read_into(name))
+            chunks = _slices(self.source.read_into(name))
         else:
-            chunks = self._ahead(self.archive.chunks(name))
+            chunks = self._ahead(self.source.chunks(name))
         return self._compared(chunks, entry) if entry else chunks
 
     def _digest(self, name: str, content: memoryview) -> bytes | None:

@@ -73,7 +73,7 @@ def edit_memory(contents: Contents, name: str) -> int:
     """Return about how many bytes the edit of a member takes."""
     loaded = contents.loaded.get(name)
     gaps = sum(map(len, loaded.gaps)) if loaded else 0
-    return _COPIES * (contents.archive.member(name).size - gaps)
+    return _COPIES * (contents.source.members[name].size - gaps)
 
 
 def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> None:
@@ -88,9 +88,9 @@ def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> 
     resident, shared = (int(field) for field in read_text("/proc/self/statm", 4096).split()[1:3])
     used = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     edits = max((edit_memory(contents, name) for name in changed), default=0)
-    least = used + used // _VERIFIED + _WRITTEN * len(contents.archive.members) + edits
+    least = used + used // _VERIFIED + _WRITTEN * len(contents.source.members) + edits
     if least > most:
         raise UsageError(
-            f"{contents.archive.path.name}: --max-memory {most >> 20} is too little, {-(-least >> 20)} MiB are needed; "
+            f"{contents.source.path.name}: --max-memory {most >> 20} is too little, {-(-least >> 20)} MiB are needed; "
             "nothing was edited"
         )

@@ -26,7 +26,7 @@ from relink.gpu.coverage import FileCode
 from relink.loader.target import Target
 from relink.planning.contents import Contents
 from relink.providers.distribution import manylinux_tag, satisfies_tag
-from relink.system.errors import ElfError
+from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
@@ -36,6 +36,7 @@ from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import RecordEntry, RecordIssue, RecordKind, check_record, is_metadata, signatures
 from relink.wheel.schemes import past_the_schemes
+from relink.wheel.source import MemberSource
 
 # What as_stale looks at: issues about a line or a file, not about a hash.
 _OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED})
@@ -57,6 +58,11 @@ class Wheel:
     findings: tuple[Finding, ...]
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> MemberSource:
+        """Where the members come from."""
+        return self.contents.source
 
     @property
     def archive(self) -> WheelArchive:
@@ -103,28 +109,30 @@ def read_members(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
-    """Read the ELF members of a wheel or a tree, one at a time, and nothing else of it; parameters as for :func:`read_wheel`.
+    """Read the ELF members of any source, one at a time, and nothing else of it; parameters as for :func:`read_wheel`.
 
-    :raises WheelError: a member is not what the archive says.
+    :raises WheelError: a member is not what the source says.
     """
-    archive = contents.archive
+    source = contents.source
     images: dict[str, Image] = {}
     tables: dict[str, SymbolTable] = {}
     codes: dict[str, FileCode] = {}
     opens: dict[str, tuple[str, ...]] = {}
     findings: list[Finding] = []
-    members = [
-        member
-        for name, member in archive.members.items()
-        if not member.is_directory and is_elf(archive.prefix(name, 4))
-    ]
+    members = []
+    for name in filter(source.may_be_elf, source.members):
+        try:
+            if is_elf(source.prefix(name, 4)):
+                members.append(source.members[name])
+        except MemberError as error:
+            findings.append(finding("RLK506", name, error.message))
     # The largest comes last and stays as a whole, in memory or in a file: the peak is not higher than for reading it.
     members.sort(key=lambda member: member.size)
     count = Count(sum(member.size for member in members), on_bytes)
     for member in members:
-        name = member.name
-        content = contents.read(name, count.add)
+        name, content = member.name, memoryview(b"")
         try:
+            content = contents.read(name, count.add)
             image = read_image(content, name)
             other = target is not None and (image.header.machine, image.header.elf_class) != (
                 target.header.machine,
@@ -145,20 +153,20 @@ def read_members(
                 findings.append(
                     finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")
                 )
-            source = NotedSource(content)
-            if (code := read_device_code(source, name)) is not None:
+            noted = NotedSource(content)
+            if (code := read_device_code(noted, name)) is not None:
                 codes[name] = code
-            if gaps := _gaps(content, image):
+            if contents.keeps and (gaps := _gaps(content, image)):
                 contents.keep(
-                    name, content, gaps, source.noted, edited=_dynamic(image), whole=member is members[-1]
+                    name, content, gaps, noted.noted, edited=_dynamic(image), whole=member is members[-1]
                 )
-        except ElfError as error:
+        except (ElfError, MemberError) as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
             if name not in contents.loaded:
                 content.release()
     # Back to the order of the archive, which the plan lists the files in.
-    images = {name: images[name] for name in archive.members if name in images}
+    images = {name: images[name] for name in source.members if name in images}
     return Wheel(contents, images, tables, codes, tuple(findings), opens)
 
 

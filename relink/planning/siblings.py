@@ -23,8 +23,8 @@ from relink.loader.target import Target
 from relink.providers.profiles import Profile, shipped_profiles
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
-from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
+from relink.wheel.source import MemberSource
 
 # Bytes of a package's __init__.py that are looked at.
 _MODULE_LIMIT = 1 << 20
@@ -49,13 +49,13 @@ class Sibling:
 
 
 def find_siblings(
-    archive: WheelArchive, images: Mapping[str, Image], target: Target, files: Files
+    source: MemberSource, images: Mapping[str, Image], target: Target, files: Files
 ) -> tuple[Sibling, ...]:
     """Return the packages whose import maps libraries that ELF members need and that the wheel says it needs.
 
     :param images: the ELF members of the wheel.
     """
-    own = canonicalize_name(archive.name.distribution)
+    own = canonicalize_name(source.name.distribution)
     names = {posixpath.basename(member) for member in images}
     needed = {name: member for member, image in images.items() for name in image.needed if name not in names}
     siblings = []
@@ -63,14 +63,14 @@ def find_siblings(
         wanted = {soname: member for soname, member in needed.items() if profile.where_brought(soname)}
         if not (wanted and profile.imports) or own in profile.distributions:
             continue
-        if (why := next(_evidence(archive, profile, wanted.values()), None)) is not None:
+        if (why := next(_evidence(source, profile, wanted.values()), None)) is not None:
             siblings.append(_located(Sibling(profile, why), wanted, target, files))
     return tuple(siblings)
 
 
-def _evidence(archive: WheelArchive, profile: Profile, members: Collection[str]) -> Iterator[str]:
+def _evidence(source: MemberSource, profile: Profile, members: Collection[str]) -> Iterator[str]:
     """Yield how the wheel says that it needs a package: a requirement without an extra, or an import of its packages."""
-    for text in read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist:
+    for text in read_metadata(source.read(f"{source.dist_info}/METADATA")).requires_dist:
         try:
             requirement = Requirement(text)
             optional = requirement.marker is not None and "extra" in str(requirement.marker)
@@ -81,13 +81,11 @@ def _evidence(archive: WheelArchive, profile: Profile, members: Collection[str])
     modules = [f"{member.split('/')[0]}/__init__.py" for member in members]
     # A library beside the packages may be loaded by any of them, as pyg_lib/__init__.py loads libpyg.so.
     if any("/" not in member for member in members):
-        modules += [
-            name for name in archive.members if name.endswith("/__init__.py") and name.count("/") == 1
-        ]
+        modules += [name for name in source.members if name.endswith("/__init__.py") and name.count("/") == 1]
     for module in dict.fromkeys(modules):
-        if module not in archive.members:
+        if module not in source.members:
             continue
-        text = archive.prefix(module, _MODULE_LIMIT).decode("utf-8", "replace")
+        text = source.prefix(module, _MODULE_LIMIT).decode("utf-8", "replace")
         for name in profile.imports:
             if re.search(rf"^(?:import|from)[ \t]+{re.escape(name)}\b", text, re.MULTILINE):
                 yield f"{module} imports {name}"

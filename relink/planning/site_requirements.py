@@ -32,19 +32,19 @@ from relink.providers.site_packages import SITE_PACKAGES, major_minor
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 from relink.vendors.protocol import Vendor
-from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
+from relink.wheel.source import MemberSource
 
 
 def of_vendor(
-    archive: WheelArchive, vendor: Vendor, providers: Iterable[Provider]
+    source: MemberSource, vendor: Vendor, providers: Iterable[Provider]
 ) -> tuple[ChangedRequirement, ...]:
     """Return the requirements of the vendor's packages that a prefix stands in for, or that the installed ones do not meet."""
     site = next((provider for provider in providers if provider.kind == SITE_PACKAGES), None)
     installed = site.packages[0].version if site is not None and site.packages else ""
     changes = []
-    for text, requirement in _requirements(archive):
+    for text, requirement in _requirements(source):
         if not vendor.packages.is_distribution(requirement.name):
             continue
         if site is None:
@@ -56,12 +56,12 @@ def of_vendor(
 
 
 def following_label(
-    archive: WheelArchive, output: WheelName, vendor: Vendor
+    source: MemberSource, output: WheelName, vendor: Vendor
 ) -> tuple[ChangedRequirement, ...]:
     """Return the other requirements of exactly one version with the wheel's own local label, where the output has another."""
-    old, new = archive.name.version.local, output.version.local
+    old, new = source.name.version.local, output.version.local
     changes = []
-    for text, requirement in _requirements(archive) if old and new and old != new else ():
+    for text, requirement in _requirements(source) if old and new and old != new else ():
         if vendor.packages.is_distribution(requirement.name):
             continue
         pins = [specifier.version for specifier in requirement.specifier if specifier.operator == "=="]
@@ -91,8 +91,8 @@ def requirement_findings(
         yield finding("RLK541", member, f"left out: {why}", profile=profile.name)
 
 
-def _requirements(archive: WheelArchive) -> Iterator[tuple[str, Requirement]]:
-    for text in read_metadata(archive.read(f"{archive.dist_info}/METADATA")).requires_dist:
+def _requirements(source: MemberSource) -> Iterator[tuple[str, Requirement]]:
+    for text in read_metadata(source.read(f"{source.dist_info}/METADATA")).requires_dist:
         try:
             yield text, Requirement(text)
         except (InvalidRequirement, RecursionError):  # a marker in thousands of brackets
@@ -262,7 +262,7 @@ def find_copies(
                 leaving.add(member)
     stems = {soname_stem(sonames[member]) for member in leaving}
     globs = [glob for row in profile.bundled if row.library in stems for glob in row.members]
-    files = _matching(wheel.archive.members, globs)
+    files = _matching(wheel.source.members, globs)
     names_of = [
         join_truncated([posixpath.basename(one) for one in part])
         for part in (sorted(leaving), sorted(own - leaving))

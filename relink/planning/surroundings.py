@@ -32,7 +32,7 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
-from relink.wheel.archive import WheelArchive
+from relink.wheel.source import MemberSource
 
 
 def environment_site(directory: str, python: str) -> str:
@@ -123,7 +123,7 @@ def layer_findings(
 
 
 def packages_findings(
-    archive: WheelArchive,
+    source: MemberSource,
     context: ResolveContext,
     files: Sequence[FilePlan],
     gpus: Sequence[str],
@@ -136,10 +136,10 @@ def packages_findings(
 
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
-            yield from python_call_findings(archive, provider, context.vendor)
+            yield from python_call_findings(source, provider, context.vendor)
             yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
         elif not context.layout.tree:
-            yield from python_call_findings(archive, provider, context.vendor, finds)
+            yield from python_call_findings(source, provider, context.vendor, finds)
 
 
 def own_site(target: Target) -> str | None:
@@ -268,7 +268,7 @@ _MODULES = 2_000
 
 
 def python_call_findings(
-    archive: WheelArchive,
+    source: MemberSource,
     provider: Provider,
     vendor: Vendor,
     finds: Callable[[str], bool] = lambda _: False,
@@ -277,8 +277,8 @@ def python_call_findings(
 
     :param finds: whether the target's loader finds a library by itself.
     """
-    for module in islice((name for name in archive.members if name.endswith(".py")), _MODULES):
-        content = archive.prefix(module, _MODULE_BYTES)
+    for module in islice((name for name in source.members if name.endswith(".py")), _MODULES):
+        content = source.prefix(module, _MODULE_BYTES)
         # The pattern begins with no character that `re` could skip to.
         if not any(name in content for name in _CALLED):
             continue

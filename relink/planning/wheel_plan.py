@@ -15,8 +15,8 @@ from relink.planning.model.model import Plan, TargetFacts, WheelFacts
 from relink.planning.options import deciding
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.site_packages import SITE_PACKAGES
-from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.source import MemberSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def plan_of(assessed: Assessment) -> Plan:
     moves, options = assessed.relocation, case.options
     named = (item.path for item in context.providers if item.kind == SITE_PACKAGES)
     return Plan(
-        wheel=wheel_facts(assessed.archive, assessed.archive.path.name),
+        wheel=wheel_facts(assessed.source, assessed.source.path.name),
         output=assessed.output.filename,
         target=target_facts(case.target),
         providers=assessed.provider_facts,
@@ -88,10 +88,10 @@ def target_facts(target: Target) -> TargetFacts:
     return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
 
 
-def wheel_facts(archive: WheelArchive, path: str) -> WheelFacts:
+def wheel_facts(source: MemberSource, path: str) -> WheelFacts:
     """Return what a plan says of its wheel.
 
     :param path: as it is to be shown.
     """
-    name = archive.name
-    return WheelFacts(path, archive.sha256(), name.distribution, str(name.version), tuple(name.expanded_tags))
+    name = source.name
+    return WheelFacts(path, source.sha256(), name.distribution, str(name.version), tuple(name.expanded_tags))

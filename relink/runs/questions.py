@@ -149,7 +149,7 @@ def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
     """
     with ExitStack() as stack:
         checked, assessed = _verify(path, Options(), stack)
-        output = OutputFacts(str(path), assessed.archive.sha256())
+        output = OutputFacts(str(path), assessed.source.sha256())
         isa = assessed.gpu.block
     plan = replace(plan, findings=(*plan.findings, *checked.findings))
     return Report((), plan, output, isa=isa, verified=len(checked.maps))

@@ -24,7 +24,7 @@ from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.runs.relink_wheel import check_edits, make_plan, make_report
-from relink.runs.tree_copy import TreeArchive, TreeCopy, mentions
+from relink.runs.tree_copy import TreeCopy, TreeSource, mentions
 from relink.system.atomic import publish_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.findings.model import has_errors, select
@@ -47,29 +47,29 @@ def relink_tree(
     """Write a relinked copy of a tree; :func:`relink.library.relink_tree` has the parameters."""
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
-    archive = TreeArchive(Path(os.path.realpath(directory)), options.limits)
+    source = TreeSource(Path(os.path.realpath(directory)), options.limits)
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
     # The profile is that of the first distribution in the tree that has one.
-    names = [path.name.partition("-")[0] for path in sorted(archive.path.glob("*.dist-info"))]
+    names = [path.name.partition("-")[0] for path in sorted(source.path.glob("*.dist-info"))]
     known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
     # In the site-packages of one package, stubs lie where those of the package's wheel do.
     if len(names) == 1 and is_plain(names[0]):
-        archive.name = replace(archive.name, distribution=names[0])
+        source.name = replace(source.name, distribution=names[0])
     # A tree has no version, and no RECORD of all its files.
     options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
-    with Contents(archive.path, archive=archive, spool=spool_of(options)) as contents:
-        own = tree_provider(str(archive.path), (*archive.members, *archive.links))
+    with Contents(source.path, source=source, spool=spool_of(options)) as contents:
+        own = tree_provider(str(source.path), (*source.members, *source.links))
         find, layout = partial(_providers, own), Layout(own.path, tree=True)
         wheel, planned = make_plan(
             contents, options, clock, read=read_members, find_providers=find, layout=layout
         )
-        facts = replace(planned.plan.wheel, path=str(directory), name=archive.name.distribution, version="")
+        facts = replace(planned.plan.wheel, path=str(directory), name=source.name.distribution, version="")
         plan = replace(planned.plan, wheel=replace(facts, tags=()), output=str(new or directory))
         planned = replace(planned, plan=plan)
         if new is None or not (plan.ok or options.force):
             return make_report(planned, options, clock)
         try:
-            return _written(wheel, planned, archive, options, clock)
+            return _written(wheel, planned, source, options, clock)
         except OSError as error:
             raise_if_machine_fault(error, f"{new}: cannot be written")
             raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
@@ -121,7 +121,7 @@ def _providers(
 
 
 def _written(
-    wheel: Wheel, planned: PreparedPlan, archive: TreeArchive, options: Options, clock: Clock
+    wheel: Wheel, planned: PreparedPlan, source: TreeSource, options: Options, clock: Clock
 ) -> Report:
     """Edit, verify, write beside the new name, look at what was written, and give it the name."""
     plan, new = planned.plan, Path(planned.plan.output)
@@ -135,7 +135,7 @@ def _written(
             return report(findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("verify"):
             names = {name: name for name in planned.context.images}
-            findings, verified = check_edits(wheel, planned, edits, options, sandbox, names, archive.links)
+            findings, verified = check_edits(wheel, planned, edits, options, sandbox, names, source.links)
         if has_errors(select(findings, (), options.ignore)) and not options.force:
             return report(findings=findings, verified=verified)
         with clock.stage("write"):
@@ -144,9 +144,9 @@ def _written(
                 for name, edited in edits.items()
             }
             stubs = {stub.path: stub.content() for stub in plan.stubs}
-            findings += TreeCopy(archive, staged, contents, stubs).write()
-            findings += mentions(staged, new, (str(archive.path), os.path.abspath(plan.wheel.path)))
-            output = OutputFacts(str(new), TreeArchive(staged, NO_LIMITS).sha256())
+            findings += TreeCopy(source, staged, contents, stubs).write()
+            findings += mentions(staged, new, (str(source.path), os.path.abspath(plan.wheel.path)))
+            output = OutputFacts(str(new), TreeSource(staged, NO_LIMITS).sha256())
         with clock.stage("publish"):
             publish_directory(staged, new)
         findings += register_roots(plan, output.path, options.gc_root)

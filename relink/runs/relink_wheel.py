@@ -76,7 +76,7 @@ def make_plan(
     :param layout: where the members are, if nobody installs them.
     :raises UsageError: relink wrote the wheel.
     """
-    refuse_relinked(contents.archive)
+    refuse_relinked(contents.source)
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
         gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
@@ -153,7 +153,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             target = _target_of(plan)
         with clock.stage("read"):
             changes = [*list_changes(plan.basis, plan.target.sysroot)]
-            refuse_relinked(contents.archive)
+            refuse_relinked(contents.source)
             if contents.archive.sha256() != plan.wheel.sha256:
                 changes.insert(0, f"{wheel} is not the wheel that the plan was made from")
             if changes:
@@ -269,7 +269,7 @@ def _written(
         if name in stubs:
             yield stubs[name].content()
         elif name not in edits:
-            yield from wheel.archive.chunks(name)
+            yield from wheel.source.chunks(name)
         else:
             with memoryview(edits[name].view) as view:
                 yield view

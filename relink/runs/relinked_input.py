@@ -12,8 +12,8 @@ from typing import Final
 
 from relink.make.added_members import PLAN_MEMBER, read_plan
 from relink.system.errors import UsageError, WheelError
-from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
+from relink.wheel.source import MemberSource
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 # Characters of what the plan says, in a sentence.
@@ -22,20 +22,20 @@ _SHOWN: Final = 300
 _NAME_MAX: Final = 255
 
 
-def is_relinked(archive: WheelArchive) -> bool:
+def is_relinked(source: MemberSource) -> bool:
     """Whether a wheel says that relink wrote it."""
-    return f"{archive.dist_info}/{PLAN_MEMBER}" in archive.members
+    return f"{source.dist_info}/{PLAN_MEMBER}" in source.members
 
 
-def refuse_relinked(archive: WheelArchive) -> None:
+def refuse_relinked(source: MemberSource) -> None:
     """Refuse a wheel that relink wrote, and name the vendor's wheel that it was made from.
 
     :raises UsageError: relink wrote the wheel.
     """
-    plan = read_plan(archive)
+    plan = read_plan(source)
     if plan is None:
         return
-    facts, own = plan.wheel, archive.name
+    facts, own = plan.wheel, source.name
     filename = PurePosixPath(facts.path).name[:_NAME_MAX]
     with suppress(WheelError):
         vendor = parse_wheel_name(filename)
@@ -43,10 +43,10 @@ def refuse_relinked(archive: WheelArchive) -> None:
         same = (vendor.canonical, vendor.version.public) == (own.canonical, own.version.public)
         if same and _SHA256.fullmatch(facts.sha256):
             raise UsageError(
-                f"{archive.path.name} was relinked from {vendor.filename} (SHA-256 {facts.sha256}); relink that one, which "
+                f"{source.path.name} was relinked from {vendor.filename} (SHA-256 {facts.sha256}); relink that one, which "
                 f"`relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
             )
     raise UsageError(
-        f"{archive.path.name} was relinked, but not from {filename!r} (SHA-256 {facts.sha256[:_SHOWN]!r}), "
+        f"{source.path.name} was relinked, but not from {filename!r} (SHA-256 {facts.sha256[:_SHOWN]!r}), "
         "as the plan in it says; relink the vendor's wheel"
     )

@@ -27,13 +27,14 @@ from relink.system.errors import ElfError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_start
+from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
-from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Content, pieces
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, not_a_wheel
 from relink.wheel.record import RecordEntry, hashed, with_new_hashes
+from relink.wheel.source import READ_LIMIT, load_member, read_member, read_prefix
 from relink.wheel.zipformat import Member
 
 _AT_ONCE = 1 << 20
@@ -43,7 +44,7 @@ _SET_ID = stat.S_ISUID | stat.S_ISGID
 _LARGEST_RECORD = 64 << 20  # bytes, as of a wheel
 
 
-class TreeArchive(WheelArchive):
+class TreeSource:
     """A directory in the place of a wheel; its ELF files are the members, but for GPU code objects, which lie there by thousands.
 
     :param path: without symbolic links.
@@ -56,8 +57,7 @@ class TreeArchive(WheelArchive):
     def __init__(self, path: Path, limits: WheelLimits | None = None) -> None:
         self.path = path
         self.dist_info, self.data_dir = "", None
-        # Nothing is open between two calls.
-        self._sha256, self._fd = None, -1
+        self._sha256: str | None = None
         self.entries = {"": path.stat()}
         most = (limits or WheelLimits()).members
         for folder, below, files in os.walk(path, onerror=_unlistable):
@@ -120,6 +120,27 @@ class TreeArchive(WheelArchive):
                 yield data
             self.check(name, file.fileno())
 
+    def may_be_elf(self, name: str) -> bool:
+        """Whether a file was listed as an ELF file: the members are no others."""
+        return name in self.members
+
+    def read(self, name: str, limit: int = READ_LIMIT) -> bytes:
+        """Return the content of a file: :func:`relink.wheel.source.read_member`."""
+        return read_member(self, name, limit)
+
+    def prefix(self, name: str, length: int) -> bytes:
+        """Return the beginning of a file: :func:`relink.wheel.source.read_prefix`."""
+        return read_prefix(self, name, length)
+
+    def read_into(
+        self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
+    ) -> memoryview:
+        """Return the content of a file in one buffer: :func:`relink.wheel.source.load_member`."""
+        return load_member(self, name, on_progress, spool=spool)
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two calls."""
+
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
         """Return a SHA-256 of the names and contents of all members, in hexadecimal."""
         if self._sha256 is None:
@@ -146,7 +167,7 @@ class TreeCopy:
     :ivar added: files that the tree has not, and their contents.
     """
 
-    archive: TreeArchive
+    tree: TreeSource
     target: Path
     new: Mapping[str, Content]
     added: Mapping[str, bytes] = field(default_factory=dict)
@@ -161,7 +182,7 @@ class TreeCopy:
         :raises RelinkError: a file of the tree cannot be read or linked, or has changed since it was listed.
         :raises OSError: a file cannot be written.
         """
-        entries = self.archive.entries
+        entries = self.tree.entries
         records = {name for name in entries if name.endswith(".dist-info/RECORD")}
         self._known |= {
             name: hashed(name, hashlib.sha256(content).digest(), len(content))
@@ -178,20 +199,20 @@ class TreeCopy:
                 _finish(self.target / name, entries[name])
         if self._others:
             text = f"of other users, and yours in the copy: {join_truncated(self._others)}"
-            yield finding("RLK543", str(self.archive.path), text)
+            yield finding("RLK543", str(self.tree.path), text)
 
     def _write(self, name: str, new: Content | None) -> Iterator[Finding]:
-        status, path = self.archive.entries[name], self.target / name
+        status, path = self.tree.entries[name], self.target / name
         kind, rights = stat.S_IFMT(status.st_mode), status.st_mode & _SET_ID != 0
         if kind == stat.S_IFLNK:
-            path.symlink_to(self.archive.links[name])
+            path.symlink_to(self.tree.links[name])
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
             return
         if kind == stat.S_IFDIR:
             # Closed to other users until the copy is complete.
             path.mkdir(0o700, exist_ok=not name)
         elif kind == stat.S_IFREG:
-            source = self.archive.open_file(name)
+            source = self.tree.open_file(name)
             try:
                 with suppress(OSError):  # it has none
                     rights |= bool(os.getxattr(source, "security.capability"))
@@ -207,7 +228,7 @@ class TreeCopy:
             self._others.append(name or ".")
 
     def _write_file(self, name: str, source: int, new: Content | None) -> None:
-        path, status, digest, size = self.target / name, self.archive.entries[name], hashlib.sha256(), 0
+        path, status, digest, size = self.target / name, self.tree.entries[name], hashlib.sha256(), 0
         with path.open("xb") as file:
             if new is None:
                 copy_content(source, file.fileno())
@@ -217,7 +238,7 @@ class TreeCopy:
                     size += file.write(piece)
                 self._known[name] = hashed(name, digest.digest(), size)
         # Once more after the copy: a file that changed meanwhile would be neither the old nor the new one.
-        self.archive.check(name, source)
+        self.tree.check(name, source)
         _finish(path, status)
         # Names of one file stay linked as long as their content in the copy is the same.
         first = self._made.setdefault((status.st_dev, status.st_ino, new and digest.digest()), path)
@@ -228,13 +249,10 @@ class TreeCopy:
     def _add(self, name: str, content: bytes) -> None:
         """Write a file that the tree has not: no link of the tree leads it elsewhere."""
         above = [name[:end] for end, char in enumerate(name) if char == "/"]
-        if name in self.archive.entries or any(
-            path in self.archive.entries and not stat.S_ISDIR(self.archive.entries[path].st_mode)
-            for path in above
+        if name in self.tree.entries or any(
+            path in self.tree.entries and not stat.S_ISDIR(self.tree.entries[path].st_mode) for path in above
         ):
-            raise UsageError(
-                f"{self.archive.path / name}: relink writes a stub there; move what is there away"
-            )
+            raise UsageError(f"{self.tree.path / name}: relink writes a stub there; move what is there away")
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
@@ -243,12 +261,13 @@ class TreeCopy:
 
     def _record(self, name: str) -> Content | None:
         """Return a RECORD with the hashes of the new files; None where it lists none of them."""
-        status = self.archive.entries[name]
+        status = self.tree.entries[name]
         if not self._known or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_RECORD:
             return None
-        site, data = posixpath.dirname(posixpath.dirname(name)) or ".", b"".join(self.archive.chunks(name))
-        if sum(entry.endswith(".dist-info/RECORD") for entry in self.archive.entries) == 1:
-            # The tree is the site-packages of one package, whose stubs these are.
+        site, data = posixpath.dirname(posixpath.dirname(name)) or ".", b"".join(self.tree.chunks(name))
+        if sum(entry.endswith(".dist-info/RECORD") for entry in self.tree.entries) == 1:
+            # The tree is the site-packages of one package, whose stubs these are. A RECORD may end without a line feed.
+            data += b"" if data.endswith(b"\n") or not self.added else b"\n"
             data += "".join(f"{posixpath.relpath(path, site)},,\n" for path in self.added).encode()
         new = with_new_hashes(data, {posixpath.relpath(path, site): row for path, row in self._known.items()})
         return None if new == data else new

@@ -33,6 +33,10 @@ class WheelError(RelinkError):
     """The input is not a wheel that can be trusted: damaged, lying, or hostile."""
 
 
+class MemberError(WheelError):
+    """One file of an installed distribution cannot be read; the others can."""
+
+
 class ElfError(RelinkError):
     """A file that should be ELF is not, or its headers point outside of it."""
 

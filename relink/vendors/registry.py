@@ -19,7 +19,7 @@ from relink.vendors.protocol import Component, Place, Release, Vendor
 from relink.vendors.rocm.vendor import rocm
 
 if TYPE_CHECKING:  # slow to load
-    from relink.wheel.archive import WheelArchive
+    from relink.wheel.source import MemberSource
 
 VENDORS: tuple[Vendor, ...] = (rocm,)
 """In the order in which they are asked. The first is taken where nothing says whose a wheel is."""
@@ -170,10 +170,10 @@ def read_device_code(source: ByteSource, path: str) -> FileCode | None:
 
 def add_archives(
     codes: Mapping[str, FileCode],
-    archive: WheelArchive,
+    archive: MemberSource,
     path_of: Callable[[str], str] = lambda member: member,
     sites: Iterable[tuple[str, str]] = (),
-    beside: Iterable[WheelArchive] = (),
+    beside: Iterable[MemberSource] = (),
 ) -> dict[str, FileCode]:
     """Return the device code of a wheel's members with what archives of code hold for it; each vendor reads its own.
 

@@ -15,20 +15,18 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 
-from relink.system.errors import RelinkError, WheelError
+from relink.system.errors import WheelError
 from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
-from relink.system.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
+from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.deflate.stream import CHUNK, content, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, not_a_wheel, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
+from relink.wheel.source import READ_LIMIT, find_member, load_member, read_member, read_prefix
 from relink.wheel.zipformat import Member, RangeReader
-
-# Bytes of a member that is read as a whole: metadata, never a library.
-_READ_LIMIT = 64 << 20
 
 
 class WheelArchive:
@@ -144,14 +142,12 @@ class WheelArchive:
         return data
 
     def member(self, name: str) -> Member:
-        """Return the member called ``name``.
+        """Return the member called `name`: :func:`relink.wheel.source.find_member`."""
+        return find_member(self, name)
 
-        :raises WheelError: there is none.
-        """
-        try:
-            return self.members[name]
-        except KeyError:
-            raise WheelError(f"{self.path.name} has no member {name!r}") from None
+    def may_be_elf(self, name: str) -> bool:
+        """Whether a member is a file."""
+        return not self.members[name].is_directory
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content in chunks of at most 1 MiB; the last one comes only if CRC and size are right.
@@ -167,59 +163,15 @@ class WheelArchive:
         except WheelError as error:
             raise WheelError(f"{self.path.name}: {error.message}", error.issues) from error
 
-    def read(self, name: str, limit: int = _READ_LIMIT) -> bytes:
-        """Return the whole content.
-
-        :raises WheelError: it is longer than ``limit`` bytes, or not what the directory claims.
-        """
-        size = self.member(name).size
-        if size > limit:
-            raise WheelError(f"{self.path.name}: {name!r} has {size} bytes; at most {limit} are expected")
-        return b"".join(self.chunks(name))
+    def read(self, name: str, limit: int = READ_LIMIT) -> bytes:
+        """Return the content of a member: :func:`relink.wheel.source.read_member`."""
+        return read_member(self, name, limit)
 
     def read_into(
-        self,
-        name: str,
-        on_progress: OnProgress = lambda _: None,
-        *,
-        spool: Spool | None = None,
+        self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
     ) -> memoryview:
-        """Return the whole content in one buffer of its own; nothing else holds a copy.
-
-        The buffer is anonymous memory, writable, that goes back to the system with the last reference to it; ``.obj`` is
-        the :class:`mmap.mmap`, which can be searched.
-
-        :param on_progress: called with the number of bytes read since the last call.
-        :param spool: what is too large for memory is in a file that is mapped read-only, instead.
-        :raises WheelError: the content is not what the directory claims.
-        :raises RelinkError: there is not that much memory, or no room on the disk.
-        """
-        size = self.member(name).size
-        if not size:
-            # Nothing is filled, but CRC and size are compared.
-            self.read(name)
-            return memoryview(bytearray())
-        try:
-            filling = Filling(spool, size) if spool and size > spool.whole else None
-            view = memoryview(b"") if filling else anonymous_memory(size)
-        except (OSError, OverflowError) as error:
-            raise RelinkError(
-                f"{self.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"
-            ) from error
-        if filling is None:
-            self._fill(name, room_in(view), on_progress)
-            return view
-        with filling:
-            self._fill(name, filling.room, on_progress)
-            return filling.finished()
-
-    def _fill(self, name: str, room: Room, on_progress: OnProgress) -> None:
-        """Inflate a member to its place in memory."""
-        position = 0
-        for data in self.chunks(name):
-            write_into(room, position, data)
-            position += len(data)
-            on_progress(len(data))
+        """Return the content of a member in one buffer: :func:`relink.wheel.source.load_member`."""
+        return load_member(self, name, on_progress, spool=spool)
 
     def raw_reader(self, name: str) -> RangeReader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""
@@ -227,20 +179,8 @@ class WheelArchive:
         return lambda offset, length: self._pread(start + offset, length)
 
     def prefix(self, name: str, length: int) -> bytes:
-        """Return the first ``length`` bytes, or all if there are fewer, inflating little more than that.
-
-        CRC and size are checked only if the content ends within them.
-
-        :raises WheelError: the content is damaged as far as it was looked at.
-        """
-        parts: list[bytes] = []
-        missing = length
-        for data in self.chunks(name):
-            parts.append(data[:missing])
-            missing -= len(parts[-1])
-            if not missing:
-                break
-        return b"".join(parts)
+        """Return the beginning of a member: :func:`relink.wheel.source.read_prefix`."""
+        return read_prefix(self, name, length)
 
     def file(self) -> BinaryIO:
         """Return the archive as a file of its own, for another reader; the caller closes it."""

@@ -23,31 +23,49 @@ _REQUIRED = ("METADATA", "WHEEL", "RECORD")
 SCHEMES: Final = ("purelib", "platlib", "headers", "scripts", "data")
 """The keys that pip and `installer` know; pip refuses any other."""
 
-# Where a scheme's directory lies below the environment's (sysconfig, schemes posix_prefix and venv, and Debian's deb_system),
-# which is where the scheme `data` begins. purelib and platlib are one directory in an environment.
+ANY_SITE: Final = "lib/python3/site-packages"
+"""Where site-packages is, relative to the environment's directory, while nobody knows for which Python."""
+
+# Where the schemes of a Python end, relative to where the scheme `data` begins (sysconfig, schemes posix_prefix and venv, and
+# Debian's deb_system). purelib and platlib are one directory in an environment.
 _SITE: Final = re.compile(r"lib(?:64)?/python3(?:\.\d+t?)?/(?:site|dist)-packages/(?P<rest>.+)")
-_HEADERS: Final = re.compile(r"include/(?:site/)?python3\.\d+t?/[^/]+/(?P<rest>.+)")
+_HEADERS: Final = re.compile(r"include/(?:site/)?python3(?:\.\d+t?)?/[^/]+/(?P<rest>.+)")
 # Defects that are reported.
 _MOST: Final = 20
 
 
-def _installed(name: str, data_dir: str | None) -> tuple[str, str]:
-    """Return where a member goes: ``site``, ``headers`` or ``prefix`` (the environment's directory), and the path below."""
-    first, slash, rest = name.partition("/")
-    if not slash or first != data_dir:
-        return "site", name
-    scheme, _, inner = rest.partition("/")
+def installed_path(member: str, site: str = ANY_SITE) -> str:
+    """Return where an installer puts a member, relative to the environment's directory (``sys.prefix``).
+
+    Source: "Binary distribution format", the .data directory; sysconfig's scheme ``venv`` for the directories, and pip
+    (locations/_sysconfig.py) for the one of headers.
+
+    :param site: the site-packages of the Python that it is installed for, relative to the same directory.
+    """
+    first, _, rest = member.partition("/")
+    scheme, slash, inner = rest.partition("/")
+    if not (slash and first.endswith(".data") and "-" in first):
+        return f"{site}/{member}"
+    if scheme in ("purelib", "platlib"):
+        return f"{site}/{inner}"
     if scheme == "headers":
-        return "headers", inner
-    if scheme == "scripts":
-        return "prefix", f"bin/{inner}"
-    if scheme == "data":
-        if match := _SITE.fullmatch(inner):
-            return "site", match["rest"]
-        if match := _HEADERS.fullmatch(inner):
-            return "headers", match["rest"]
-        return "prefix", inner
-    return "site", inner
+        return f"include/site/{site.split('/')[-2]}/{first.partition('-')[0]}/{inner}"
+    return f"bin/{inner}" if scheme == "scripts" else inner
+
+
+def site_path(member: str) -> str | None:
+    """Return the path of a member below site-packages; None where an installer puts it elsewhere."""
+    path = installed_path(member)
+    return path.removeprefix(f"{ANY_SITE}/") if path.startswith(f"{ANY_SITE}/") else None
+
+
+def _place(member: str) -> tuple[str, str]:
+    """Return where a member may be installed by any Python: ``site``, ``headers`` or ``prefix``, and the path below."""
+    path = installed_path(member)
+    for root, pattern in (("site", _SITE), ("headers", _HEADERS)):
+        if match := pattern.fullmatch(path):
+            return root, match["rest"]
+    return "prefix", path
 
 
 def scheme_defects(members: Iterable[str], data_dir: str | None) -> list[str]:
@@ -74,10 +92,10 @@ def _defects(files: list[str], data_dir: str) -> Iterator[str]:
             if scheme not in SCHEMES:
                 yield f"{name!r}: no installer knows the scheme {scheme!r}; there are {', '.join(SCHEMES)}"
                 continue
-            root, path = _installed(name, data_dir)
+            root, path = _place(name)
             if root == "site" and path.partition("/")[0].endswith((".dist-info", ".egg-info")):
                 yield f"{name!r}: would be installed as metadata, which belong into the wheel's own .dist-info directory"
-        installed = _installed(name, data_dir)
+        installed = _place(name)
         other = places.setdefault(installed, name)
         if other != name:
             yield f"{name!r}: is installed to the same path as {other!r}"

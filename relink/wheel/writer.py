@@ -31,7 +31,7 @@ from relink.system.progress import OnProgress
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, NewContent, WriteOptions
+from relink.wheel.changes import Changes, NewContent, Packed, WriteOptions
 from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.splice import Piece
 from relink.wheel.deflate.stream import content
@@ -49,7 +49,7 @@ from relink.wheel.record import (
     verified,
 )
 from relink.wheel.zipformat import DosTime, Member
-from relink.wheel.zipwriter import MemberHeader, Packed, ZipWriter
+from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
 
 class ReadBack:

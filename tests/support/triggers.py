@@ -48,6 +48,7 @@ TRIGGERS: dict[str, str] = {
     "RLK205": "tests/unit/planning/resolve/test_decide.py::test_the_second_plan_is_empty",
     "RLK206": "tests/unit/cli/test_relinking.py::test_errors_are_told_and_nothing_is_written",
     "RLK207": "tests/unit/cli/test_relinking.py::test_dry_run",
+    "RLK208": "tests/unit/planning/test_assess.py::test_a_program_of_a_wheel_for_any_python",
     "RLK301": "tests/unit/planning/resolve/test_decide.py::test_a_version_that_the_provider_lacks",
     "RLK302": "tests/unit/planning/resolve/test_proof.py::TestBinding::test_a_missing_symbol",
     "RLK303": "tests/unit/planning/resolve/test_proof.py::TestBinding::test_assumed",

@@ -26,7 +26,7 @@ from relink.gpu.amd.kpack import (
 from relink.gpu.msgpack import Effort
 
 if TYPE_CHECKING:  # slow to load
-    from relink.wheel.archive import WheelArchive
+    from relink.wheel.source import MemberSource
 
 # Bytes: magic, version, offset of the table.
 _HEAD = 16
@@ -67,10 +67,10 @@ def resolve_kpack(
 
 def with_archives(
     codes: Mapping[str, DeviceCode],
-    archive: WheelArchive,
+    archive: MemberSource,
     path_of: Callable[[str], str] = lambda member: member,
     sites: Iterable[tuple[str, str]] = (),
-    beside: Iterable[WheelArchive] = (),
+    beside: Iterable[MemberSource] = (),
 ) -> dict[str, DeviceCode]:
     """Return the device code of a wheel's members with what the kpack archives hold for them.
 
@@ -82,7 +82,7 @@ def with_archives(
     :param sites: pairs of a directory in which members are installed and one on disk that has other distributions' files.
     :raises WheelError: an archive's content is not what the wheel claims.
     """
-    members: dict[str, dict[str, tuple[WheelArchive, str]]] = {}
+    members: dict[str, dict[str, tuple[MemberSource, str]]] = {}
     if any(code.kpack is not None for code in codes.values()):
         for wheel in (*beside, archive):
             for name in wheel.members:
@@ -146,8 +146,8 @@ def _with(
 class _Ends(ByteSource):
     """The head of an archive and its table, which is at the end; what is between is inflated and not kept."""
 
-    def __init__(self, archive: WheelArchive, member: str) -> None:
-        self._size = archive.member(member).size
+    def __init__(self, archive: MemberSource, member: str) -> None:
+        self._size = archive.members[member].size
         kept = bytearray()
         at, self._from = 0, self._size
         head = b""

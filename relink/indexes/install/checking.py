@@ -10,19 +10,15 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from relink.elf.image import Image, read_image
-from relink.elf.sections import DLOPEN, library_names
-from relink.elf.source import BufferSource
-from relink.elf.symbol_reader import read_symbols
-from relink.elf.symbols import SymbolTable
-from relink.gpu.coverage import FileCode, RequestedGpu
+from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
@@ -32,61 +28,102 @@ from relink.planning.case import Case
 from relink.planning.contents import Contents
 from relink.planning.model.model import plain
 from relink.planning.options import Options
-from relink.planning.reading import Wheel
+from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.report.check_text import Checked, EnvironmentCheck
-from relink.system.errors import RelinkError, WheelError
-from relink.system.findings.model import Finding, Level, finding, select
-from relink.system.safe_open import map_file, read_bytes
+from relink.system.errors import MemberError
+from relink.system.findings.model import Finding, Level, finding, has_errors, select
+from relink.system.progress import OnProgress
+from relink.system.safe_open import map_file, read_bytes, read_start
+from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped, join_truncated, join_with_and
 from relink.vendors.protocol import Vendor
-from relink.vendors.registry import (
-    RECOGNIZED,
-    VENDORS,
-    local_gpus,
-    other_stack,
-    processors_of,
-    products,
-    read_device_code,
-)
-from relink.wheel.archive import WheelArchive
+from relink.vendors.registry import RECOGNIZED, VENDORS, local_gpus, other_stack, processors_of, products
 from relink.wheel.naming import WheelName
 from relink.wheel.record import parse_record
+from relink.wheel.source import READ_LIMIT
 from relink.wheel.zipformat import Member
 
 _NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
 _MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}
-# Bytes of a RECORD or METADATA.
-_LARGEST = 64 << 20
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
-class _InstalledFiles(WheelArchive):
-    """The files of an installed distribution, as the planner asks for those of a wheel: by name, and the beginning of one."""
+class InstalledSource:
+    """The files of an installed distribution, as RECORD lists them.
+
+    :param site: the site-packages that the names are relative to.
+    :ivar absent: libraries that are listed and not there.
+    """
 
     def __init__(self, site: Path, dist_info: str, names: Iterable[str]) -> None:
-        self.path, self.dist_info, self.data_dir, self._sha256, self._fd = site, dist_info, None, None, -1
-        long_ago = (1980, 1, 1, 0, 0, 0)
+        self.path, self.dist_info, self.data_dir = site, dist_info, None
+        names = [*names]
+        self.absent = [name for name in filter(_NATIVE.search, names) if not os.path.lexists(site / name)]
         self.members = {
-            name: Member(name, 0, 0, 0, 0, 0, 0, 0, 0, long_ago, 0, 3, is_directory=False) for name in names
+            name: Member(name, 0, 0, 0, 0, 0, 0, 0, 0, _LONG_AGO, 0, 3, is_directory=False)
+            for name in names
+            if name not in self.absent
         }
         name, _, self.version = dist_info.removesuffix(".dist-info").rpartition("-")
         self.name = WheelName(name, Version("0"), self.version, "", "py3", "none", "any")
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield a file's content: of a Python module, or METADATA."""
-        try:
-            yield read_bytes(self.path / name, _LARGEST, root=str(self.path))
-        except OSError as error:
-            raise_if_machine_fault(error, str(self.path / name))
-            raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error
+    def may_be_elf(self, name: str) -> bool:
+        """Whether a file has the name of a library."""
+        return _NATIVE.search(name) is not None
 
-    def read(self, name: str, limit: int = _LARGEST) -> bytes:
-        """Return the whole content."""
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a Python module or METADATA.
+
+        :raises MemberError: the file cannot be read.
+        """
+        with self._named(name) as path:
+            yield read_bytes(path, READ_LIMIT, root=str(self.path))
+
+    def read(self, name: str, limit: int = READ_LIMIT) -> bytes:
+        """Return the content of a file, as :meth:`chunks`."""
         return b"".join(self.chunks(name))[:limit]
+
+    def prefix(self, name: str, length: int) -> bytes:
+        """Return the beginning of a file.
+
+        :raises MemberError: the file cannot be read.
+        """
+        with self._named(name) as path:
+            return read_start(path, length)
+
+    def read_into(
+        self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
+    ) -> memoryview:
+        """Map a file: of a large one only the headers are read.
+
+        :raises MemberError: the file cannot be read.
+        """
+        del on_progress, spool
+        with self._named(name) as path, map_file(path) as buffer:
+            return memoryview(buffer)
+
+    def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
+        """Return nothing: no plan is made of what is installed."""
+        del on_progress
+        return ""
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two calls."""
+
+    @contextmanager
+    def _named(self, name: str) -> Iterator[Path]:
+        """Turn an error of the system into one about a file."""
+        path = self.path / name
+        try:
+            yield path
+        except OSError as error:
+            raise_if_machine_fault(error, str(path))
+            raise MemberError(f"{path} cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +137,6 @@ class _World:
     files: Files
     gpus: tuple[RequestedGpu, ...]
     has_other: bool
-
-
-@dataclass(slots=True)
-class _Read:
-    """What is read of a distribution's ELF files."""
-
-    images: dict[str, Image] = field(default_factory=dict)
-    tables: dict[str, SymbolTable] = field(default_factory=dict)
-    codes: dict[str, FileCode] = field(default_factory=dict)
-    opens: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    damaged: list[Finding] = field(default_factory=list)
 
 
 def check_environment(environment: TargetEnvironment, options: Options) -> EnvironmentCheck:
@@ -129,18 +155,22 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
     read = 0
-    for site in environment.site:
-        for archive in _distributions(site):
-            content = _read(archive)
-            read += len(content.images)
-            if not content.images and not content.damaged:
+    for source in (found for site in environment.site for found in _distributions(site)):
+        with Contents(source.path, source=source, keeps=False) as contents:
+            wheel = read_members(contents, target)
+            absent = (
+                finding("RLK101", name, "RECORD lists it, and it is not there") for name in source.absent
+            )
+            wheel = replace(wheel, findings=(*absent, *wheel.findings))
+            read += len(wheel.images)
+            if not wheel.images and not has_errors(wheel.findings):
                 continue
-            one, mapped = _checked(archive, content, world, options)
-            checked.append(one)
-            needed = (soname for image in content.images.values() for soname in image.needed)
-            if not one.needs and (other := next(filter(None, map(other_stack, needed)), None)):
-                others[one.name] = other
-            sonames |= dict.fromkeys(mapped)
+            one, mapped = _checked(source, wheel, world, options)
+        checked.append(one)
+        needed = (soname for image in wheel.images.values() for soname in image.needed)
+        if not one.needs and (other := next(filter(None, map(other_stack, needed)), None)):
+            others[one.name] = other
+        sonames |= dict.fromkeys(mapped)
     together = [
         *_runtimes(checked),
         *_other_stacks(checked, others),
@@ -151,13 +181,13 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     return EnvironmentCheck(str(environment.prefix), tuple(checked), findings, read)
 
 
-def _distributions(site: Path) -> Iterator[_InstalledFiles]:
+def _distributions(site: Path) -> Iterator[InstalledSource]:
     """Yield the distributions of a site-packages that have a file which looks native; without RECORD nobody knows the files."""
     for entry in sorted(os.listdir(site)) if site.is_dir() else ():
         if not entry.endswith(".dist-info"):
             continue
         try:
-            record = read_bytes(site / entry / "RECORD", _LARGEST, root=str(site))
+            record = read_bytes(site / entry / "RECORD", READ_LIMIT, root=str(site))
         except OSError as error:
             raise_if_machine_fault(error, str(site / entry))
             continue
@@ -165,54 +195,18 @@ def _distributions(site: Path) -> Iterator[_InstalledFiles]:
             rows, _ = parse_record(record)
             names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
             # RECORD lists scripts as ../../../bin/NAME, and a hostile one any file: only what is below site-packages is read.
-            yield _InstalledFiles(site, entry, [name for name in names if not name.startswith(("..", "/"))])
-
-
-def _read(archive: _InstalledFiles) -> _Read:
-    """Read the headers, dynamic sections and symbols of a distribution's ELF files, and the headers of their GPU code."""
-    content = _Read()
-    for name in filter(_NATIVE.search, archive.members):
-        path = archive.path / name
-        try:
-            with map_file(path) as buffer:
-                if bytes(buffer[:4]) != b"\x7fELF":
-                    continue
-                image = read_image(buffer, name)
-                if not image.dynamic:
-                    continue
-                content.tables[name] = read_symbols(buffer)
-                content.images[name] = image
-                if (code := read_device_code(BufferSource(buffer), name)) is not None:
-                    content.codes[name] = code
-                if any(imported.name in DLOPEN for imported in content.tables[name].imports):
-                    content.opens[name] = library_names(buffer, image)
-        except FileNotFoundError:
-            content.damaged.append(finding("RLK101", name, "RECORD lists it, and it is not there"))
-        except (OSError, RelinkError) as error:
-            raise_if_machine_fault(error, str(path))
-            text = error.message if isinstance(error, RelinkError) else str(error.strerror)
-            content.damaged.append(finding("RLK506", name, text.removeprefix(f"{name}: ")))
-    return content
+            yield InstalledSource(site, entry, [name for name in names if not name.startswith(("..", "/"))])
 
 
 def _checked(
-    archive: _InstalledFiles, content: _Read, world: _World, options: Options
+    source: InstalledSource, wheel: Wheel, world: _World, options: Options
 ) -> tuple[Checked, dict[str, None]]:
     """Return what is to be said of one distribution, and the sonames that it maps."""
-    name = archive.name.distribution
-    if world.has_other and not content.damaged and profile_for(name).variants:
+    name = source.name.distribution
+    if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
         # Which of several variants Python picks is that vendor's business whose own packages are installed.
-        return Checked(canonicalize_name(name), archive.version, "info", "works"), {}
-    wheel = Wheel(
-        Contents(archive.path, archive=archive),
-        content.images,
-        content.tables,
-        content.codes,
-        tuple(content.damaged),
-        content.opens,
-    )
-    python = world.target.python_facts
-    layout = Layout(str(archive.path), f"3.{python.version[1]}" if python else "3", tree=True)
+        return Checked(canonicalize_name(name), source.version, "info", "works"), {}
+    layout = Layout(str(source.path), tree=True)
     case = Case(wheel, world.target, (), options, "check", world.gpus, layout, files=world.files)
     assessed = assess(case)
     files, vendor = assessed.files, assessed.vendor
@@ -225,16 +219,14 @@ def _checked(
         for soname, path in file.closure
         if soname_stem(soname) == vendor.libraries.runtime
     )
-    needs = any(
-        vendor.libraries.is_own(soname) for image in content.images.values() for soname in image.needed
-    )
+    needs = any(vendor.libraries.is_own(soname) for image in wheel.images.values() for soname in image.needed)
     errors = [reported for reported in findings if reported.level == "error"]
-    relinked = f"{archive.dist_info}/{PLAN_MEMBER}" in archive.members
+    relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
     level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
     text = _sentence(errors, findings, assessed.context, gpu_part=needs)
     checked = Checked(
         canonicalize_name(name),
-        archive.version,
+        source.version,
         level,
         text,
         relinked,

@@ -55,6 +55,7 @@ from relink.vendors.registry import local_gpus, vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
+from relink.wheel.schemes import site_path
 
 
 def repair(
@@ -294,7 +295,9 @@ def tested(
 
 def _installed_at(member: str, environment: TargetEnvironment) -> str | None:
     """Return where an installer has put a member of a wheel, if in site-packages."""
-    inner = re.sub(r"[^/]+\.data/(?:purelib|platlib)/", "", member, count=1)
+    inner = site_path(member)
+    if inner is None:
+        return None
     return next((str(site / inner) for site in environment.site if (site / inner).is_file()), None)
 
 
@@ -393,7 +396,6 @@ def installer_of(environment: TargetEnvironment) -> list[str]:
 # Seconds: torch takes ten from a slow disk.
 _TIMEOUT = 600
 _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
-_SCHEMES = ("purelib", "platlib")
 # os._exit: destructors of a GPU runtime may fail where there is no GPU, which says nothing about loading.
 _LOAD = """
 import ctypes, importlib, json, os, sys
@@ -435,9 +437,7 @@ def modules_of(archive: WheelArchive) -> tuple[str, ...]:
     """
     found = set()
     for name in archive.members:
-        parts = name.split("/")
-        if archive.data_dir is not None and parts[0] == archive.data_dir and parts[1] in _SCHEMES:
-            parts = parts[2:]
+        parts = (site_path(name) or "").split("/")
         stem, _, ending = parts[-1].partition(".")
         is_module = ending in {"py", "so"} or ending.endswith(".so")
         if is_module and (len(parts) == 1 or (len(parts) == 2 and stem == "__init__")):

@@ -19,7 +19,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
-from relink.wheel.archive import WheelArchive
+from relink.wheel.source import MemberSource
 
 # Python files that are looked at; PyTorch has 2,000.
 MODULES = 20_000
@@ -32,7 +32,7 @@ _WORD = re.compile(rb"[A-Za-z0-9_+-]+")
 
 
 def stack_findings(
-    archive: WheelArchive,
+    source: MemberSource,
     context: ResolveContext,
     tables: Mapping[str, SymbolTable],
     closures: Mapping[str, Iterable[str]],
@@ -68,7 +68,7 @@ def stack_findings(
         many = f"more than {_SEARCHED} members ask for it, so what loads them was not searched for"
         reasons |= dict.fromkeys(open_members, many)
     elif open_members:
-        reasons |= _named_by(archive, context, open_members)
+        reasons |= _named_by(source, context, open_members)
     for member, library in asking.items():
         what = "it" if library is None else f"{library}, which it needs"
         text = f"dlopen does not load {what}: {EXECUTABLE_STACK}; "
@@ -108,13 +108,13 @@ def _why_loaded(profile: Profile, member: str, image: Image, tables: Mapping[str
     return None
 
 
-def _named_by(archive: WheelArchive, context: ResolveContext, members: Iterable[str]) -> dict[str, str]:
+def _named_by(source: MemberSource, context: ResolveContext, members: Iterable[str]) -> dict[str, str]:
     """Return the members that others name, each with what names it: a library by NEEDED or dlopen, or a Python file.
 
     A name is looked for without its versions and, in Python files, without ``.so``. A program that needs a member starts with it.
     """
-    modules = [file for file in archive.members if file.endswith(_PYTHON)]
-    if len(modules) > MODULES or sum(archive.members[file].size for file in modules) > MODULE_BYTES:
+    modules = [file for file in source.members if file.endswith(_PYTHON)]
+    if len(modules) > MODULES or sum(source.members[file].size for file in modules) > MODULE_BYTES:
         return dict.fromkeys(members, "the wheel has more Python code than is searched for its name")
     stems = {
         member: _stems((posixpath.basename(member), context.images[member].soname)) for member in members
@@ -134,7 +134,7 @@ def _named_by(archive: WheelArchive, context: ResolveContext, members: Iterable[
         for member in members
     }
     for file in modules:
-        content = archive.read(file, MODULE_BYTES)
+        content = source.read(file, MODULE_BYTES)
         for member in members:
             if any(word in content for word in words[member]) and words[member] & {*_WORD.findall(content)}:
                 named.setdefault(member, f"{file} names it")

@@ -24,8 +24,8 @@ from relink.loader.target import Target, find_target
 from relink.planning.options import Options
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
-from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
+from relink.wheel.source import MemberSource
 
 # PEP 600: the older names of some manylinux tags, by the minor version of glibc 2.
 _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -83,14 +83,14 @@ def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str
     return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
 
 
-def wheel_tag_findings(archive: WheelArchive, target: Target, options: Options) -> tuple[Finding, ...]:
+def wheel_tag_findings(source: MemberSource, target: Target, options: Options) -> tuple[Finding, ...]:
     """Return what keeps the Python that loads a wheel from installing it."""
     alone = target.python is None and target.sysroot == "/"
     # Where the loader that was named is the one of this Python, most likely this Python installs the wheel.
     is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
     own = ask_python(sys.executable) if is_own else None
     named = bool(options.python or active_python(os.environ))
-    return tag_findings(archive.name, archive.path.name, target, named=named, own=own)
+    return tag_findings(source.name, source.path.name, target, named=named, own=own)
 
 
 def tag_findings(

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from relink.elf.image import Image
+from relink.loader.python import PythonFacts
+from relink.wheel.naming import WheelName
+from relink.wheel.schemes import ANY_SITE, installed_path
 
 VIRTUAL_ROOT = "/relink.invalid"
 """A directory that exists nowhere: members stand below it while nothing is unpacked."""
@@ -19,9 +22,37 @@ WHEEL_MARK = "$WHEEL"
 """What paths below site-packages are shown as."""
 
 
+_SITE = re.compile(r"\blib(?:64)?/[^/]+/(?:site|dist)-packages$")
+
+
 def is_below(path: str, directory: str) -> bool:
     """Whether a path is a directory, or lies in it."""
     return path == directory or path.startswith(f"{directory}/")
+
+
+def site_directory(name: WheelName, python: PythonFacts | None) -> str:
+    """Return where the site-packages is that a wheel goes into, relative to the environment's directory.
+
+    The target's Python says so. A wheel for exactly one version of Python, and another one, goes into that of its tag.
+
+    :param python: the Python that will load the result; None where it is not known.
+    """
+    exact = version_in_tags(name)
+    if python is None or (exact and exact != python.directory_version):
+        return f"lib/python{exact or '3'}/site-packages"
+    known = _SITE.search(python.installs_into)
+    return known[0] if known else f"lib/python{python.directory_version}/site-packages"
+
+
+def version_in_tags(name: WheelName) -> str | None:
+    """Return the version of the only Python that installs a wheel, as directories have it (``3.13t``); None for several."""
+    exact = {
+        f"3.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}"
+        if tag.interpreter.startswith("cp3") and tag.interpreter[3:].isdigit() and tag.abi != "abi3"
+        else None
+        for tag in name.tags
+    }
+    return exact.pop() if len(exact) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,33 +60,31 @@ class Layout:
     """An environment that a wheel is installed into.
 
     :ivar root: the environment's directory (``sys.prefix``).
-    :ivar python: the version in its directory name, ``"3.12"``.
+    :ivar site: its site-packages, relative to `root`.
     :ivar tree: members are files of a directory, `root`, and lie there by their own names.
     :ivar names: path → the one by which that file is shown, where several paths lead to it.
     :ivar links: what other packages have beside the wheel: the path in site-packages → the directory where it really is.
     """
 
     root: str = VIRTUAL_ROOT
-    python: str = "3"
+    site: str = ANY_SITE
     tree: bool = False
     names: Mapping[str, str] = field(default_factory=dict, compare=False)
     links: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
+    def python(self) -> str:
+        """The version in the name of the directory of site-packages, ``3.12``; ``3`` where it is not known."""
+        return self.site.split("/")[-2].removeprefix("python")
+
+    @property
     def site_packages(self) -> str:
         """The directory that members go to."""
-        return self.root if self.tree else f"{self.root}/lib/python{self.python}/site-packages"
+        return self.root if self.tree else f"{self.root}/{self.site}"
 
     def path_of(self, member: str) -> str:
         """Return the absolute path at which `member` will be installed."""
-        first, _, rest = member.partition("/")
-        # The directory is called {distribution}-{version}.data. Below it are the directories of the schemes.
-        if not self.tree and first.endswith(".data") and "-" in first and "/" in rest:
-            scheme, _, inner = rest.partition("/")
-            if scheme in ("purelib", "platlib"):
-                return posixpath.join(self.site_packages, inner)
-            return posixpath.join(self.root, {"scripts": "bin", "headers": "include"}.get(scheme, ""), inner)
-        return posixpath.join(self.site_packages, member)
+        return posixpath.join(self.root, member if self.tree else installed_path(member, self.site))
 
     def on_disk(self, images: Mapping[str, Image]) -> dict[str, tuple[str, str]]:
         """Return soname and path of the libraries among the members, where members are files of a tree."""

@@ -16,7 +16,9 @@ from relink.planning.assess import MOST_ATTEMPTS, PRODUCERS, Producer
 from relink.planning.case import Command
 from relink.runs.questions import explain, nix_package
 from relink.system.findings.model import finding
+from tests.support.cc import cc, shared
 from tests.support.command import Run
+from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, Works
 
 NEW = Producer(
@@ -50,21 +52,56 @@ def test_a_new_producer_is_shown_by_every_command(works: Works, run: Run, tmp_pa
         assert "something new was seen" in run(*words)[1], words
 
 
-def environment(directory: Path, wheel: Path) -> Path:
+def environment(directory: Path, wheel: Path | None = None) -> Path:
+    """Make a virtual environment, with a wheel that pip installs; returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     python = directory / "bin/python"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        f"--python={python}",
-        "install",
-        "--no-deps",
-        "--no-index",
-        str(wheel),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    if wheel is not None:
+        install(python, wheel)
     return python
+
+
+def install(python: Path, wheel: Path) -> None:
+    command = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-deps", "--no-index"]
+    subprocess.run([*command, wheel], check=True, capture_output=True)
+
+
+def with_program(works: Works, directory: Path, tag: str) -> Path:
+    """A wheel whose program, in bin/, needs a library that lies in the package."""
+    own = shared(directory / "lib/libown.so.1", "int own(void){return 0;}")
+    program = cc("extern int own(void); int main(void){return own();}", directory / "prog", needed=[own])
+    source = "extern int hip(void); int g(void){return hip();}"
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"",
+        "demo/a.so": shared(directory / "a.so", source, needed=[works.prefix / "lib/libhip.so.7"]),
+        "demo/libown.so.1": own,
+        "demo-1.0.data/scripts/prog": program,
+    }
+    return make_wheel(directory, files, tag=tag)
+
+
+def test_a_program_of_a_wheel_for_any_python(works: Works, tmp_path: Path) -> None:
+    """It starts where pip has put it for the Python that was named; without a name nothing is written."""
+    wheel = with_program(works, tmp_path, "py3-none-manylinux_2_34_x86_64")
+    python = environment(tmp_path / "env")
+    report = relink.relink(wheel, works.options(tmp_path / "out", python=str(python)))
+    assert report.output is not None, report.findings
+    told = [one for one in report.findings if one.code == "RLK208"]
+    assert [(one.level, one.subject) for one in told] == [("info", "demo-1.0.data/scripts/prog")]
+    install(python, Path(report.output.path))
+    assert subprocess.run([tmp_path / "env/bin/prog"], check=False).returncode == 0
+    refused = relink.relink(wheel, works.options(tmp_path / "refused"))
+    assert [one.code for one in refused.findings if one.level == "error"] == ["RLK208"]
+    assert refused.output is None
+
+
+def test_a_program_of_a_wheel_for_one_python(works: Works, tmp_path: Path) -> None:
+    tag = f"cp3{sys.version_info.minor}-cp3{sys.version_info.minor}-manylinux_2_34_x86_64"
+    report = relink.relink(with_program(works, tmp_path, tag), works.options(tmp_path / "out"))
+    assert report.output is not None, report.findings
+    assert "RLK208" not in [one.code for one in report.findings]
+    install(environment(tmp_path / "env"), Path(report.output.path))
+    assert subprocess.run([tmp_path / "env/bin/prog"], check=False).returncode == 0
 
 
 def test_what_is_not_shown_has_a_reason() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.runs.tree_copy import TreeArchive
+from relink.runs.tree_copy import TreeSource
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.limits import WheelLimits
 from tests.support.elf_builder import Library, build
@@ -29,7 +29,7 @@ def tree_of(root: Path) -> Path:
 
 
 def test_members_are_the_elf_files(tmp_path: Path) -> None:
-    archive = TreeArchive(tree_of(tmp_path))
+    archive = TreeSource(tree_of(tmp_path))
     assert {name: member.size for name, member in archive.members.items()} == {
         "z.so": len(ELF) + 4,
         "lib/libx.so.1.0": len(ELF),
@@ -46,11 +46,11 @@ def test_members_are_the_elf_files(tmp_path: Path) -> None:
     }
     assert bytes(archive.read_into("z.so")) == ELF + b"more"
     assert archive.prefix("z.so", 4) == b"\x7fELF"
-    assert archive.sha256() == TreeArchive(tmp_path / "t").sha256()
+    assert archive.sha256() == TreeSource(tmp_path / "t").sha256()
 
 
 def test_what_changes_while_it_is_read(tmp_path: Path) -> None:
-    archive = TreeArchive(tree_of(tmp_path))
+    archive = TreeSource(tree_of(tmp_path))
     (tmp_path / "t/z.so").write_bytes(ELF)
     with pytest.raises(WheelError, match="has changed while it was read"):
         archive.read_into("z.so")
@@ -63,7 +63,7 @@ def test_what_changes_while_it_is_read(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_becomes_a_link_meanwhile_leads_nowhere(tmp_path: Path) -> None:
-    archive = TreeArchive(tree_of(tmp_path))
+    archive = TreeSource(tree_of(tmp_path))
     (tmp_path / "t/lib").rename(tmp_path / "outside")
     (tmp_path / "t/lib").symlink_to("../outside")
     with pytest.raises(WheelError, match="lies outside of"):
@@ -72,7 +72,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_leads_nowhere(tmp_path: Path)
 
 def test_limits_and_nothing_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="more than 2 files"):
-        TreeArchive(tree_of(tmp_path), limits=WheelLimits(members=2))
+        TreeSource(tree_of(tmp_path), limits=WheelLimits(members=2))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no ELF file is in it"):
-        TreeArchive(tmp_path / "empty")
+        TreeSource(tmp_path / "empty")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.runs.tree_copy import TreeArchive, TreeCopy, mentions
+from relink.runs.tree_copy import TreeCopy, TreeSource, mentions
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding
 from tests.support.elf_builder import Library, build
@@ -27,7 +27,7 @@ def copied(tree: Path, new: dict[str, bytes] | None = None) -> tuple[Path, list[
     place = tree.with_name("copy")
     place.mkdir()
     findings = [
-        *TreeCopy(TreeArchive(tree), place, {name: [data] for name, data in (new or {}).items()}).write()
+        *TreeCopy(TreeSource(tree), place, {name: [data] for name, data in (new or {}).items()}).write()
     ]
     return place, findings
 
@@ -130,6 +130,21 @@ def test_records_list_the_new_files(tree: Path) -> None:
     assert (below / "c-1.dist-info/RECORD").read_bytes() == b"x.py,,\n"
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_record_may_end_without_a_line_feed(tree: Path, end: bytes) -> None:
+    record = tree / "demo-1.dist-info/RECORD"
+    record.parent.mkdir()
+    record.write_bytes(b"demo-1.dist-info/RECORD,," + end)
+    copy = tree.parent / "copy"
+    copy.mkdir()
+    list(TreeCopy(TreeSource(tree), copy, {}, {"demo.libs/relink-stubs/libx.so": b"x"}).write())
+    lines = (copy / "demo-1.dist-info/RECORD").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "demo-1.dist-info/RECORD",
+        "demo.libs/relink-stubs/libx.so",
+    ]
+
+
 @pytest.mark.parametrize("absolute", [False, True])
 def test_tree_record_link(tree: Path, *, absolute: bool) -> None:
     """A *.dist-info that is a symbolic link out of the tree: the RECORD there is neither lost nor written, nor taken along."""
@@ -147,7 +162,7 @@ def test_tree_record_link(tree: Path, *, absolute: bool) -> None:
 
 
 def test_a_file_that_is_written_to_meanwhile(tree: Path) -> None:
-    archive = TreeArchive(tree)
+    archive = TreeSource(tree)
     (tree / "README").write_text("other words")
     (tree.parent / "copy").mkdir()
     with pytest.raises(WheelError, match="README has changed while it was read"):

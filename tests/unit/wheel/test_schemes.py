@@ -223,10 +223,10 @@ def test_past_the_schemes() -> None:
 
 
 def test_many_members_take_no_time() -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert scheme_defects([f"{DATA}/data/{number}" + "/a" * 100 for number in range(20_000)], DATA) == []
     assert len(scheme_defects([f"{DATA}/x{number}" for number in range(1000)], DATA)) == 21
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_wheel_with_every_scheme(tmp_path: Path) -> None:

@@ -24,14 +24,14 @@ from hypothesis import strategies as st
 
 from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, NewContent
+from relink.wheel.changes import Changes, NewContent, Packed
 from relink.wheel.deflate import splice
 from relink.wheel.deflate.splice import Piece, find_spans
 from relink.wheel.naming import relinked
 from relink.wheel.record import read_record
 from relink.wheel.writer import ReadBack, output_path, write_wheel
 from relink.wheel.zipformat import DEFLATED, Member
-from relink.wheel.zipwriter import MemberHeader, Packed, ZipWriter
+from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.support.amount import amount
 from tests.unit.wheel.build import (
     DIST_INFO,
@@ -504,7 +504,7 @@ def test_memory_does_not_grow_with_the_content(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, NewContent
+from relink.wheel.changes import Changes, NewContent, Packed
 from relink.wheel.writer import write_wheel
 from tests.support.memory import peak
 with WheelArchive(sys.argv[1]) as archive:

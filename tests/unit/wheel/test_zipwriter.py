@@ -16,9 +16,9 @@ import pytest
 from relink.system.errors import RelinkError
 from relink.wheel import zipformat
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import NewContent
+from relink.wheel.changes import NewContent, Packed
 from relink.wheel.zipformat import DEFLATED, STORED, Member
-from relink.wheel.zipwriter import MemberHeader, Packed, ZipWriter, largest_packed_size, pack
+from relink.wheel.zipwriter import MemberHeader, ZipWriter, largest_packed_size, pack
 from tests.unit.wheel.build import (
     DIST_INFO,
     FILENAME,

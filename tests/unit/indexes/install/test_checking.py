@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from relink.loader.target import Target
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
@@ -114,6 +115,21 @@ def test_two_runtimes_of_two_packages(run: Run, venv: Path, rocm: Path, index: P
     assert "2 copies of the GPU runtime are in one process" in told
     assert f"first: {site_of(venv)}/first/libamdhip64.so.7" in told
     assert f"second: {site_of(venv)}/second/libamdhip64.so.7" in told
+
+
+def test_an_executable_stack(
+    run: Run, venv: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `relink verify` has it: glibc 2.41 and newer load no module that asks for one."""
+    monkeypatch.setattr(Target, "refuses_stacks", property(lambda _: True))
+    source = "void *PyInit_bad(void){return 0;}"
+    bad = shared(tmp_path / "bad.so", source, flags=["-Wl,-z,execstack"])
+    wheel = make_wheel(index, {"stack/__init__.py": b"", "stack/bad.so": bad}, name="stack", tag=TAG)
+    put(venv, wheel)
+    for words in (("check", venv), ("verify", wheel)):
+        code, out, _ = run(*words)
+        assert code == 1
+        assert "executable stack" in out
 
 
 def test_a_package_for_another_vendors_gpus(

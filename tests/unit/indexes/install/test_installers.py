@@ -122,6 +122,20 @@ def test_json_is_nothing_but_json(run: Run, works: Works, index: Path, tmp_path:
     assert out.startswith("{")
 
 
+@pytest.mark.slow(reason="pip runs; test_a_requirement_is_relinked has one such run")
+@pytest.mark.usefixtures("index")
+def test_what_no_index_has_stops_no_other_wheel(run: Run, works: Works, tmp_path: Path) -> None:
+    """The wheel beside it is relinked, and programs get their JSON, with the failure in it."""
+    made = works.wheel(tmp_path)
+    code, out, err = run(made, "bad==9", "--prefix", works.prefix, "-o", tmp_path / "out", "--json")
+    assert code == 2
+    assert "bad==9: pip has got no wheel of it" in err
+    assert (tmp_path / "out" / OUTPUT).is_file()
+    document = json.loads(out)
+    assert [report["output"] is not None for report in document["reports"]] == [True]
+    assert "bad==9" in json.dumps(document["failures"])
+
+
 # relink fetch
 
 

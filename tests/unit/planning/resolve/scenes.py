@@ -96,7 +96,7 @@ class Scene:
 
     def context(self) -> ResolveContext:
         target = find_target()
-        layout = Layout(python="3.11")
+        layout = Layout(site="lib/python3.11/site-packages")
         return ResolveContext(
             target=target,
             files=Files(),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from relink.planning.resolve.layout import VIRTUAL_ROOT, Layout
+from relink.loader.python import PythonFacts
+from relink.planning.resolve.layout import VIRTUAL_ROOT, Layout, site_directory
+from relink.wheel.naming import parse_wheel_name
 
-HERE = Layout("/env", "3.12")
+HERE = Layout("/env", "lib/python3.12/site-packages")
 SITE = "/env/lib/python3.12/site-packages"
 
 
@@ -19,7 +21,7 @@ SITE = "/env/lib/python3.12/site-packages"
         ("pkg-1.0.data/purelib/pkg/a.so", f"{SITE}/pkg/a.so"),
         ("pkg-1.0.data/platlib/pkg/a.so", f"{SITE}/pkg/a.so"),
         ("pkg-1.0.data/scripts/tool", "/env/bin/tool"),
-        ("pkg-1.0.data/headers/pkg.h", "/env/include/pkg.h"),
+        ("pkg-1.0.data/headers/pkg.h", "/env/include/site/python3.12/pkg/pkg.h"),
         ("pkg-1.0.data/data/share/x.so", "/env/share/x.so"),
         ("pkg-1.0+rocm7.data/data/lib/x.so", "/env/lib/x.so"),
         ("pkg-1.0.data/other/x.so", "/env/x.so"),
@@ -35,7 +37,10 @@ def test_where_a_member_goes(member: str, path: str) -> None:
 
 def test_by_default_nothing_there_exists() -> None:
     assert Layout().path_of("a.so") == f"{VIRTUAL_ROOT}/lib/python3/site-packages/a.so"
-    assert Layout(python="3.11").site_packages == f"{VIRTUAL_ROOT}/lib/python3.11/site-packages"
+    assert (
+        Layout(site="lib/python3.11/site-packages").site_packages
+        == f"{VIRTUAL_ROOT}/lib/python3.11/site-packages"
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,3 +57,30 @@ def test_by_default_nothing_there_exists() -> None:
 )
 def test_what_a_reader_sees(text: str, shown: str) -> None:
     assert HERE.shown(text) == shown
+
+
+THREADED = PythonFacts(
+    "/p", "cpython", (3, 13), free_threaded=True, installs_into="/e/lib/python3.13t/site-packages"
+)
+DEBIAN = PythonFacts("/p", "cpython", (3, 11), installs_into="/usr/local/lib/python3.11/dist-packages")
+ODD = PythonFacts("/p", "cpython", (3, 12), installs_into="/somewhere")
+
+
+@pytest.mark.parametrize(
+    ("tag", "python", "expected"),
+    [
+        ("cp313-cp313t", None, "python3.13t/site-packages"),
+        ("cp313-cp313t", THREADED, "python3.13t/site-packages"),
+        ("cp312-cp312", THREADED, "python3.12/site-packages"),
+        ("cp39-abi3", None, "python3/site-packages"),
+        ("cp39-abi3", DEBIAN, "python3.11/dist-packages"),
+        ("cp311-cp311", DEBIAN, "python3.11/dist-packages"),
+        ("py3-none", DEBIAN, "python3.11/dist-packages"),
+        ("py3-none", ODD, "python3.12/site-packages"),
+        ("cp311.cp312-none", None, "python3/site-packages"),
+        ("cp312-none", None, "python3.12/site-packages"),
+    ],
+)
+def test_the_site_packages_of_the_targets_python(tag: str, python: PythonFacts | None, expected: str) -> None:
+    name = parse_wheel_name(f"demo-1.0-{tag}-linux_x86_64.whl")
+    assert site_directory(name, python) == f"lib/{expected}"

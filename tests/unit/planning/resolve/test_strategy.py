@@ -400,7 +400,7 @@ def test_what_members_that_need_each_other_load_is_as_planned(tmp_path: Path) ->
         assert found == draft.context.images
 
 
-LAYOUT = Layout("/env", "3.12")
+LAYOUT = Layout("/env", "lib/python3.12/site-packages")
 SITE = LAYOUT.site_packages
 PROFILE = Profile("p", rpath_drop=("$ORIGIN/*_rocm_sdk_*", "$ORIGIN/../../rocm/*"))
 TARGET = Target(
