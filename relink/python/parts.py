@@ -16,12 +16,12 @@ from relink.elf.image import Image
 from relink.python.events import Event
 from relink.python.modules import Interpreter
 
-Part: TypeAlias = Literal["import", "guarded", "later", "carried", "program", "foreign", "unknown"]
+FilePart: TypeAlias = Literal["import", "guarded", "later", "carried", "program", "foreign", "unknown"]
 """``import``: the import maps it, or fails. ``guarded``: the import goes on without; what is conditional or inferred counts so.
 ``later``: something opens it after the import. ``carried``: only other files' NEEDED lead to it. ``program``: a user runs it.
 ``foreign``: for another Python or machine, debug data, or an example. ``unknown``: nothing is known to load it."""
 
-_PART_OF: dict[str, Part] = {
+_PART_OF: dict[str, FilePart] = {
     "certain": "import",
     "guarded": "guarded",
     "conditional": "guarded",
@@ -40,7 +40,7 @@ class Reach:
     :ivar by: the file whose NEEDED leads to one that is carried.
     """
 
-    part: Part
+    part: FilePart
     event: Event | None = None
     by: str | None = None
 
@@ -89,7 +89,7 @@ def _is_named(image: Image, path: str, name: str) -> bool:
     return "/" not in name and name in (image.soname, posixpath.basename(path))
 
 
-def _part_alone(path: str, image: Image, interpreter: Interpreter, machine: int) -> Part:
+def _part_alone(path: str, image: Image, interpreter: Interpreter, machine: int) -> FilePart:
     """Return the part of a file that no event leads to."""
     if image.header.machine != machine or _ASIDE.search(path):
         return "foreign"
