@@ -1,4 +1,6 @@
-"""Which import binds to which object: every symbol of a closure looked up as ld.so looks it up.
+"""Which import binds to which object: every version record checked and every symbol looked up as ld.so does it.
+
+Versions are checked before any symbol is looked up (glibc elf/dl-version.c: find_needed, match_symbol, _dl_check_map_versions).
 
 Scopes and the look-up in them: :mod:`relink.loader.scopes`. Only what a relocation names is looked up (elf/dl-reloc.c), and
 all of it at once, as with LD_BIND_NOW; with lazy binding a function may be missing until it is called.
@@ -9,17 +11,17 @@ the symbols stay in the groups that the look-ups gave; :func:`by_symbol` makes a
 
 from __future__ import annotations
 
+import bisect
+import difflib
 import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from relink.elf.symbols import Import
-from relink.loader.closure import Closure
-from relink.loader.object_graph import file_of
+from relink.loader.closure import Closure, file_of, needed_by
 from relink.loader.scopes import Reason, Scope, Scopes
-from relink.loader.symbol_index import SymbolReference
-from relink.loader.tables import Tables
+from relink.loader.tables import SymbolReference, Tables
 
 Symbol: TypeAlias = tuple[int, str, str | None]
 """An import: (index of the object in the closure's `objects`, name, version)."""
@@ -321,3 +323,146 @@ def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings
                 )
             )
     return changed
+
+
+@dataclass(frozen=True, slots=True)
+class MissingVersion:
+    """A version that one object requires of another that does not define it.
+
+    :ivar requester: path of the object with the version record.
+    :ivar file: the soname that the record names.
+    :ivar supplier: path of the object with that name.
+    :ivar defined: the versions of the same family (``GLIBC``) that it does define, as in the file.
+    """
+
+    requester: str
+    file: str
+    version: str
+    supplier: str
+    defined: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnservedRecord:
+    """A version record of `requester` that names a `file` that no object of the process is: the loader aborts.
+
+    It is what remains where a NEEDED entry is removed or renamed and its record is not.
+    """
+
+    requester: str
+    file: str
+
+
+def check_records(closure: Closure, tables: Tables) -> Iterator[MissingVersion | UnservedRecord]:
+    """Check every version record of every object in scope against the object that serves its file name, in the loader's order.
+
+    A weak requirement, and one of a library that defines no versions at all, is not an error to the loader (it warns with
+    LD_WARN).
+    """
+    for index in closure.scope:
+        loaded = closure.objects[index]
+        for need in tables.of(loaded).verneeds:
+            # elf/dl-version.c, find_needed:
+            # > for (tmap = GL(dl_ns)[map->l_ns]._ns_loaded; tmap != NULL;
+            # >      tmap = tmap->l_next)
+            # >   if (_dl_name_match_p (name, tmap))
+            # >     return tmap;
+            suppliers = closure.names.get(need.file)
+            if not suppliers:
+                # > assert (needed != NULL);
+                yield UnservedRecord(loaded.path, need.file)
+                continue
+            supplier = closure.objects[suppliers[0]]
+            defined = [node.name for node in tables.of(supplier).verdefs]
+            for requirement in need.versions if defined else ():
+                if requirement.name not in defined and not requirement.weak:
+                    family = requirement.name.split("_", 1)[0]
+                    known = tuple(name for name in defined if name.startswith(family + "_"))
+                    yield MissingVersion(loaded.path, need.file, requirement.name, supplier.path, known)
+
+
+def check_versions(closure: Closure, tables: Tables) -> list[MissingVersion]:
+    """Return the versions that objects in scope require of others that do not define them."""
+    found = check_records(closure, tables)
+    return [*dict.fromkeys(record for record in found if isinstance(record, MissingVersion))]
+
+
+def unserved_records(closure: Closure, tables: Tables) -> list[UnservedRecord]:
+    """Return the version records that name a file that was not loaded, though nothing that is needed is missing.
+
+    ``Inconsistency detected by ld.so: dl-version.c: … Assertion `needed != NULL' failed!`` Where the file is needed and missing,
+    the missing edge is the reason.
+    """
+    lost = {edge.soname for edge in closure.missing}
+    found = check_records(closure, tables)
+    return [record for record in found if isinstance(record, UnservedRecord) and record.file not in lost]
+
+
+_MAX_CLOSEST = 3
+_NEIGHBOURS = 24
+_MAX_COMPARED = 256  # characters of a name
+_ALIKE = 0.75  # difflib's ratio
+
+
+class Closest:
+    """The exports of one closure that come nearest to what it lacks. Comparing names is slow, so ask only for what is shown.
+
+    :param alphabets: the sorted exports of tables, by their `id`: closures that have libraries in common share it.
+    """
+
+    def __init__(
+        self, closure: Closure, tables: Tables, alphabets: dict[int, list[str]] | None = None
+    ) -> None:
+        self._objects = closure.objects
+        self._tables = tables
+        self._by_name = closure.names
+        self._needed = needed_by(closure)
+        self._alphabets = {} if alphabets is None else alphabets
+
+    def of(self, lost: Unbound) -> tuple[str, ...]:
+        """Return up to three exports, ``name@VERSION in libx.so.1``.
+
+        The same name in other versions comes first, or where it is hidden; else names like it in the library that the
+        version record blames, or in those that the object needs.
+        """
+        return self._same(lost.name) or self._like(lost)
+
+    def _same(self, name: str) -> tuple[str, ...]:
+        same = [
+            f"{name}@{export.version} in {self._label(index)}"
+            if export.version
+            else f"{name} without a version in {self._label(index)}"
+            for index, loaded in enumerate(self._objects)
+            for export in self._tables.of(loaded).exports.get(name, ())
+            if not export.undefined
+        ]
+        same += [
+            f"{name} in {self._label(index)}, but {export.visibility} there"
+            for index, loaded in enumerate(self._objects)
+            for export in self._tables.of(loaded).rejected.get(name, ())
+            if export.visibility in ("hidden", "internal")
+        ]
+        return tuple(dict.fromkeys(same))[:_MAX_CLOSEST]
+
+    def _like(self, lost: Unbound) -> tuple[str, ...]:
+        blamed = self._by_name.get(lost.file, ()) if lost.file is not None else ()
+        near: list[tuple[float, str, int]] = []
+        matcher = difflib.SequenceMatcher(None, "", lost.name[:_MAX_COMPARED])
+        for index in blamed or self._needed.get(lost.requester, ()):
+            table = self._tables.of(self._objects[index])
+            if id(table) not in self._alphabets:
+                self._alphabets[id(table)] = sorted(table.exports)
+            alphabet = self._alphabets[id(table)]
+            position = bisect.bisect(alphabet, lost.name)
+            for other in alphabet[max(0, position - _NEIGHBOURS) : position + _NEIGHBOURS]:
+                matcher.set_seq1(other[:_MAX_COMPARED])
+                # The upper bounds of the ratio first: they cost a tenth of it, and most names are not alike.
+                if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE:
+                    ratio = matcher.ratio()
+                    if ratio >= _ALIKE:
+                        near.append((-ratio, other, index))
+        return tuple(f"{other} in {self._label(index)}" for _, other, index in sorted(near)[:_MAX_CLOSEST])
+
+    def _label(self, index: int) -> str:
+        loaded = self._objects[index]
+        return loaded.image.soname or loaded.path.rpartition("/")[2]

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relink.loader.binding import Bindings
-from relink.loader.closure import Closure
-from relink.loader.object_graph import breadth_first, needed_by
+from relink.loader.closure import Closure, breadth_first, needed_by
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 

@@ -18,13 +18,19 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
-from relink.loader.binding import Bindings, Unbound, bind_objects
+from relink.loader.binding import (
+    Bindings,
+    MissingVersion,
+    Unbound,
+    UnservedRecord,
+    bind_objects,
+    check_records,
+)
 from relink.loader.closure import Closure, Edge, LoadedObject
 from relink.loader.loading import LinkMap
 from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
-from relink.loader.versions_check import MissingVersion, UnservedRecord, check_records
 
 
 @dataclass(frozen=True, slots=True)

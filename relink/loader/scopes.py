@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
-from relink.loader.closure import Closure, LoadedObject, Opening
-from relink.loader.object_graph import breadth_first, needed_by, needed_first
-from relink.loader.symbol_index import FEW_OWNERS, Candidates, Lookups, SymbolIndex
-from relink.loader.tables import Tables
+from relink.loader.closure import Closure, LoadedObject, Opening, breadth_first, needed_by, needed_first
+from relink.loader.tables import FEW_OWNERS, Candidates, Lookups, SymbolIndex, Tables
 
 Reason: TypeAlias = Literal["undefined", "aborts"]
 # The glibc whose check_match binds where older ones stop at an assertion.

@@ -232,6 +232,9 @@ class _Search:
                 reason = "no such file" if exists else "no such directory"
                 self.tried.append(Tried(_join(directory, name), found_by, reason))
             # A relative directory counts as existing without a stat(2) (fillin_rpath): the process may move.
+            # elf/dl-load.c, open_path:
+            # > if (here_any && errno != ENOENT && errno != EACCES && errno != ENOTDIR)
+            # >   return -1;
             if (exists or not directory.startswith("/")) and error not in self.harmless():
                 # open_path stops at any other error, a loop of symbolic links for one.
                 return None
@@ -276,7 +279,14 @@ def _stages(
 ) -> Iterator[list[tuple[str, FoundBy]] | None]:
     """Yield the lists of directories in the order in which they are searched; None means the cache."""
     target = environment.target
+    # elf/dl-load.c, _dl_map_new_object, from here on:
+    # > /* When the object has the RUNPATH information we don't use any
+    # >    RPATHs.  */
+    # > if (loader == NULL || loader->l_info[DT_RUNPATH] == NULL)
     if requester.image.runpath is None:
+        # > /* First try the DT_RPATH of the dependent object that caused NAME
+        # >    to be loaded.  Then that object's dependent, and on up.  */
+        # > for (l = loader; l; l = l->l_loader)
         did_main = False
         link: Requester | None = requester
         while link is not None:
@@ -284,19 +294,28 @@ def _stages(
                 yield _entries(link, target)
                 did_main |= link.is_main
             link = link.loader
-        # _dl_map_new_object: the program's DT_RPATH counts for these objects, too, and is searched once.
+        # > /* If dynamically linked, try the DT_RPATH of the executable
+        # >    itself.  NB: we do this for lookups in any namespace.  */
+        # > if (fd == -1 && !did_main_map
+        # >     && main_map != NULL && main_map->l_type != lt_loaded
         if main is not None and not did_main and main.image.search_kind == "rpath":
             yield _entries(main, target)
+    # > /* Try the LD_LIBRARY_PATH environment variable.  */
     library_path = ":".join(environment.library_path)
     if library_path:
         origin = main.origin if main else None
         # LD_LIBRARY_PATH may have semicolons, too, unlike a DT_RUNPATH (_dl_init_paths).
         given = split_entries(re.split("[:;]", library_path), origin=origin, target=target)
         yield [(directory, FoundBy("library-path", None, entry)) for entry, directory in given]
+    # > /* Look at the RUNPATH information for this binary.  */
     if requester.image.runpath is not None:
         yield _entries(requester, target)
+    # > /* Check the list of libraries in the file /etc/ld.so.cache,
+    # >    for compatibility with Linux's ldconfig program.  */
     if target.cache is not None:
         yield None
+    # > /* Finally, try the default path.  */
+    # > […] __glibc_likely (!(l->l_flags_1 & DF_1_NODEFLIB)))
     if not requester.image.nodeflib:
         yield [(directory, FoundBy("default", None, directory)) for directory in target.directories]
 

@@ -1,20 +1,249 @@
-"""The symbol tables of the objects of closures, each read once, with an index by name over all of them."""
+"""The symbol tables of the objects of closures, each read once, with an index by name over all of them.
+
+Which definitions match a look-up is a fact of the tables alone. A scope then only says which of the tables with such a
+definition comes first. So the closures of many roots share all that is found here, and a scope looks at tables, not at symbols.
+The rules are those of glibc's elf/dl-lookup.c (do_lookup_x, check_match, do_lookup_unique, _dl_lookup_symbol_x).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from relink.elf.image import Image
 from relink.elf.sections import DLOPEN, library_names
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.symbols import SymbolTable
-from relink.loader.closure import LoadedObject
-from relink.loader.object_graph import file_of
+from relink.elf.symbols import Export, SymbolTable, match
+from relink.loader.closure import LoadedObject, file_of
 from relink.loader.seen_files import Files
-from relink.loader.symbol_index import SymbolIndex
 from relink.system.errors import ElfError
 from relink.system.safe_open import map_file
 from relink.system.system_errors import raise_if_machine_fault
+
+# Every object may bring its own of these (crti.o, the linkers' scripts).
+_COMMON = frozenset(
+    {"_init", "_fini", "__bss_start", "_edata", "_end", "__end", "_bss_end__", "__bss_end__", "__data_start"}
+    | {
+        "_start",
+        "main",
+        "data_start",
+        "_IO_stdin_used",
+        "__dso_handle",
+        "__gmon_start__",
+        "end",
+        "edata",
+        "etext",
+    }
+)
+
+
+def shared_names(first: SymbolTable, second: SymbolTable) -> frozenset[str]:
+    """Return the names that both tables export as strong, default-visible symbols of one version."""
+    return frozenset(
+        name
+        for name in (first.exports.keys() & second.exports.keys()) - _COMMON
+        if _of_one_version(name, first.exports[name], second.exports[name])
+    )
+
+
+def _of_one_version(name: str, first: Sequence[Export], second: Sequence[Export]) -> bool:
+    """Whether both have a strong definition of one version.
+
+    The linker exports the name of every version node as a symbol of that version; nothing refers to those.
+    """
+    versions = {export.version for export in first if _strong(export)} - {name}
+    return any(_strong(export) and export.version in versions for export in second)
+
+
+def _strong(export: Export) -> bool:
+    return export.binding == "global" and export.visibility == "default" and not export.undefined
+
+
+FEW_OWNERS: Final = 8
+"""What a look-up of a name with so many owners finds is found again each time; with more, all look-ups of it share the result."""
+SymbolReference: TypeAlias = tuple[str, str | None]
+"""Name and version of an import, or of an own definition that relocations name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The tables with a definition that a look-up matches. What it finds in a scope is the first of them that is there.
+
+    An index has one object for each set of tables, so that look-ups with the same candidates are grouped by it.
+
+    :ivar tables: the `id` of each.
+    """
+
+    tables: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """The look-ups of a table, by what can satisfy them. ld.so looks up only what relocations name.
+
+    :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it, and these.
+    :ivar references: for each set of candidates, the own definitions that another one of these tables may interpose.
+    :ivar searched_imports: the indices of the imports at which the loader may abort, and of those with an STB_GNU_UNIQUE
+        candidate: there the first look-up in the process decides.
+    :ivar searched_references: the own definitions that are protected, that no look-up matches, or with such a candidate.
+    """
+
+    imports: tuple[tuple[Candidates, tuple[int, ...], tuple[SymbolReference, ...]], ...]
+    references: tuple[tuple[Candidates, tuple[SymbolReference, ...]], ...]
+    searched_imports: tuple[int, ...]
+    searched_references: tuple[SymbolReference, ...]
+
+
+class SymbolIndex:
+    """Which symbol tables define which names.
+
+    Tables are only added. What was found for a table is found again after a table was added that changes it.
+    """
+
+    def __init__(self) -> None:
+        self._tables: list[SymbolTable] = []
+        # By id(), which no other object gets as long as the table is here.
+        self._listed: set[int] = set()
+        self._owners: dict[str, tuple[SymbolTable, ...]] = {}
+        self._shared: dict[tuple[int, int], frozenset[str]] = {}
+        # By `id` of a table: how many tables there were, its look-ups then, and the names of its imports.
+        self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
+        self._candidates: dict[frozenset[int], Candidates] = {}
+        self._matched: dict[
+            tuple[str, str | None, bool], tuple[Sequence[SymbolTable], Candidates, bool, bool]
+        ] = {}
+
+    def add(self, table: SymbolTable) -> SymbolTable:
+        """Add a table, unless it is there, and return it."""
+        if id(table) not in self._listed:
+            self._listed.add(id(table))
+            self._tables.append(table)
+            shared = {name: self._owners[name] for name in table.exports.keys() & self._owners.keys()}
+            self._owners.update(dict.fromkeys(table.exports, (table,)))
+            # Many names have the same owners, and share one tuple of these.
+            longer = {id(others): (*others, table) for others in shared.values()}
+            self._owners.update({name: longer[id(others)] for name, others in shared.items()})
+        return table
+
+    def owners(self, name: str) -> Sequence[SymbolTable]:
+        """Return the tables with definitions of a name, in the order in which they were added."""
+        return self._owners.get(name, ())
+
+    def shared(self, first: SymbolTable, second: SymbolTable) -> frozenset[str]:
+        """Return the names that two of these tables export (:mod:`relink.loader.tables`)."""
+        pair = (id(first), id(second))
+        names = self._shared.get(pair)
+        if names is None:
+            names = self._shared[pair] = shared_names(first, second)
+        return names
+
+    def lookups(self, table: SymbolTable) -> Lookups:
+        """Return the look-ups of a table by their candidates.
+
+        What was found before is valid until a table is listed that defines a name that this one looks up.
+        """
+        known = self._lookups.get(id(table))
+        names = known[2] if known else frozenset(wanted.name for wanted in table.imports)
+        still = known is not None and self._unaffected(table, names, known[0])
+        lookups = known[1] if known is not None and still else self._find_lookups(table)
+        self._lookups[id(table)] = len(self._tables), lookups, names
+        return lookups
+
+    def _unaffected(self, table: SymbolTable, names: frozenset[str], count: int) -> bool:
+        """Whether no table that was listed after the first `count` defines a name that `table` looks up; `names`: its imports."""
+        return all(
+            other.exports.keys().isdisjoint(names) and other.exports.keys().isdisjoint(table.exports.keys())
+            for other in self._tables[count:]
+        )
+
+    def _find_lookups(self, table: SymbolTable) -> Lookups:
+        imports: dict[Candidates, list[int]] = {}
+        searched_imports = []
+        exact = table.exact
+        for number, wanted in enumerate(table.imports):
+            if not wanted.relocated:
+                continue
+            exactly = wanted.index in exact
+            candidates, unique, unversioned = self._match(wanted.name, wanted.version, exact=exactly)
+            # An older loader aborts where the library that a version record names has no versions (check_match): search for that.
+            if unique or (unversioned and wanted.version is not None):
+                searched_imports.append(number)
+            else:
+                imports.setdefault(candidates, []).append(number)
+        references: dict[Candidates, list[SymbolReference]] = {}
+        searched_references = []
+        for symbol in self._not_only_its_own(table):
+            candidates, unique, _ = self._match(*symbol)
+            if not unique and _may_be_interposed(table, *symbol):
+                references.setdefault(candidates, []).append(symbol)
+            else:
+                searched_references.append(symbol)
+        return Lookups(
+            tuple(
+                (
+                    candidates,
+                    tuple(places),
+                    tuple((table.imports[number].name, table.imports[number].version) for number in places),
+                )
+                for candidates, places in imports.items()
+            ),
+            tuple((candidates, tuple(symbols)) for candidates, symbols in references.items()),
+            tuple(searched_imports),
+            tuple(searched_references),
+        )
+
+    def _not_only_its_own(self, table: SymbolTable) -> list[SymbolReference]:
+        """Return the own definitions that relocations name, without those that bind to the table itself in every scope.
+
+        STB_GNU_UNIQUE ones stay: their look-up decides for what is loaded later, too.
+        """
+        owners = self._owners
+        # By `id` of the definitions, which many names share.
+        finds: dict[tuple[int, str | None], bool] = {}
+        left = []
+        for symbol in table.references:
+            name, version = symbol
+            definitions = table.exports.get(name)
+            if definitions is not None and len(owners[name]) == 1:
+                key = (id(definitions), version)
+                if key not in finds:
+                    found = match(definitions, version)
+                    finds[key] = found is not None and found.binding != "unique"
+                if finds[key]:
+                    continue
+            left.append(symbol)
+        return left
+
+    def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool, bool]:
+        """Return what a look-up matches in all tables, whether a definition of it is unique, and a table without versions."""
+        owners, key = self.owners(name), (name, version, exact)
+        known = self._matched.get(key)
+        if known is not None and known[0] is owners:
+            return known[1:]
+        matched = [
+            (owner, export)
+            for owner in owners
+            if (export := match(owner.exports[name], version, exact=exact)) is not None
+        ]
+        unique = any(export.binding == "unique" for _, export in matched)
+        tables = frozenset(id(owner) for owner, _ in matched)
+        candidates = self._candidates.setdefault(tables, Candidates(tables))
+        unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
+        if len(owners) > FEW_OWNERS:
+            self._matched[key] = owners, candidates, unique, unversioned
+        return candidates, unique, unversioned
+
+
+def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bool:
+    """Whether a look-up finds the table's own definition, unless another one comes before it.
+
+    ld.so binds a protected definition to the object itself (elf/dl-lookup.c, _dl_lookup_symbol_x).
+    """
+    own = (*table.rejected.get(name, ()), *table.exports.get(name, ()))
+    return match(table.exports.get(name, ()), version) is not None and all(
+        export.visibility != "protected" for export in own if export.version == version
+    )
 
 
 def read_table(files: Files, path: str) -> SymbolTable:

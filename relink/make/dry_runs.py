@@ -2,7 +2,7 @@
 
 Takes a context with the images. Gives the layout of a temporary directory, in which the members of the archive are extracted as
 installed, with holes in place of their gaps; and the loader's answer about each member, whether it was asked about that member
-alone or about several at once (:mod:`relink.loader.joint`). Where the loader maps nothing from the directory (noexec), its
+alone or about several at once (:mod:`relink.loader.dryrun`). Where the loader maps nothing from the directory (noexec), its
 refusals say nothing about the members: so the C library is tried first.
 """
 
@@ -26,8 +26,16 @@ from relink.elf.dynamic import Buffer
 from relink.elf.gaps import Gap
 from relink.elf.image import Image
 from relink.loader.closure import Closure
-from relink.loader.dryrun import LoaderMap, LoaderRefusal, dry_run, dry_runs, refusal
-from relink.loader.joint import JointRun, Scenario, joint_runs
+from relink.loader.dryrun import (
+    JointRun,
+    LoaderMap,
+    LoaderRefusal,
+    Scenario,
+    dry_run,
+    dry_runs,
+    joint_runs,
+    refusal,
+)
 from relink.loader.loading import trace
 from relink.loader.search import Environment, why_not_searched
 from relink.loader.seen_files import resolve_inside
@@ -235,7 +243,7 @@ def answers(
     """Ask the loader about members; yields what it says of each, in their order.
 
     Members that need the same libraries are asked about each for what it maps, and together for their symbols
-    (:mod:`relink.loader.joint`), unless what they map together is not what the simulation says.
+    (:mod:`relink.loader.dryrun`), unless what they map together is not what the simulation says.
     """
     paths = {context.layout.path_of(member): member for member in scenarios}
     together = {

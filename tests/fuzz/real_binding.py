@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relink.loader.binding import bind, by_symbol
+from relink.loader.binding import bind, by_symbol, check_versions, unserved_records
 from relink.loader.closure import Closure
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
-from relink.loader.versions_check import check_versions, unserved_records
 from tests.support.cc import cc
 
 Lost = tuple[str, str, str | None]

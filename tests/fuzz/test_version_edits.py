@@ -23,13 +23,12 @@ from relink.elf.edit_checks import check_version_edits
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit, edited_table, write_versions
-from relink.loader.binding import bind, by_symbol
+from relink.loader.binding import bind, by_symbol, check_versions, unserved_records
 from relink.loader.loading import load
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.loader.versions_check import check_versions, unserved_records
 from tests.fuzz.conftest import COUNTED
 from tests.support.amount import amount
 from tests.support.cc import cc

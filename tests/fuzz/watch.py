@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relink.elf.symbols import SymbolTable
-from relink.loader.closure import LoadedObject
-from relink.loader.object_graph import file_of
+from relink.loader.closure import LoadedObject, file_of
 from relink.loader.seen_files import Files, OpenedFile
 from relink.loader.tables import Tables
 from relink.planning.resolve.proof import DlopenKnowledge

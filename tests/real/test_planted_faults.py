@@ -1,6 +1,6 @@
 """A fault in one member of tensorflow-rocm is found by verification, whichever of its 70 members has it.
 
-Most of them are asked about together (relink/loader/joint.py). RELINK_REAL_FAULTS=N tries every N-th member; all without it.
+Most of them are asked about together (relink/loader/dryrun.py). RELINK_REAL_FAULTS=N tries every N-th member; all without it.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from relink.elf.edit import ElfEdit
 from relink.elf.symbols import SymbolTable
-from relink.loader.closure import Closure, Edge
+from relink.loader.closure import Closure, Edge, needed_first
 from relink.loader.loading import RootRefusedError
-from relink.loader.object_graph import needed_first
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model.files import (

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from relink.loader.binding import unserved_records
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.loader.versions_check import unserved_records
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
 from relink.planning.resolve.import_findings import VersionGaps, loader_of_a_prefix

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from relink.elf.edit import result_of
-from relink.loader.binding import Unbound, differences
-from relink.loader.closest import Closest
+from relink.loader.binding import Closest, Unbound, check_versions, differences
 from relink.loader.closure import Closure
 from relink.loader.duplicates import SharedSymbols, duplicates, two_versions
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.loader.versions_check import check_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import find_suppliers, is_of_python
 from relink.planning.resolve.proof import DlopenSource, Prover, find_forwardable, find_unloadable

@@ -29,9 +29,8 @@ from relink.elf.edit import ElfEdit
 from relink.elf.symbols import SymbolTable
 from relink.elf.version_edits import edited_table
 from relink.loader.binding import Bindings, Difference, Unbound, bind, differences
-from relink.loader.closure import Closure, Edge, LoadedObject
+from relink.loader.closure import Closure, Edge, LoadedObject, breadth_first, file_of, needed_by
 from relink.loader.duplicates import duplicates, two_versions
-from relink.loader.object_graph import breadth_first, file_of, needed_by
 from relink.loader.search import Environment, Requester, search
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES

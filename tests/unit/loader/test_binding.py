@@ -13,12 +13,16 @@ from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export as Definition
 from relink.elf.symbols import match
 from relink.loader.binding import (
+    Closest,
     Difference,
+    MissingVersion,
+    UnservedRecord,
     bind,
     by_symbol,
+    check_versions,
     differences,
+    unserved_records,
 )
-from relink.loader.closest import Closest
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
@@ -315,3 +319,117 @@ def test_a_hidden_requirement_takes_nothing_without_a_version() -> None:
     assert match((plain,), "V_1") is plain
     assert match((plain,), "V_1", exact=True) is None
     assert match((replace(plain, version="V_1", index=2),), "V_1", exact=True) is not None
+
+
+def test_version_nodes_gone_are_all_listed(environment: Environment, lib: Path) -> None:
+    source = "int foo(void) { return 1; } int bar(void) { return 2; } int baz(void) { return 3; }"
+    script = "V_1 { global: foo; }; V_2 { global: bar; } V_1; W_1 { global: baz; };"
+    old = compiled(lib / "libb.so", source, script=script)
+    call = "int foo(void); int bar(void); int baz(void); int f(void) { return foo() + bar() + baz(); }"
+    top = compiled(lib / "liba.so", call, needed=[old])
+    assert check_versions(*traced_and_bound(environment, top)[::2]) == []
+    compiled(lib / "libb.so", source, script="V_3 { global: foo; bar; baz; };")
+    closure, bindings, tables = traced_and_bound(environment, top)
+    gone = check_versions(closure, tables)
+    assert {item.version: item.defined for item in gone} == {"V_1": ("V_3",), "V_2": ("V_3",), "W_1": ()}
+    assert {(item.requester, item.supplier) for item in gone} == {(str(top), str(lib / "libb.so"))}
+    assert {lost.name for lost in bindings.unbound} == {"foo", "bar", "baz"}
+
+
+@built
+def test_a_weak_version_may_be_missing(environment: Environment, lib: Path) -> None:
+    Library("libb.so", exports=(Export("x", "V_1"),)).write(lib / "libb.so")
+    wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", weak_versions=(("libb.so", "V_2"),))
+    top = wants.write(lib / "liba.so")
+    closure, _, tables = traced_and_bound(environment, top)
+    assert check_versions(closure, tables) == []
+    replace(wants, weak_versions=(), imports=(Import("x", "V_2", "libb.so"),)).write(top)
+    closure, bindings, tables = traced_and_bound(environment, top)
+    assert check_versions(closure, tables) == [
+        MissingVersion(str(top), "libb.so", "V_2", str(lib / "libb.so"), ("V_1",))
+    ]
+    assert [lost.name for lost in bindings.unbound] == ["x"]
+
+
+@built
+def test_a_record_of_a_file_that_is_not_loaded(environment: Environment, lib: Path) -> None:
+    Library("libb.so", exports=(Export("x", "V_1"),)).write(lib / "libb.so")
+    wants = Library(
+        "liba.so", ("libb.so",), runpath="$ORIGIN", imports=(Import("x", "V_1", "libgone.so", binding=2),)
+    )
+    top = wants.write(lib / "liba.so")
+    fresh = replace(environment, files=Files())
+    assert really_bind(fresh, str(top)).aborts
+    tables = Tables(fresh.files, {})
+    assert unserved_records(trace(fresh, str(top)), tables) == [UnservedRecord(str(top), "libgone.so")]
+    replace(wants, needed=("libb.so", "libgone.so")).write(top)
+    fresh = replace(environment, files=Files())
+    closure = trace(fresh, str(top))
+    assert unserved_records(closure, Tables(fresh.files, {})) == []
+    assert [edge.soname for edge in closure.missing] == ["libgone.so"]
+
+
+@built
+def test_a_soname_counts_only_where_it_was_asked_for(environment: Environment, lib: Path) -> None:
+    Library("libb.so.1", exports=(Export("x", "V_1"),)).write(lib / "libb.so")
+    imports = (Import("x", "V_1", "libb.so.1", binding=2),)
+    top = Library("liba.so", ("libb.so",), runpath="$ORIGIN", imports=imports).write(lib / "liba.so")
+    fresh = replace(environment, files=Files())
+    assert really_bind(fresh, str(top)).aborts
+    found = unserved_records(trace(fresh, str(top)), Tables(fresh.files, {}))
+    assert found == [UnservedRecord(str(top), "libb.so.1")]
+
+
+def test_a_missing_symbol_with_the_closest_export(environment: Environment, lib: Path) -> None:
+    compiled(lib / "libb.so", "int compute_the_sum(void) { return 1; } int other(void) { return 2; }")
+    top = compiled(
+        lib / "liba.so",
+        "int compute_the_sums(void); int f(void) { return compute_the_sums(); }",
+        needed=[lib / "libb.so"],
+    )
+    closure, bindings, tables = traced_and_bound(environment, top)
+    (lost,) = bindings.unbound
+    assert (lost.path, lost.name, lost.version, lost.file) == (str(top), "compute_the_sums", None, None)
+    assert lost.reason == "undefined"
+    assert Closest(closure, tables).of(lost) == ("compute_the_sum in libb.so",)
+    assert bindings.explained == ()
+
+
+def test_a_symbol_with_another_version(environment: Environment, lib: Path) -> None:
+    nodes = "V_1 { global: bar; }; V_2 { global: foo; } V_1;"
+    old = compiled(lib / "libb.so", "int foo(void) { return 1; }", script="V_1 { global: foo; };")
+    call = "int foo(void); int f(void) { return foo(); }"
+    top = compiled(lib / "liba.so", call, needed=[old])
+    _, bindings, _ = traced_and_bound(environment, top)
+    assert bindings.unbound == ()
+    compiled(lib / "libb.so", "int foo(void) { return 1; } int bar(void) { return 2; }", script=nodes)
+    closure, bindings, tables = traced_and_bound(environment, top)
+    (lost,) = bindings.unbound
+    assert (lost.name, lost.version, lost.file) == ("foo", "V_1", "libb.so")
+    assert Closest(closure, tables).of(lost) == ("foo@V_2 in libb.so",)
+    assert check_versions(closure, tables) == []  # the node itself is there
+
+
+def test_only_a_hidden_version(environment: Environment, lib: Path) -> None:
+    source = """
+        int old_foo(void) { return 1; } int bar(void) { return 2; }
+        __asm__(".symver old_foo,foo@V_2");
+    """
+    hidden = compiled(
+        lib / "libb.so", source, script="V_1 { global: bar; local: old_foo; }; V_2 { global: foo; } V_1;"
+    )
+    plain = compiled(
+        lib / "stub" / "libb.so",
+        "int foo(void) { return 1; } int bar(void) { return 2; }",
+        script="V_1 { global: bar; }; V_2 { global: foo; } V_1;",
+    )
+    call = "int foo(void); int f(void) { return foo(); }"
+    versioned = compiled(lib / "libversioned.so", call, needed=[plain])
+    unversioned = compiled(
+        lib / "libunversioned.so", call, needed=[compiled(lib / "stub2" / "libb.so", "int foo; ")]
+    )
+    closure, bindings, _ = traced_and_bound(environment, versioned)
+    assert supplier_of(closure, bindings, versioned, "foo", "V_2") == hidden.name
+    closure, bindings, tables = traced_and_bound(environment, unversioned)
+    assert [(lost.name, lost.version) for lost in bindings.unbound] == [("foo", None)]
+    assert Closest(closure, tables).of(bindings.unbound[0]) == ("foo@V_2 in libb.so",)

@@ -7,7 +7,7 @@ from itertools import permutations
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.scopes import Scope
-from relink.loader.symbol_index import Candidates, SymbolIndex
+from relink.loader.tables import Candidates, SymbolIndex
 from tests.support.effort import lines_run
 from tests.support.elf_builder import Export, Library, build
 from tests.unit.loader.symbol_tables import table

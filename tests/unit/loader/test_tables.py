@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relink.elf.image import read_image
-from relink.elf.symbols import SymbolTable
+from relink.elf.symbols import Export, SymbolTable
 from relink.loader.closure import LoadedObject
 from relink.loader.loading import trace
 from relink.loader.search import Environment, FoundBy
 from relink.loader.seen_files import Files
-from relink.loader.tables import Tables
+from relink.loader.tables import SymbolIndex, Tables, shared_names
+from tests.support.effort import lines_run
 from tests.support.elf_builder import Library, build
 from tests.unit.loader.planted import FIVE, compiled
 from tests.unit.loader.symbol_tables import table
@@ -56,3 +64,126 @@ def test_what_members_look_up_is_found_once() -> None:
         tables.of(member(name))
     assert tables.index.lookups(members["0.so"]) is first
     assert [*tables.index.owners("a")] == [*members.values()]
+
+
+PLAIN = Export(None, hidden=False, binding="global", type="func", visibility="default", index=1)
+
+
+def exporting(**exports: Export) -> SymbolTable:
+    return SymbolTable(exports={name: (export,) for name, export in exports.items()})
+
+
+def test_only_strong_visible_definitions_of_one_version() -> None:
+    versioned = replace(PLAIN, version="ONE", index=2)
+    one = exporting(a=PLAIN, b=replace(PLAIN, binding="weak"), c=versioned, d=versioned, ONE=versioned)
+    two = exporting(a=replace(PLAIN, undefined=True), b=PLAIN, c=versioned, d=PLAIN, ONE=versioned)
+    three = exporting(a=replace(PLAIN, visibility="protected"), c=replace(versioned, version="TWO"))
+    assert shared_names(one, two) == shared_names(two, one) == {"c"}
+    assert not shared_names(one, three)
+    assert not shared_names(two, three)
+
+
+@given(st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd")))
+def test_what_every_object_has_is_not_shared(one: set[str], two: set[str]) -> None:
+    first, second = (exporting(_init=PLAIN, **dict.fromkeys(names, PLAIN)) for names in (one, two))
+    assert shared_names(first, second) == one & two
+
+
+NAMES = st.sampled_from("abcd")
+Said: TypeAlias = tuple[object, ...]
+
+
+def texts(max_size: int) -> st.SearchStrategy[str]:
+    return st.lists(NAMES, max_size=max_size, unique=True).map("".join)
+
+
+def index_of(tables: Sequence[SymbolTable]) -> SymbolIndex:
+    index = SymbolIndex()
+    for one in tables:
+        index.add(one)
+    return index
+
+
+def said(index: SymbolIndex, one: SymbolTable) -> Said:
+    """The look-ups of a table, without the identity of their candidates, which another index does not share."""
+    found = index.lookups(one)
+    return (
+        *(
+            tuple((candidates.tables, *items) for candidates, *items in grouped)
+            for grouped in (found.imports, found.references)
+        ),
+        found.searched_imports,
+        found.searched_references,
+    )
+
+
+@given(st.lists(st.builds(table, texts(3), texts(2), texts(2), texts(1)), max_size=6))
+def test_what_is_known_is_what_would_be_found_anew(row: list[SymbolTable]) -> None:
+    index = SymbolIndex()
+    for number, one in enumerate(row, 1):
+        index.add(one)
+        anew = index_of(row[:number])
+        for other in row[:number]:
+            assert said(index, other) == said(anew, other)
+
+
+@pytest.mark.parametrize(
+    ("later", "again"),
+    [
+        (table(exports="x", imports="ad"), False),
+        (table(exports="a"), True),
+        (table(exports="d"), True),
+        (table(unique="d"), True),
+    ],
+)
+def test_only_names_that_are_looked_up_matter(later: SymbolTable, again: bool) -> None:
+    first, owner = table(imports="a", exports="bd", references="d"), table(exports="a")
+    index = index_of([first, owner])
+    found = index.lookups(first)
+    assert said(index, first) == ((({id(owner)}, (0,), (("a", None),)),), (), (), ())
+    assert index.lookups(first) is found
+    index.add(later)
+    assert (index.lookups(first) is found) is not again
+    assert index.lookups(first) is index.lookups(first)
+
+
+def test_look_ups_with_the_same_candidates_are_one_group() -> None:
+    library, one, other = (
+        table(imports="abc", references="d", exports="d"),
+        table(exports="abd"),
+        table("", "c"),
+    )
+    index = index_of([library, one, other])
+    (first, places, names), (second, rest, _) = index.lookups(library).imports
+    assert (first.tables, places, second.tables, rest) == (
+        frozenset({id(one)}),
+        (0, 1),
+        frozenset({id(other)}),
+        (2,),
+    )
+    assert names == (("a", None), ("b", None))
+    ((both, symbols),) = index.lookups(library).references
+    assert (both.tables, symbols) == (frozenset({id(library), id(one)}), (("d", None),))
+
+
+def test_what_may_be_unique_is_searched() -> None:
+    """The first look-up in the process decides, so none of them is answered by the candidates alone."""
+    library, owner = table(imports="a", unique="b", references="b"), table(exports="a")
+    index = index_of([library, owner])
+    found = index.lookups(library)
+    # Its own unique definition, too, though nobody else has one: what is loaded later binds to it.
+    assert (found.searched_imports, found.searched_references) == ((), (("b", None),))
+    index.add(table(unique="a"))
+    found = index.lookups(library)
+    assert (found.imports, found.searched_imports) == ((), (0,))
+
+
+def test_names_that_all_tables_define_are_looked_up_once() -> None:
+    """As many tables export the same names and name them in relocations: extension modules that share C++ code."""
+
+    def work(count: int) -> int:
+        tables = [table(exports="abcdefgh", references="abcdefgh") for _ in range(count)]
+        index = index_of(tables)
+        return lines_run(lambda: [index.lookups(one) for one in tables])
+
+    assert work(160) < 3 * work(80)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from relink.library import relink
-from relink.loader import joint
+from relink.loader import dryrun
 from relink.loader.dryrun import LoaderMap, dry_run, start_loader
 from relink.loader.target import Target
 from relink.make import dry_runs as laid_out
@@ -107,7 +107,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         calls.append(symbols)
         return start_loader(*arguments, symbols=symbols)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(joint, "START_COST", 0)
+    monkeypatch.setattr(dryrun, "START_COST", 0)
     monkeypatch.setattr("relink.loader.dryrun.start_loader", start)
     return calls
 
