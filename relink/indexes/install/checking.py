@@ -253,7 +253,7 @@ def _checked(
     findings = _selected(every, options)
     files = assessed.files if assessed is not None else ()
     loaded = [*outcome.mapped, *(pair for file in files if file.served for pair in file.closure)]
-    vendor = assessed.vendor if assessed is not None else VENDORS[0]
+    vendor = assessed.context.vendor if assessed is not None else VENDORS[0]
     runtimes = dict.fromkeys(
         os.path.realpath(path) for soname, path in loaded if soname_stem(soname) == vendor.libraries.runtime
     )
