@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, canonicalize_version
@@ -33,6 +34,7 @@ from relink.indexes.install.cache import LARGEST, copy_to_cache, find_by_sha256,
 from relink.indexes.install.checking import check_environment
 from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, refuse_foreign
 from relink.indexes.install.installers import (
+    InstallerError,
     fetch,
     find_uv,
     has_pip,
@@ -126,7 +128,12 @@ def list_requirements(wheel: Path, extras: Collection[str], environment: TargetE
             continue
         if requirement.marker is not None and "extra" in str(requirement.marker):
             cases = ({**environment.markers, "extra": extra} for extra in extras or ("",))
-            if not any(map(requirement.marker.evaluate, cases)):
+            try:
+                if not any(map(requirement.marker.evaluate, cases)):
+                    continue
+            except (
+                ValueError
+            ):  # a comparison without a meaning, such as extra ~= "x"; the installer refuses it, too
                 continue
             requirement.marker = None
         wanted.append(str(requirement))
@@ -134,12 +141,21 @@ def list_requirements(wheel: Path, extras: Collection[str], environment: TargetE
 
 
 def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> list[str]:
-    """Return the canonical names of what the installer would install for requirements; nothing is installed.
+    """Return the canonical names of what the installer would install for requirements; nothing is installed and nothing is built.
 
-    :raises InstallerError: pip or uv fails: some cannot be had.
+    :raises InstallerError: pip or uv fails: some cannot be had, or only as sources.
     """
     if not wanted:
         return []
+    # pip builds what stands at an address, whatever --only-binary says.
+    built = [
+        text for text in wanted if (url := Requirement(text).url) and not urlsplit(url).path.endswith(".whl")
+    ]
+    if built:
+        raise InstallerError(
+            f"{join_truncated(built)}: installing it would run its build before relink has decided anything; install it by "
+            "itself, or pass --no-deps"
+        )
     document = place / "report.json"
     command = installer_of(environment)
     # relink's own pip, where it has one: that of an older environment may have no --report (pip 22.2).
@@ -155,9 +171,11 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> 
         ]
     # installer_of gives [uv, pip, ...] or [python, -I, -m, pip, ...].
     is_uv = command[1] == "pip"
-    more = ["--dry-run", *([] if is_uv else ["--quiet", f"--report={document}"])]
+    more = ["--dry-run", "--only-binary=:all:", *([] if is_uv else ["--quiet", f"--report={document}"])]
     told = run_installer(
-        [*command, *more, *wanted], place, "what the wheel depends on cannot be had, so nothing was installed"
+        [*command, *more, *wanted],
+        place,
+        "what the wheel depends on cannot be had as wheels, so nothing was installed (--no-deps leaves it out)",
     )
     if is_uv:
         names = re.findall(r"^ \+ ([\w.-]+)==", told, re.ASCII | re.MULTILINE)
@@ -353,7 +371,7 @@ class InstallResult:
 
     @property
     def ok(self) -> bool:
-        """True if nothing had to change, or the wheel was installed and every import and load test passed, also of dependencies."""
+        """True if nothing had to change, or the wheel was installed and every import and load test passed, with dependencies."""
         if self.installed is None:
             return self.report is not None and self.report.ok
         tried = any(result.problem for result in (*self.imports, *self.loads))
