@@ -30,8 +30,7 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.naming import WheelName
 from relink.wheel.record import default_jobs, verify_members
-from relink.wheel.writer import write_wheel
-from relink.wheel.zipwriter import pack_ahead
+from relink.wheel.writer import pack_ahead, write_wheel
 
 _ELSEWHERE: Final = "name another directory by --output"
 _STEPS: Final = {

@@ -48,7 +48,7 @@ class NewContent:
         :data:`~relink.wheel.deflate.stream.WINDOW` bytes before them.
     :ivar mode: permission bits of a member that is added.
     :ivar stored: do not compress it; only of a member that is added.
-    :ivar ahead: gives what :func:`relink.wheel.zipwriter.pack_ahead` makes of it, and `content` is not read again.
+    :ivar ahead: gives what :func:`relink.wheel.writer.pack_ahead` makes of it, and `content` is not read again.
     """
 
     content: Content

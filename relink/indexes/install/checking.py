@@ -209,7 +209,7 @@ def _checked(
     layout = Layout(str(source.path), tree=True)
     case = Case(wheel, world.target, (), options, "check", world.gpus, layout, files=world.files)
     assessed = assess(case)
-    files, vendor = assessed.files, assessed.vendor
+    files, vendor = assessed.files, assessed.context.vendor
     findings = _selected(assessed.found, options)
     mapped = dict.fromkeys(soname for file in files if file.served for soname, _ in file.closure)
     runtimes = dict.fromkeys(
