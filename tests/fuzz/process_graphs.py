@@ -63,7 +63,7 @@ def _with_symbols(draw: st.DrawFn, library: Library, *, unique: bool) -> Library
         library,
         exports=tuple(exports.values()),
         imports=tuple(imports),
-        versions=VERSIONS if versioned else (),
+        versions=draw(st.sampled_from((VERSIONS, VERSIONS[:1]))) if versioned else (),
         weak_versions=weak,
         entries=(_DT_SYMBOLIC,) if symbolic else (),
         code=CODE,

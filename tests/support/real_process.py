@@ -35,7 +35,7 @@ static struct link_map *mapped(const char *path) {
   struct stat wanted, here;
   if (stat(path, &wanted)) return 0;
   for (struct link_map *map = _r_debug.r_map; map; map = map->l_next)
-    if (strchr(map->l_name, '/') && !stat(map->l_name, &here) && here.st_dev == wanted.st_dev && here.st_ino == wanted.st_ino)
+    if (*map->l_name && !stat(map->l_name, &here) && here.st_dev == wanted.st_dev && here.st_ino == wanted.st_ino)
       return map;
   return 0;
 }
