@@ -6,7 +6,7 @@
   # There is no flake.lock: it pins a nixpkgs, and none was available where this was written.
 
   outputs =
-    { self, nixpkgs }:
+    { nixpkgs, ... }:
     let
       # AMD ships wheels for this one only.
       system = "x86_64-linux";
@@ -17,6 +17,10 @@
       packages.${system} = {
         default = own.relink;
         inherit (own) relink patchelf;
+      };
+
+      checks.${system} = {
+        inherit (own) relink autoRelinkHook;
       };
 
       overlays.default = import ./overlay.nix;

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.cost import Cost, measured
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
+from relink.wheel.writer import MemberHeader, ZipWriter
 from relink.wheel.zipformat import STORED
-from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
 
 def floor(wheel: Path, changed: Sequence[str], level: int, place: Path) -> Cost:

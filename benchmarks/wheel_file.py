@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from relink.wheel.changes import NewContent
+from relink.wheel.writer import MemberHeader, ZipWriter
 from relink.wheel.zipformat import DEFLATED
-from relink.wheel.zipwriter import MemberHeader, ZipWriter
 
 TAG: Final = "py3-none-manylinux_2_17_x86_64"
 NAME: Final = f"demo-1.0-{TAG}.whl"

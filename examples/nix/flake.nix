@@ -13,7 +13,7 @@
       system = "x86_64-linux";
       pkgs = nixpkgs.legacyPackages.${system}.extend relink.overlays.default;
       # Built for one GPU, which the wheel is then held against: rocmPackages.gfx1030, for example.
-      rocmPackages = pkgs.rocmPackages;
+      inherit (pkgs) rocmPackages;
       onnxruntime-rocm = pkgs.python312Packages.callPackage ./package.nix { inherit rocmPackages; };
     in
     {

@@ -40,7 +40,14 @@
           pyproject-build-systems.overlays.wheel
           (workspace.mkPyprojectOverlay { sourcePreference = "wheel"; })
           (relink.lib.uvOverlay {
-            libraries = rocmPackages: with rocmPackages; [ clr hipblas hipfft miopen rocm-smi roctracer ];
+            libraries = rocmPackages: [
+              rocmPackages.clr
+              rocmPackages.hipblas
+              rocmPackages.hipfft
+              rocmPackages.miopen
+              rocmPackages.rocm-smi
+              rocmPackages.roctracer
+            ];
           })
         ]
       );

@@ -43,8 +43,7 @@ def build(
     What is done is never done again. Exit code 1: something could not be done, or was refused where the recipe says fail.
     Example: relink index build index.toml -o /srv/wheels
     """
-    from relink.cli.terminal import print_json, show
-    from relink.cli.watching import watched
+    from relink.cli.terminal import print_json, show, watched
     from relink.indexes.build.building import build as build_site
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.running import Summary

@@ -136,9 +136,9 @@ def install(
     itself. The import test runs the wheel's code; --no-import-test leaves it out.
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
-    from relink.indexes.install.dependencies import install_wheel
     from relink.indexes.install.environment import find_environment
     from relink.indexes.install.installers import fetch, parse_requirement
+    from relink.indexes.install.installing import install_wheel
 
     environment = find_environment(options.python, os.environ)
     options = installing_into(environment, options)

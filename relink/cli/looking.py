@@ -131,13 +131,9 @@ def explain(
     show(*trees)
     show(*findings_text(explained.findings, verbose=False))
     if trace:
-        show(
-            "",
-            *(
-                f"{number}. {attempt.what}: {attempt.result}"
-                for number, attempt in enumerate(explained.attempts, 1)
-            ),
-        )
+        show("")
+        for number, attempt in enumerate(explained.attempts, 1):
+            show(f"{number}. {attempt.what}: {attempt.result}", *(f"   {line}" for line in attempt.members))
 
 
 @app.command()

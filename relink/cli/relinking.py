@@ -231,7 +231,7 @@ def nix(
     ]
     findings = tuple(dict.fromkeys(found for package in packages for found in package.findings))
     show(*findings_text(findings, verbose=shown.verbose))
-    for attribute, sonames in dict(item for package in packages for item in package.inputs).items():
+    for attribute, sonames in (row for package in packages for row in package.inputs.items()):
         show(f"{attribute}  {', '.join(sonames)}")
     if has_errors(findings) and not options.force:
         raise typer.Exit(1)

@@ -13,12 +13,14 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
 from relink.make.second_reader import reread_wheel
 from relink.planning.contents import Contents
+from relink.planning.memory import shares_of
 from relink.planning.options import COMPRESSION_LEVELS, Options
 from relink.system.atomic import move_synced, working_directory
 from relink.system.errors import RelinkError, UsageError
@@ -27,8 +29,8 @@ from relink.system.progress import OnProgress
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.naming import WheelName
-from relink.wheel.record import verify_members
-from relink.wheel.writer import write_wheel
+from relink.wheel.record import default_jobs, verify_members
+from relink.wheel.writer import pack_ahead, write_wheel
 
 _ELSEWHERE: Final = "name another directory by --output"
 _STEPS: Final = {
@@ -68,6 +70,8 @@ class Staging:
         )
         self._on_progress = on_progress
         self._replacements: dict[str, NewContent] = {}
+        # Bytes of members that may be deflated before it is their turn.
+        self._ahead = shares_of(options.max_memory).edits
         self._closing = threading.Event()
         self._written: Future[tuple[str, tuple[Finding, ...]]] = Future()
         self._stack = ExitStack()
@@ -83,6 +87,8 @@ class Staging:
                 step = _STEPS.get(error.errno or 0, "name another by --output")
                 raise UsageError(f"{parent}: cannot be written to ({error.strerror}); {step}") from error
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "relink-write"))
+            pool = ThreadPoolExecutor(self._options.jobs or default_jobs(), "relink-pack")
+            self._pool = stack.enter_context(pool)
             # Called before the thread is waited for and the directory is removed: an ExitStack goes backwards.
             stack.callback(self._closing.set)
             self._stack = stack.pop_all()
@@ -100,11 +106,18 @@ class Staging:
         self._on_progress(more)
 
     def add(self, name: str, new: NewContent) -> None:
-        """Note a member's new content.
+        """Take a member's new content, and begin to deflate it if there is memory for the result.
+
+        SHA-256 of the largest member takes as long as the loader's dry run, so both are done at once.
 
         :raises UsageError: the output would replace the input.
         """
         self._refuse_the_inputs_place()
+        size = 2 * self._contents.archive.members[name].compressed_size
+        if size <= self._ahead:
+            self._ahead -= size
+            packing = self._pool.submit(pack_ahead, name, new, self._write_options.level)
+            new = replace(new, content=(), size=new.length, ahead=packing)
         self._replacements[name] = new
 
     def write(

@@ -7,7 +7,8 @@ are made from. :mod:`relink.planning.assess` answers for a :class:`Case`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -27,7 +28,7 @@ from relink.providers.nix_store import compiler_runtime_of, open_closure, open_p
 from relink.providers.prefix import Provider
 from relink.providers.profiles import profile_for
 from relink.providers.site_packages import without_package
-from relink.system.errors import UsageError
+from relink.system.errors import ProviderError, UsageError
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
 from relink.wheel.limits import WheelLimits
@@ -107,6 +108,20 @@ def _open(path: str, target: Target, options: Options) -> Provider:
     )
 
 
+def open_used_places(paths: Iterable[str], target: Target) -> tuple[Provider, ...]:
+    """Open the places that libraries were taken from, where nobody named one.
+
+    :param paths: of the libraries, as the target has them; those of the wheel itself are passed over.
+    """
+    places: dict[str, Provider] = {}
+    for directory in dict.fromkeys(os.path.dirname(path) for path in paths if path.startswith("/")):
+        with suppress(UsageError, ProviderError):
+            site = open_site(directory, target)
+            provider = site or open_place(prefix_of_libraries(directory, target), target)
+            places.setdefault(provider.path, provider)
+    return tuple(places.values())
+
+
 def is_python_named(options: Options) -> bool:
     """Whether the user named the Python that will load the result, by an option or by an active environment."""
     return bool(options.python or active_python(os.environ))
@@ -139,7 +154,9 @@ def context_of(case: Case) -> ResolveContext:
         most_loads=(options.limits or WheelLimits()).loads,
         opens=wheel.opens,
         left_out=wheel.left_out,
-        siblings=() if case.command == "tree" else find_siblings(source, wheel.images, target, files),
+        siblings=()
+        if case.command in ("tree", "check")
+        else find_siblings(source, wheel.images, target, files),
         member_directories=frozenset(os.path.dirname(layout.path_of(member)) for member in source.members),
         as_it_is=case.as_it_is,
     )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # slow to load
 _EPOCH_DIGITS = 18
 
 COMPRESSION_LEVELS = {"fast": 2, "balanced": 3, "small": 6}
-"""Levels of :class:`relink.wheel.zipwriter.ZipWriter`, by the words of ``--compress``; docs/large-wheels.md has the cost."""
+"""Levels of :class:`relink.wheel.writer.ZipWriter`, by the words of ``--compress``; docs/large-wheels.md has the cost."""
 
 # Commands that take the same options.
 _INSTALLS = ("install", "repair")

@@ -123,6 +123,10 @@ class Relocation:
         return any(not package.files for package in self.relies_on) and not self.absolute
 
 
+NOTHING_BESIDE = Relocation((), {})
+"""What a wheel relies on that stays as it is."""
+
+
 def relocation(
     files: Iterable[FilePlan],
     providers: Sequence[Provider],

@@ -1,20 +1,23 @@
-"""From an assessment to a plan: the decisions about each file, the name of the result, and what is found, as data."""
+"""From an assessment to a plan: the decisions as data; and after a refusal the options with which the same command succeeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.assess import Assessment, Attempt, Trace, assess
-from relink.planning.case import Case
+from relink.planning.case import Case, target_of
 from relink.planning.model.files import metadata_lines
-from relink.planning.model.model import Plan, TargetFacts, WheelFacts
-from relink.planning.options import deciding
+from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.planning.options import Options, deciding
 from relink.planning.resolve.context import ResolveContext
-from relink.providers.site_packages import SITE_PACKAGES
+from relink.providers.prefix import Provider
+from relink.system.findings.model import Finding, causes
+from relink.vendors.protocol import Vendor
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.source import MemberSource
 
@@ -43,44 +46,83 @@ class PreparedPlan:
         return parse_wheel_name(self.plan.output)
 
 
-def plan_wheel(case: Case, trace: Trace | None = None) -> PreparedPlan:
-    """Decide everything about one wheel, and check whether the result runs on the GPUs of the case; writes nothing."""
-    trace = trace if trace is not None else Trace()
+_Words: TypeAlias = tuple[tuple[str, str], ...]
+"""Options, each with its value."""
+
+_FIELDS: Final = {
+    "--preload": "preload",
+    "--substitute": "substitute",
+    "--stub": "stub",
+    "--forward": "forward",
+    "--ignore": "ignore",
+    "--interpreter": "interpreter",
+    "--python": "python",
+}
+_ONE_VALUE: Final = {"--interpreter", "--python"}
+# These commands take the target from the environment that they change.
+_OF_A_TARGET: Final = {"install", "repair"}
+
+
+FindPlaces: TypeAlias = Callable[[Options, Target, Collection[str]], tuple[Provider, ...]]
+"""Finds the providers for options, a target and the libraries that are needed."""
+Replan: TypeAlias = Callable[[Options], PreparedPlan]
+"""Makes the plan of the same wheel with other options."""
+
+
+def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPlan:
+    """Decide everything about one wheel, and after a refusal look for the way out of it; writes nothing.
+
+    :param find_places: finds the providers of another target, which may be the way out; None: no way out is looked for.
+    """
+    trace = Trace()
+    planned = _plan_once(case, trace)
+
+    def replan(options: Options) -> PreparedPlan:
+        target, places = target_of(options), case.providers
+        if find_places is not None and target != case.target:
+            places = find_places(options, target, case.wheel.needed)
+        return _plan_once(replace(case, target=target, providers=places, options=options), trace)
+
+    if find_places is not None and not (planned.plan.ok or case.options.force):
+        planned = replace(planned, ways_out=find_ways_out(planned, case.options, replan, trace))
+    return replace(planned, attempts=tuple(trace.attempts))
+
+
+def _plan_once(case: Case, trace: Trace) -> PreparedPlan:
     assessed = assess(case, trace)
-    isa = assessed.gpu.block
-    return PreparedPlan(
-        plan_of(assessed), assessed.context, assessed.draft.tables, isa, attempts=tuple(trace.attempts)
-    )
+    return PreparedPlan(plan_of(assessed), assessed.context, assessed.draft.tables, assessed.gpu.block)
 
 
 def plan_of(assessed: Assessment) -> Plan:
     """Return the plan that an assessment leads to."""
-    case, context, vendor = assessed.case, assessed.context, assessed.vendor
-    moves, options = assessed.relocation, case.options
-    named = (item.path for item in context.providers if item.kind == SITE_PACKAGES)
+    case, context, made, draft = assessed.case, assessed.context, assessed.rewrite, assessed.draft
+    root, vendor, relies_on = case.target.sysroot, context.vendor, made.relocation.relies_on
+    # The extra that brings the vendor's packages has no use for a wheel whose own copies were left out.
+    extra = None if case.options.requires or assessed.copies else vendor.name
     return Plan(
         wheel=wheel_facts(assessed.source, assessed.source.path.name),
-        output=assessed.output.filename,
+        output=made.output.filename,
         target=target_facts(case.target),
-        providers=assessed.provider_facts,
+        providers=tuple(_provider_facts(provider, root, vendor) for provider in context.providers),
         files=assessed.files,
         findings=assessed.findings,
-        loads=assessed.draft.loads,
-        relies_on=moves.relies_on,
-        sites=(*named, *assessed.site_facts[1]) if assessed.changes else (),
-        relocatable=moves.relocatable,
-        # The extra that brings the vendor's packages has no use for a wheel whose own copies were left out.
-        metadata=metadata_lines(
-            moves.relies_on,
-            None if options.requires or assessed.copies else vendor.name,
-            vendor.packages.bundles(),
-        ),
-        requirements=assessed.requirements,
-        removed=(*assessed.dropped_members, *assessed.copies),
+        loads=draft.loads,
+        relies_on=relies_on,
+        sites=made.sites,
+        relocatable=made.relocation.relocatable,
+        metadata=metadata_lines(relies_on, extra, vendor.packages.bundles()),
+        requirements=made.requirements,
+        removed=(*made.removed, *assessed.copies),
         stubs=assessed.stubs.stubs,
-        opened=assessed.draft.opened,
-        options=deciding(options),
+        opened=draft.opened,
+        options=deciding(case.options),
     )
+
+
+def _provider_facts(provider: Provider, sysroot: str, vendor: Vendor) -> ProviderFacts:
+    release = vendor.libraries.release_of(provider, sysroot)
+    version, evidence = (release.release, release.evidence) if release else (None, None)
+    return ProviderFacts(provider.kind, provider.path, version, evidence, provider.found_by)
 
 
 def target_facts(target: Target) -> TargetFacts:
@@ -95,3 +137,97 @@ def wheel_facts(source: MemberSource, path: str) -> WheelFacts:
     """
     name = source.name
     return WheelFacts(path, source.sha256(), name.distribution, str(name.version), tuple(name.expanded_tags))
+
+
+def find_ways_out(
+    planned: PreparedPlan, options: Options, replan: Replan, trace: Trace
+) -> tuple[tuple[str, ...], ...]:
+    """Find options with which the plan has no error: their words, as they stand on a command line; nothing if none are known.
+
+    What is proposed for a finding is what the finding itself names, and for a missing library another version of it, or a stub.
+    Each proposal is planned, and one that is refused gives way to the next. There are several ways out only where a person can
+    decide between them, which a finding says (`Finding.choices`). No option changes what a finding says of GPUs that are not
+    covered, of a licence or of a second runtime.
+
+    :param trace: full, it ends the search.
+    """
+    ways = max((len(error.choices) for error in planned.plan.findings if error.level == "error"), default=0)
+    tried = (_way_out(planned, options, replan, number, trace) for number in range(max(ways, 1)))
+    return tuple(dict.fromkeys(filter(None, tried)))
+
+
+def _way_out(
+    planned: PreparedPlan, options: Options, replan: Replan, choice: int, trace: Trace
+) -> tuple[str, ...]:
+    """Return one way out: that with the choice of that number."""
+    proposed: dict[tuple[str, str], list[_Words]] = {}
+    attempt = planned
+    while errors := [error for error in attempt.plan.findings if error.level == "error"]:
+        # RLK104 only sums up. What the nearest variant lacks has findings too, and serving that is what helps.
+        errors = [error for error in errors if error.code != "RLK104"] or errors
+        subjects = {subject for _, subject in proposed}
+        for cause in causes(errors):
+            first = cause.findings[0]
+            for subject in cause.subjects:
+                key = _key(first, subject, proposed, subjects)
+                if key not in proposed:
+                    proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
+                else:
+                    # The first proposal was tried, and the finding is still an error: the next one has its turn.
+                    proposed[key] = proposed[key][1:]
+                if not proposed[key]:
+                    return ()
+        if trace.is_full:
+            return ()
+        attempt = replan(_with(options, _chosen(proposed)))
+    return tuple(word for words in _chosen(proposed) for word in words)
+
+
+def _key(
+    first: Finding,
+    subject: str,
+    proposed: Mapping[tuple[str, str], Sequence[_Words]],
+    subjects: Iterable[str],
+) -> tuple[str, str]:
+    """Return what a finding is about; a refusal of what was proposed is about the same as the proposal."""
+    if first.code in ("RLK114", "RLK126") and subject in subjects:
+        return next(key for key in proposed if key[1] == subject)
+    step = "; ".join(first.choices) or first.step
+    return step or first.code, "" if step and step.startswith("--") else subject
+
+
+def _proposals(
+    context: ResolveContext, first: Finding, subject: str, options: Options, choice: int = 0
+) -> Iterator[_Words]:
+    """Yield options for one finding, the least that they ask to be believed first.
+
+    :param choice: the number of the text that is taken where a finding has several.
+    """
+    step = first.choices[min(choice, len(first.choices) - 1)] if first.choices else first.step
+    if step and step.startswith("--"):
+        try:
+            words = shlex.split(step)
+        except ValueError:
+            return
+        inapplicable = words[0] in _ONE_VALUE and options.command[1:2] and options.command[1] in _OF_A_TARGET
+        if len(words) % 2 == 0 and _FIELDS.keys() >= {*words[::2]} and not inapplicable:
+            yield tuple(zip(words[::2], words[1::2], strict=True))
+    elif first.code == "RLK101":
+        for provider in context.providers if not context.vendor.libraries.is_runtime(subject) else ():
+            yield from ((("--substitute", f"{subject}={near}"),) for near in provider.nearest(subject))
+        if context.is_optional(subject):
+            yield (("--stub", subject),)
+
+
+def _chosen(proposed: Mapping[tuple[str, str], Sequence[_Words]]) -> _Words:
+    """The proposal that is tried next for each finding, each option once."""
+    return tuple(dict.fromkeys(words for several in proposed.values() if several for words in several[0]))
+
+
+def _with(options: Options, chosen: _Words) -> Options:
+    """Return the options with others added; they count as given by the user."""
+    for word, value in chosen:
+        name = _FIELDS[word]
+        new = value if word in _ONE_VALUE else (*getattr(options, name), value)
+        options = replace(options, **{name: new})  # type: ignore[arg-type]
+    return options

@@ -50,7 +50,8 @@ def store_directory() -> str | None:
 def store_directory_by_nix() -> str | None:
     """Return the store's directory as Nix on this machine says it; None without Nix, or if it does not answer."""
     try:
-        run = _run(["nix-instantiate", "--eval", "--expr", "builtins.storeDir"])
+        # With the store of this machine Nix would make its directories where there are none.
+        run = _run(["nix-instantiate", "--eval", "--store", "dummy://", "--expr", "builtins.storeDir"])
     except OSError as error:
         raise_if_machine_fault(error, "nix-instantiate cannot be run")
         return None

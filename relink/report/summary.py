@@ -107,7 +107,9 @@ def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) ->
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     step = f"relink {shlex.quote(wheel)} --prefix DIR"
     todo = (step, (step,)) if missing and not any(cause.step for cause in errors) else _step(errors)
-    return Verdict("error", f"Does not load: {_why(errors)}.", *todo)
+    on_gpus = all(cause.code.startswith("RLK4") for cause in errors)
+    start = "Loads, but does not work on the GPU" if on_gpus else "Does not load"
+    return Verdict("error", f"{start}: {_why(errors)}.", *todo)
 
 
 def _loads(report: Report) -> str:

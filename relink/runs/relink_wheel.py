@@ -7,7 +7,7 @@ before, perhaps in another process, is carried out likewise, and refused if its 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from relink.make.editing import edit_members
 from relink.make.elf_second_reader import reread_files
 from relink.make.output import Staging
 from relink.make.verification import verify
-from relink.planning.assess import Trace, assess
+from relink.planning.assess import assess
 from relink.planning.case import Case, open_providers, target_of
 from relink.planning.contents import Contents
 from relink.planning.memory import check_room, spool_of
@@ -30,10 +30,9 @@ from relink.planning.model.basis import list_changes
 from relink.planning.model.embedded import ANY_PYTHON
 from relink.planning.model.model import Plan
 from relink.planning.options import Options, trusted
-from relink.planning.proposals import find_ways_out
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.layout import Layout
-from relink.planning.wheel_plan import PreparedPlan, plan_wheel
+from relink.planning.wheel_plan import FindPlaces, PreparedPlan, plan_wheel
 from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
@@ -68,7 +67,7 @@ def make_plan(
     clock: Clock,
     *,
     read: Callable[[Contents, Target, OnBytes], Wheel] = read_wheel,
-    find_providers: Callable[[Options, Target, Collection[str]], tuple[Provider, ...]] = open_providers,
+    find_providers: FindPlaces = open_providers,
     layout: Layout | None = None,
 ) -> tuple[Wheel, PreparedPlan]:
     """Find the target, read the wheel, find providers, and make the plan; after a refusal look for the way out of it.
@@ -83,20 +82,10 @@ def make_plan(
         target = target_of(options)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
-    trace = Trace()
-
-    def plan_again(more: Options) -> PreparedPlan:
-        other = target_of(more)
-        places = providers if other == target else find_providers(more, other, wheel.needed)
-        return plan_wheel(replace(case, target=other, providers=places, options=more), trace)
-
     with clock.stage("plan"):
         providers = find_providers(options, target, wheel.needed)
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
-        planned = plan_wheel(case, trace)
-        if not (planned.plan.ok or options.force):
-            planned = replace(planned, ways_out=find_ways_out(planned, options, plan_again))
-        return wheel, replace(planned, attempts=tuple(trace.attempts))
+        return wheel, plan_wheel(case, find_providers)
 
 
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:

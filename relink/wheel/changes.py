@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from relink.system.errors import RelinkError
 from relink.wheel import zipformat as z
-from relink.wheel.deflate.splice import Span
+from relink.wheel.deflate.splice import Piece, Span
 from relink.wheel.naming import WheelName
 from relink.wheel.zipformat import BytesLike
 
@@ -22,6 +23,21 @@ def pieces(content: Content) -> Iterable[BytesLike]:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """What a member's headers say of its content, which has been written.
+
+    :ivar crc: of the content, as `size` is.
+    :ivar pieces: what the stream is made of, if compressed bytes of an old stream are reused; `sha256` of the content then, too.
+    """
+
+    crc: int
+    compressed_size: int
+    size: int
+    pieces: tuple[Piece, ...] = ()
+    sha256: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewContent:
     """New content of a member: of one that is in the wheel, whose name, position and mode stay, or of one that is added.
 
@@ -32,6 +48,7 @@ class NewContent:
         :data:`~relink.wheel.deflate.stream.WINDOW` bytes before them.
     :ivar mode: permission bits of a member that is added.
     :ivar stored: do not compress it; only of a member that is added.
+    :ivar ahead: gives what :func:`relink.wheel.writer.pack_ahead` makes of it, and `content` is not read again.
     """
 
     content: Content
@@ -39,6 +56,7 @@ class NewContent:
     spans: Callable[[], tuple[Span, ...]] = tuple
     mode: int = 0o644
     stored: bool = False
+    ahead: Future[tuple[Packed, list[bytes]]] | None = None
 
     @property
     def method(self) -> int:

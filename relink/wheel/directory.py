@@ -237,19 +237,22 @@ def at_local_header(scan: DirectoryScan, member: Member, raw_name: bytes) -> Mem
         scan.add(name, f"local header: {error}")
         fields = []
     if z.MARK32 in (size, compressed):
-        # 4.5.3: in a local header the field must have both sizes.
-        values = zip64_values(fields, 2)
-        if values is None:
-            scan.add(name, "local header: sizes are left to a ZIP64 field that is not there")
-        else:
+        # 4.5.3: in a local header the field must have both sizes; some writers store the one that is marked.
+        if (values := zip64_values(fields, 2)) is not None:
             size, compressed = values
+        elif size != compressed and (values := zip64_values(fields, 1)) is not None:
+            size, compressed = (values[0] if value == z.MARK32 else value for value in (size, compressed))
+        else:
+            scan.add(name, "local header: sizes are left to a ZIP64 field that is not there")
     elif has_contradicting_zip64(fields, 0, size, compressed):
         scan.add(name, "local header: a ZIP64 field gives it other sizes")
     if has_second_name(fields, name):
         scan.add(name, "local header: an extra field gives it another name")
     streamed = bool(flags & z.FLAG_DESCRIPTOR)
+    # 4.4.4: the local header decides whether a data descriptor follows; some writers do not repeat the bit in the directory.
+    member_flags = member.flags | flags & z.FLAG_DESCRIPTOR
     for what, local, central in (
-        ("flags", flags & ~z.FLAG_LEVEL, member.flags & ~z.FLAG_LEVEL),
+        ("flags", flags & ~z.FLAG_LEVEL, member_flags & ~z.FLAG_LEVEL),
         ("method", method, member.method),
         ("crc", crc, member.crc),
         ("compressed size", compressed, member.compressed_size),
@@ -262,7 +265,7 @@ def at_local_header(scan: DirectoryScan, member: Member, raw_name: bytes) -> Mem
     scan.extents.append((at, data_at + member.compressed_size, name))
     # Not dataclasses.replace: with slots and frozen it costs as much as the rest of this function for small members.
     return Member(
-        name, member.method, member.flags, member.crc, member.compressed_size, member.size, at, data_at,
+        name, member.method, member_flags, member.crc, member.compressed_size, member.size, at, data_at,
         member.mode, member.date_time, member.external_attributes, member.create_system, member.is_directory,
     )  # fmt: skip
 
@@ -360,6 +363,9 @@ def _central_entry(scan: DirectoryScan, entry: tuple[int, ...], raw_name: bytes,
     defect = name_defect(name)
     if defect:
         scan.add(name, defect)
+    # Appendix D: code page 437, which Python believes, while others take the bytes as they are.
+    if not (name.isascii() or flags & z.FLAG_UTF8):
+        scan.add(name, "the name is not ASCII and not flagged as UTF-8: unpackers spell it in different ways")
     if name in scan.members:
         scan.add(name, "two members have this name")
     try:
@@ -391,7 +397,8 @@ def _central_entry(scan: DirectoryScan, entry: tuple[int, ...], raw_name: bytes,
     is_directory = name.endswith("/")
     _check_kind(scan, name, attributes, is_directory=is_directory)
     _check_coding(scan, name, flags=flags, method=method, compressed=compressed, size=size)
-    if is_directory and size:
+    # Nothing deflates to the two bytes of an empty block; Java's writers leave them.
+    if is_directory and (size or crc or compressed > 2):
         scan.add(name, "a directory with content")
     partial = Member(
         name=name,
@@ -408,7 +415,10 @@ def _central_entry(scan: DirectoryScan, entry: tuple[int, ...], raw_name: bytes,
         create_system=create_system,
         is_directory=is_directory,
     )
-    scan.members.setdefault(name, at_local_header(scan, partial, raw_name))
+    member = at_local_header(scan, partial, raw_name)
+    if is_directory and compressed and scan.read(member.data_offset, compressed) != b"\x03\0":
+        scan.add(name, "a directory with content")
+    scan.members.setdefault(name, member)
 
 
 def _decode(raw: bytes, flags: int) -> str:

@@ -21,9 +21,11 @@ from relink.wheel.naming import WheelName
 _HEADER = re.compile(
     rb"(?P<name>[\x21-\x39\x3b-\x7e]+):(?P<space>[ \t]*)(?P<value>[^\r\n]*)(?P<end>\r\n|\r|\n|\Z)"
 )
+# email.feedparser goes on behind such lines without a field: no name, a "From " of mailboxes, or a continuation of nothing.
+_IGNORED = re.compile(rb"(?::|From |[ \t])[^\r\n]*(?:\r\n|\r|\n|\Z)")
 # Bytes of METADATA or WHEEL; a long description has one MiB.
 _MAX_SIZE = 16 << 20
-# Fields of a header; a distribution with many extras has some hundreds.
+# Fields of a header, and lines that are none; a distribution with many extras has some hundreds.
 _MAX_FIELDS = 10_000
 _CONTINUATION = re.compile(rb"[ \t][^\r\n]*(?:\r\n|\r|\n|\Z)")
 
@@ -65,8 +67,15 @@ def _header(data: bytes, file: str) -> list[_Field]:
     except UnicodeDecodeError as error:
         raise WheelError(f"{file} is not UTF-8: {error}") from error
     fields: list[_Field] = []
-    position = 0
-    while position < len(data) and (line := _HEADER.match(data, position)):
+    position, ignored = 0, 0
+    while position < len(data):
+        if (line := _HEADER.match(data, position)) is None:
+            if (line := _IGNORED.match(data, position)) is None:
+                break
+            position, ignored = line.end(), ignored + 1
+            if ignored > _MAX_FIELDS:
+                raise WheelError(f"{file} has more than {_MAX_FIELDS} lines that are no field")
+            continue
         position = line.end()
         folded = False
         while position < len(data) and (more := _CONTINUATION.match(data, position)):

@@ -21,12 +21,14 @@ EXTRA_UNICODE_PATH: Final = 0x7075  # 4.6.9
 def extra_fields(extra: bytes) -> list[tuple[int, bytes]]:
     """Split an extra field (4.5.1) into (id, data) pairs.
 
-    :raises ValueError: a field reaches past the end.
+    :raises ValueError: a field reaches past the end, or bytes that cannot be a field stand behind the last one. Package indexes
+        refuse such a file.
     """
     fields: list[tuple[int, bytes]] = []
     position = 0
-    # Up to three bytes of padding at the end are left by some aligners; they cannot hold a field.
-    while position + 4 <= len(extra):
+    while position < len(extra):
+        if position + 4 > len(extra):
+            raise ValueError(f"{len(extra) - position} bytes behind the extra fields are no field")
         kind, length = struct.unpack_from("<HH", extra, position)
         position += 4
         if position + length > len(extra):

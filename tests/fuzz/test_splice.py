@@ -22,9 +22,8 @@ from relink.wheel.changes import NewContent
 from relink.wheel.deflate import splice
 from relink.wheel.deflate.splice import find_spans
 from relink.wheel.deflate.stream import content as inflated
-from relink.wheel.writer import ReadBack
+from relink.wheel.writer import MemberHeader, ReadBack, ZipWriter
 from relink.wheel.zipformat import DEFLATED
-from relink.wheel.zipwriter import MemberHeader, ZipWriter
 from tests.fuzz.conftest import COUNTED
 from tests.support.amount import amount
 from tests.support.deflate_layouts import encode

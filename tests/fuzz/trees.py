@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import random
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -49,8 +48,6 @@ NAMES: Final = (
     "lib/rocblas/5.1/library/Kernels.so-000-gfx942-xnack-.hsaco",
     "lib/hipblaslt/library/hipblasltTransform.hsaco",
     "lib/hipblaslt/library/extop_gfx1100.co",
-    "lib/rocfft/rocfft_kernel_cache.db",
-    "lib/rocfft/1.0/rocfft_kernel_cache.db",
     "lib/aotriton.images/amd-gfx11xx/a.hsaco",
     "share/miopen/db/gfx90a68.db.txt",
     "lib/a.kpack",
@@ -68,7 +65,6 @@ PLACES: Final = (
     "lib",
     "lib64",
     "lib/rocblas",
-    "lib/rocfft",
     ".info",
     "share",
     "sys",
@@ -109,17 +105,6 @@ TEXTS: Final = (
 )  # fmt: skip
 GPUS: Final = ("gfx1100", "gfx1030", "gfx90a", "gfx906")
 SIZES: Final = (64, 4096, 1 << 20, 1 << 32, 1 << 40, (1 << 43) - 1)
-SCHEMAS: Final = (
-    ("CREATE TABLE cache_v1 (kernel_name TEXT, arch TEXT, code BLOB)", "INSERT INTO cache_v1 VALUES ('a', 'gfx1100', x'00')"),
-    ("CREATE TABLE cache_v1 (arch TEXT)", *("INSERT INTO cache_v1 VALUES (hex(randomblob(20)))",) * 40),
-    ("CREATE VIEW cache_v1 AS WITH RECURSIVE r(arch) AS (SELECT 1 UNION ALL SELECT arch + 1 FROM r) SELECT arch FROM r",),
-    ("CREATE VIRTUAL TABLE cache_v1 USING fts5(arch)",),
-    ("CREATE TABLE t (arch)", "CREATE VIEW cache_v1 AS SELECT randomblob(900000000) AS arch"),
-    ("CREATE TABLE cache_v1 (n, arch AS (zeroblob(n)))", "INSERT INTO cache_v1 (n) VALUES (9000)"),
-    ("CREATE TABLE cache_v1 (arch BLOB)", "INSERT INTO cache_v1 VALUES (zeroblob(300000))", "INSERT INTO cache_v1 VALUES (NULL)"),
-)  # fmt: skip
-
-
 # Prefixes
 
 
@@ -132,7 +117,7 @@ def make_tree(scene: Scene, rng: random.Random) -> bytes:
 
 def _step(scene: Scene, rng: random.Random) -> Step:
     name = rng.choice(NAMES)
-    match rng.randrange(12):
+    match rng.randrange(11):
         case 0:
             return ["fifo", name]
         case 1 | 2:
@@ -153,14 +138,8 @@ def _step(scene: Scene, rng: random.Random) -> Step:
                 str(rng.choice((10, 200))),
             ]
         case 8:
-            return [
-                "file",
-                rng.choice([n for n in NAMES if n.endswith(".db")]),
-                _encoded(_database(scene, rng)),
-            ]
-        case 9:
             return ["file", name, _encoded(rng.choice(TEXTS))]
-        case 10:
+        case 9:
             return ["file", name, _encoded(_packed(rng))]
         case _:
             return [
@@ -172,21 +151,6 @@ def _step(scene: Scene, rng: random.Random) -> Step:
 
 def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _database(scene: Scene, rng: random.Random) -> bytes:
-    path = scene.scratch / "made.db"
-    path.unlink(missing_ok=True)
-    with contextlib.suppress(sqlite3.Error):
-        database = sqlite3.connect(path)
-        with contextlib.closing(database):
-            database.execute("PRAGMA page_size=512")
-            for statement in rng.choice(SCHEMAS):
-                database.execute(statement)
-            database.commit()
-    data = path.read_bytes() if path.exists() else b""  # a statement that SQLite was built without makes none
-    path.unlink(missing_ok=True)
-    return damaged(data, rng) if rng.random() < 0.7 else data
 
 
 def _packed(rng: random.Random) -> bytes:

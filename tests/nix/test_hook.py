@@ -113,7 +113,9 @@ def test_flags_are_added_and_the_hook_can_be_switched_off(nix: Nix, vendor_wheel
     assert "No such option: --odd" in nix.log(
         package(nix, vendor_wheel, more='relinkFlags = [ "--odd" ];'), fails=True
     )
-    built = nix.build(package(nix, vendor_wheel, more="dontAutoRelink = true;"))
+    built = nix.build(
+        package(nix, vendor_wheel, more="dontAutoRelink = true; dontStrip = true; dontPatchELF = true;")
+    )
     assert member(built) == vendors(vendor_wheel)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +16,12 @@ from typer.testing import CliRunner
 from relink.cli import app
 from relink.elf.image import read_image
 from relink.elf.patchelf import MINIMUM_VERSION
+from relink.report.nix.emit import package_nix
 from tests.nix.stores import ROOT, Nix, python_home
 from tests.nix.test_hook import hooked, member, stores
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
+from tests.unit.report.nix.test_emit import forms
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,34 @@ def test_one_of_several_wheels_is_built(nix: Nix, tmp_path: Path, version: str) 
     assert (site / f"demo/cp{version.replace('.', '')}.py").exists()
     other = written.expression(nix.with_tools(python="3.14"))
     assert "not supported for interpreter" in nix.eval(f"{other}.drvPath", check=False).stderr
+
+
+def test_every_form_evaluates(nix: Nix, tmp_path: Path) -> None:
+    """With a scope that has what each asks for; another ROCm than the wheel's, and another jaxlib, are broken."""
+    for name, packages in forms().items():
+        (tmp_path / f"{name}.nix").write_text(package_nix(packages))
+    long = "x" * 60
+    for path in (tmp_path / "demo-1.0-py3-none-any.whl", tmp_path.parent / long / f"{long}.whl"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    expression = (
+        f'let scope = {nix.with_tools(python="3.12").packages()}; given = name: let f = import ({tmp_path} + "/${{name}}.nix"); '
+        'asked = builtins.mapAttrs (_: _: scope.installer // { version = "0"; }) (builtins.functionArgs f); '
+        'package = f (asked // builtins.intersectAttrs asked (scope // { fetchPypi = _: builtins.toFile "x.whl" ""; })); '
+        "in { broken = package.meta.broken or false; "
+        "path = if package.meta.broken or false then null else builtins.stringLength package.drvPath; }; "
+        f"in builtins.listToAttrs (map (name: {{ inherit name; value = given name; }}) {json_list(forms())})"
+    )
+    found = nix.value(expression)
+    assert {name for name, one in found.items() if one["broken"]} == {
+        *("plugin", "plugins", "torch", "plugin-torch", "sibling")
+    }
+    assert all(one["broken"] or one["path"] for one in found.values())
+
+
+def json_list(names: Iterable[str]) -> str:
+    """A list of strings in Nix."""
+    return f"[ {' '.join(json.dumps(name) for name in names)} ]"
 
 
 def test_what_was_in_an_earlier_release_names_its_successor(nix: Nix) -> None:

@@ -66,10 +66,22 @@ def test_the_store_is_asked_for(in_store: Nix, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("NIX_STORE_DIR")
     for name in ("NIX_STATE_DIR", "NIX_LOG_DIR"):
         monkeypatch.delenv(name)
+    there = os.path.lexists("/nix")
     asked = nix.run(
-        "env", "-u", "NIX_STORE_DIR", "nix-instantiate", "--eval", "-E", "builtins.storeDir"
+        *(
+            "env",
+            "-u",
+            "NIX_STORE_DIR",
+            "nix-instantiate",
+            "--eval",
+            "--store",
+            "dummy://",
+            "-E",
+            "builtins.storeDir",
+        )
     ).stdout
     assert store_directory() == asked.strip().strip('"')
+    assert os.path.lexists("/nix") == there  # asking makes nothing
     monkeypatch.setenv("PATH", "/nowhere")
     from relink.providers import nix_store  # noqa: PLC0415
 

@@ -16,7 +16,6 @@ ELSEWHERE = {
     "__init__": "unit/test_library",
     "__main__": "unit/cli/test_relinking",
     "cli/application": "unit/cli/test_relinking",
-    "cli/terminal": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",
     "indexes/install/cache": "unit/indexes/install/test_installers",
@@ -46,6 +45,7 @@ ACROSS = {
     "hostile/test_resources": "files made to take all time or memory, through the command line",
     "hostile/test_streams": "hostile deflate streams through a run",
     "hostile/test_wheels": "hostile archives through the command line",
+    "indexes/install/test_dependencies": "what a wheel depends on, in real environments",
     "indexes/install/test_printed_commands": "the commands that a message prints, pasted and run",
     "loader/test_elf_builder": "what the tests build ELF files with, against the real loader",
     "make/test_sbom": "the bill of materials of an output",

@@ -193,7 +193,7 @@ class LibraryCoverage:
 
     def processors(self) -> tuple[str, ...]:
         """The processors that its code or its kernel files name."""
-        kernels = [s for s in self.side if s.kind not in ("miopen", "rocfft")]
+        kernels = [s for s in self.side if s.kind != "miopen"]
         names = {name for side in kernels for name in side.processors()}
         return tuple(sorted({*self.file.processors(), *names}, key=sort_key))
 

@@ -236,14 +236,17 @@ class GpuFacts:
 def _levels(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> dict[RequestedGpu, Level]:
     """Return for each GPU the level of a finding about missing code.
 
-    Where a GPU of this machine has all code, the others of it are no reason to refuse the wheel.
+    Where a GPU of this machine has all code, the others of it are no reason to refuse the wheel. Of several GPUs that are asked
+    for one has to run the wheel, whatever gap is allowed: a ROCm that is built for a family is for whoever has one GPU of it.
     """
     another_runs = any(facts.runs(gpu.target) for gpu in gpus if gpu.local)
+    asked = [gpu for gpu in gpus if gpu.asked]
+    allow_gap = facts.allow_gap and (len(asked) < 2 or any(facts.runs(gpu.target) for gpu in asked))
 
     def level(gpu: RequestedGpu) -> Level:
         if not gpu.asked:
             return "info" if another_runs else "warning"
-        return "warning" if facts.allow_gap or (gpu.local and another_runs) else "error"
+        return "warning" if allow_gap or (gpu.local and another_runs) else "error"
 
     return {gpu: level(gpu) for gpu in gpus}
 
@@ -305,9 +308,12 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
         message = (
             f"{_missing(facts, gpu, missing)}; {facts.extended} takes the code for {other} there by a patch"
         )
+        override = next(
+            (f"={row.override}" for row in table().workarounds if row.stands_in == other), f" for {other}"
+        )
         remedy = (
             f"AMD does not support it: try the wheel's own tests on this GPU. A runtime without the patch needs code of its own, "
-            f"or HSA_OVERRIDE_GFX_VERSION for {other}."
+            f"or HSA_OVERRIDE_GFX_VERSION{override}."
         )
         yield finding("RLK401", subject, message, remedy, "warning" if gpu.asked else "info")
     elif missing:

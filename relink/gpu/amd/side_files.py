@@ -1,111 +1,29 @@
 """Kernel files beside ROCm libraries, and what they mean for an architecture. Names are read, contents hardly ever.
 
 rocBLAS and hipBLASLt: Tensile libraries. MIOpen: tuning data, and libraries of convolutions for one GPU
-(libMIOpenCKGroupedConv_gfx942.so); its other kernels are compiled on first use. rocFFT: a cache of compiled kernels.
-aotriton: one directory an architecture. rocSOLVER and rocSPARSE have none: their .hip_fatbin is all.
+(libMIOpenCKGroupedConv_gfx942.so); its other kernels are compiled on first use, as are those of rocFFT, whose cache of compiled
+kernels is not read. aotriton: one directory an architecture. rocSOLVER and rocSPARSE have none: their .hip_fatbin is all.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id, sort_key
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
-from relink.system.safe_open import StrPath, read_start
 from relink.system.system_errors import raise_if_machine_fault
 
-MAX_ARCHITECTURES = 1000
-"""Distinct architectures that are counted. There are some dozens."""
-# sqlite.org/fileformat2.html, "The Database Header".
-_MAGIC = b"SQLite format 3\0"
-# Bytes of one value or row: a compiled kernel has some hundred KiB.
-_LENGTH = 16 << 20
-# Steps of the engine between two looks, and how many of these: some 500,000 rows.
-_STEPS_PER_CHECK, _MAX_CHECKS = (
-    10_000,
-    500,
-)
-# Characters of an architecture.
-_SHOWN = 100
-_ALLOWED = {
-    sqlite3.SQLITE_SELECT: None,
-    sqlite3.SQLITE_READ: ("cache_v1", "sqlite_master"),
-    sqlite3.SQLITE_PRAGMA: ("table_xinfo",),
-}
-
-
-def count_architectures(path: StrPath) -> Counter[str]:
-    """Return how many kernels the cache at `path` holds for each architecture, as it is spelled there.
-
-    :raises OSError: it is no regular file, cannot be opened, or has nothing to read yet.
-    :raises sqlite3.Error: it is no such cache, or asks for too much.
-    """
-    # SQLite opens the file again, by its name, and would wait for what /proc/kmsg has to say: read_start does not.
-    if read_start(path, len(_MAGIC)) != _MAGIC:
-        raise sqlite3.DatabaseError("no SQLite database")
-    name = quote(os.path.abspath(os.fspath(path)))
-    connection = sqlite3.connect(f"file:{name}?mode=ro&immutable=1", uri=True, timeout=1)
-    try:
-        for limit, value in (
-            (sqlite3.SQLITE_LIMIT_LENGTH, _LENGTH),
-            (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
-        ):
-            connection.setlimit(limit, value)
-        for pragma in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
-            connection.execute(f"PRAGMA {pragma}")
-        connection.set_authorizer(_allowed)
-        checks = iter(range(_MAX_CHECKS))
-        connection.set_progress_handler(lambda: next(checks, None) is None, _STEPS_PER_CHECK)
-        connection.text_factory = _decode_start
-        return _count(connection)
-    except UnicodeDecodeError as error:  # in a message of SQLite's, which names what is damaged
-        raise sqlite3.DatabaseError("damaged: a name in it is not UTF-8") from error
-    except MemoryError as error:  # what Python makes of SQLITE_NOMEM
-        raise sqlite3.DatabaseError("asks for too much memory") from error
-    finally:
-        connection.close()
-
-
-def _count(connection: sqlite3.Connection) -> Counter[str]:
-    master = "SELECT type, rootpage FROM sqlite_master WHERE name = 'cache_v1'"
-    rows = connection.execute(master).fetchmany(2)
-    if len(rows) != 1 or rows[0][0] != "table" or not isinstance(rows[0][1], int) or rows[0][1] < 1:
-        raise sqlite3.DatabaseError("no table cache_v1 in it")
-    # The authorizer is not asked about functions in the schema, and one step of the engine may be one of them on megabytes.
-    if any(hidden for *_, hidden in connection.execute("PRAGMA table_xinfo(cache_v1)")):
-        raise sqlite3.DatabaseError("a column of cache_v1 is computed or hidden")
-    found = Counter[str]()
-    for (arch,) in connection.execute("SELECT arch FROM cache_v1"):
-        text = arch if isinstance(arch, str) else str(arch)[:_SHOWN]
-        if text not in found and len(found) >= MAX_ARCHITECTURES:
-            raise sqlite3.DatabaseError(f"more than {MAX_ARCHITECTURES} architectures in it")
-        found[text] += 1
-    return found
-
-
-def _allowed(action: int, first: str | None, *_: str | None) -> int:
-    """Let a query read the one table and list its columns, and nothing else happen: no other table, no function, no recursion."""
-    tables = _ALLOWED.get(action, ())
-    return sqlite3.SQLITE_OK if tables is None or first in tables else sqlite3.SQLITE_DENY
-
-
-def _decode_start(text: bytes) -> str:
-    return text[:_SHOWN].decode("utf-8", "replace")
-
-
 KERNEL_DIRECTORIES = (
-    *("rocblas", "hipblaslt", "rocfft", "aotriton.images"),
+    *("rocblas", "hipblaslt", "aotriton.images"),
     *("../.kpack", "../share/miopen/db", "../../share/miopen/db"),
 )
 """Where :func:`side_files_of` and kpack archives are looked for, relative to the library's directory."""
@@ -135,7 +53,7 @@ class SideTarget:
 class SideFiles:
     """The side files of one library in one directory.
 
-    :ivar kind: rocblas, hipblaslt, miopen, rocfft or aotriton.
+    :ivar kind: rocblas, hipblaslt, miopen or aotriton.
     :ivar version: of the directory where several lie side by side (``5``, ``4.4.1``), else "".
     :ivar common: rocBLAS's index for all architectures (``TensileLibrary.dat``) is there.
     """
@@ -160,8 +78,6 @@ class SideFiles:
             found = match((CodeTarget(t.target) for t in self.targets if t.kinds.intersection(kinds)), agent)
             return 2 if len(found.served) == found.total else 1 if found.served else 0
 
-        if self.kind == "rocfft":
-            return "tuned" if has("tuned") else "jit"
         indexed = self.kind == "aotriton" or self.common or has("index") > 0
         tuned, any_kernel = has("tuned"), has("tuned", "fallback")
         if not indexed or any_kernel == 0:
@@ -190,7 +106,7 @@ def find_side_files(prefix: str | os.PathLike[str]) -> tuple[SideFiles, ...]:
     root = os.fspath(prefix)
     found: list[SideFiles] = []
     for directory in library_directories(root):
-        for kind in ("rocblas", "hipblaslt", "rocfft", "aotriton.images"):
+        for kind in ("rocblas", "hipblaslt", "aotriton.images"):
             found += _below(os.path.join(directory, kind), kind.partition(".")[0])
     if os.path.isdir(database := os.path.join(root, "share", "miopen", "db")):
         found.append(_miopen(database, library_directories(root)))
@@ -242,16 +158,6 @@ def _below(directory: str, kind: str) -> list[SideFiles]:
     """Read ``<directory>/library`` and ``<directory>/<version>/library``, or their equals for the other kinds."""
     if kind == "aotriton":
         return [_aotriton(directory)] if os.path.isdir(directory) else []
-    if kind == "rocfft":
-        found = (
-            [_rocfft(directory, "")]
-            if os.path.isfile(os.path.join(directory, "rocfft_kernel_cache.db"))
-            else []
-        )
-        below = [
-            e for e in _entries(directory) if os.path.isfile(os.path.join(e.path, "rocfft_kernel_cache.db"))
-        ]
-        return found + [_rocfft(entry.path, entry.name) for entry in below]
     found = []
     for version, path in (
         ("", os.path.join(directory, "library")),
@@ -364,27 +270,6 @@ def _miopen(directory: str, libraries: Iterable[str]) -> SideFiles:
     targets = _targets(map(TargetId, processors), "data")
     files = len(names) + len(convolutions)
     return SideFiles("miopen", directory, "", targets, files, problems=tuple(problems))
-
-
-def _rocfft(directory: str, version: str) -> SideFiles:
-    import sqlite3  # noqa: PLC0415 - only here, and slow to load
-
-    problems: list[str] = []
-    architectures: Iterable[str] = ()
-    path = os.path.join(directory, "rocfft_kernel_cache.db")
-    try:
-        architectures = count_architectures(path)
-    except OSError as error:
-        problems.append(f"{path} cannot be read: {error.strerror}")
-    except sqlite3.Error as error:
-        problems.append(f"{path} cannot be read: {error}")
-    targets = []
-    for arch in architectures:
-        try:
-            targets.append(parse_target_id(arch))
-        except UsageError:
-            problems.append(f"{path}: {arch[:80]!r} is no architecture")
-    return SideFiles("rocfft", directory, version, _targets(targets, "tuned"), 1, problems=tuple(problems))
 
 
 def _aotriton(directory: str) -> SideFiles:

@@ -45,6 +45,7 @@ class PlanDraft:
     :ivar closures: those of the members that are served, with what is dlopened in them.
     :ivar tables: the symbols of everything in their closures.
     :ivar loads: who asks for whom in all closures.
+    :ivar is_in_vain: whether optional parts were left although no other part gets the vendor's libraries.
     :ivar opened: what the objects in them open by dlopen.
     """
 
@@ -56,6 +57,7 @@ class PlanDraft:
     closures: Mapping[str, Closure]
     loads: tuple[Load, ...] = ()
     opened: tuple[DlopenEdge, ...] = ()
+    is_in_vain: bool = False
 
 
 def decide(
@@ -126,10 +128,10 @@ def decide(
             images[member] = outcome.image
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     mapped = {member: mapped_for(outcome) for member, outcome in served.items()}
-    # An optional part is left only where another part gets the vendor's libraries. If none does, all parts are planned.
-    left = any(not profile.is_variant(member) for member in unserved)
-    if left and not any(has_vendors(context, objects) for objects in mapped.values()):
-        return decide(before, tables, known, leave_optional=False)
+    # An optional part is left only where another part gets the vendor's libraries. If none does, all parts are to be planned.
+    in_vain = not all(map(profile.is_variant, unserved)) and not any(
+        has_vendors(context, objects) for objects in mapped.values()
+    )
     closures = {member: prover.knowledge.follow(member, outcome) for member, outcome in served.items()}
     # A file is shown by the shortest of its paths: tensorflow/libtensorflow_framework.so.2 for
     # tensorflow/python/../libtensorflow_framework.so.2. The program and the loader may be another file in each closure.
@@ -155,7 +157,15 @@ def decide(
             loads |= dict.fromkeys(_loads_of(context, outcomes[member]))
     opened = list_opened(named, closures.values(), prover.knowledge)
     return PlanDraft(
-        tuple(files), tuple(findings), outcomes, context, prover.tables, closures, tuple(loads), opened
+        tuple(files),
+        tuple(findings),
+        outcomes,
+        context,
+        prover.tables,
+        closures,
+        tuple(loads),
+        opened,
+        is_in_vain=in_vain,
     )
 
 

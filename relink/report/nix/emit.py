@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from relink.report.nix.metadata import OLDEST, About, Source, is_sibling
-from relink.report.nix.package import Package
+from relink.report.nix.package import OLDEST, Package, Source, is_sibling, nixpkgs_names
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
 from relink.vendors.registry import component_of
 
-# Licences of SPDX → attributes of lib.licenses, where a vendor's wheel has had them.
-_LICENSES = {
-    "0BSD": "bsd0",
-    "AGPL-3.0-only": "agpl3Only",
-    "AGPL-3.0-or-later": "agpl3Plus",
-    "Apache-2.0": "asl20",
-    "BSD-2-Clause": "bsd2",
-    "BSD-3-Clause": "bsd3",
-    "BSL-1.0": "boost",
-    "CC0-1.0": "cc0",
-    "GPL-2.0-only": "gpl2Only",
-    "GPL-2.0-or-later": "gpl2Plus",
-    "GPL-3.0-only": "gpl3Only",
-    "GPL-3.0-or-later": "gpl3Plus",
-    "ISC": "isc",
-    "LGPL-2.1-only": "lgpl21Only",
-    "LGPL-3.0-or-later": "lgpl3Plus",
-    "LLVM-exception": "llvm-exception",
-    "MIT": "mit",
-    "MPL-2.0": "mpl20",
-    "NCSA": "ncsa",
-    "PSF-2.0": "psfl",
-    "Unlicense": "unlicense",
-    "Zlib": "zlib",
-}
-_WIDTH = 100  # columns, of nixfmt
+_WIDTH = 100  # characters of a line, as nixfmt counts them: without its indentation
 # Libraries of rocm.toml whose name nixpkgs has a Python package for, too, which callPackage would take.
 _SHADOWED = frozenset({"zstd"})
 
@@ -59,7 +33,7 @@ def package_nix(packages: Sequence[Package]) -> str:
         chosen = ["srcs.${python.pythonVersion}"]
     else:
         disabled, (chosen,) = _disabled(package), sources
-    inputs = sorted({name.removeprefix("pkgs.") for item in packages for name, _ in item.inputs})
+    inputs = sorted({name.removeprefix("pkgs.") for item in packages for name in item.inputs})
     unknown = _unknown(name for item in packages for name in item.unknown)
     broken = _broken(package, "version" if several else "finalAttrs.version")
     blocks = [
@@ -71,12 +45,12 @@ def package_nix(packages: Sequence[Package]) -> str:
         ["__structuredAttrs = true;"],
         [f"disabled = {disabled};"] if disabled else [],
         _assigned("src", chosen),
-        _assigned("nativeBuildInputs", _list(["autoRelinkHook", "pypaInstallHook", "wheelUnpackHook"])),
-        _assigned("buildInputs", _list([*unknown, *inputs])) if unknown or inputs else [],
+        _attribute("nativeBuildInputs", ["autoRelinkHook", "pypaInstallHook", "wheelUnpackHook"]),
+        _attribute("buildInputs", [*unknown, *inputs]),
         _dependencies(packages),
-        *(_assigned(name, _list(map(nix_string, words))) for name, words in package.settings),
-        _assigned("pythonImportsCheck", _list(map(nix_string, package.imports))) if package.imports else [],
-        ["meta = {", *_indented([*_meta(package.about), *broken, "maintainers = [ ];"]), "};"],
+        *(_attribute(name, map(nix_string, words)) for name, words in (package.settings or {}).items()),
+        _attribute("pythonImportsCheck", map(nix_string, package.imports)),
+        ["meta = {", *_indented([*_meta(package.meta), *broken, "maintainers = [ ];"]), "};"],
     ]
     body = _indented([line for block in blocks if block for line in ["", *block]][1:])
     text, libraries = "\n".join(body), package.vendor.libraries
@@ -143,18 +117,30 @@ def _dependencies(packages: Sequence[Package]) -> list[str]:
     plain = [*unknown, *groups.pop("")]
     parts = [_list(plain)] if plain else []
     for condition, names in groups.items():
-        first, *rest = _list(names)
-        parts.append([f"lib.optionals ({condition}) {first}", *rest])
+        parts.append(_list(names, f"lib.optionals ({condition}) "))
     if len(parts) < 2:
         return [line for part in parts for line in _assigned("dependencies", part)]
-    line = f"dependencies = {' ++ '.join(part[0] for part in parts)};"
-    if all(len(part) == 1 for part in parts) and len(line) + 2 <= _WIDTH:
-        return [line]
-    if plain:
-        parts[0] = _list(plain, expanded=True)
-    joined = [*parts[0], *(line for first, *rest in parts[1:] for line in (f"++ {first}", *rest))]
-    joined[-1] += ";"
-    return [f"dependencies = {joined[0]}", *joined[1:]] if plain else ["dependencies =", *_indented(joined)]
+    if not plain or sum(map(len, parts)) == 2:
+        return _joined("dependencies", parts, "++")
+    # nixfmt leaves a list behind the equals sign, and each item on a line of its own.
+    lines = [
+        *_list(plain, expanded=True),
+        *(line for first, *rest in parts[1:] for line in (f"++ {first}", *rest)),
+    ]
+    return _assigned("dependencies", lines)
+
+
+def _joined(name: str, parts: Sequence[Sequence[str]], operator: str) -> list[str]:
+    """An attribute whose value is several parts, each in lines: on one line, else below the name, else each below the other."""
+    flat = all(len(part) == 1 for part in parts)
+    line = f" {operator} ".join(part[0] for part in parts) + ";"
+    if flat and len(f"{name} = {line}") <= _WIDTH:
+        return [f"{name} = {line}"]
+    if flat and len(line) <= _WIDTH:
+        return [f"{name} =", f"  {line}"]
+    first, *others = parts
+    lines = [*first, *(line for head, *rest in others for line in (f"{operator} {head}", *rest))]
+    return [f"{name} =", *_indented([*lines[:-1], f"{lines[-1]};"])]
 
 
 def _condition(asked: Collection[int], admitted: Sequence[int]) -> str:
@@ -178,7 +164,7 @@ def _broken(package: Package, version: str) -> list[str]:
     """The attribute of `meta`: what the package set must have, each with its reason in a comment."""
     reasons: dict[str, str] = {}
     vendor, runtime = package.vendor, f"{package.vendor.libraries.runtime}.{package.major}"
-    has_own = any(name.startswith(f"{vendor.libraries.package_set}.") for name, _ in package.inputs)
+    has_own = any(name.startswith(f"{vendor.libraries.package_set}.") for name in package.inputs)
     if package.major is not None and has_own and (found := component_of(runtime, package.major)):
         condition = f'lib.versions.major {found[0].attribute}.version != "{package.major}"'
         reasons[condition] = f"The wheel needs {runtime}."
@@ -191,45 +177,29 @@ def _broken(package: Package, version: str) -> list[str]:
         reasons[f"!(torch.{support} or false)"] = text
     if not reasons:
         return []
-    comments = [f"# {text}" for text in reasons.values()]
-    line = f"broken = {' || '.join(reasons)};"
-    if len(line) + 4 <= _WIDTH:
-        return [*comments, line]
-    first, *rest = reasons
-    # nixfmt moves the whole expression below the name before it breaks it.
-    line = f"  {' || '.join(reasons)};"
-    if len(line) + 4 <= _WIDTH:
-        return [*comments, "broken =", line]
-    return [*comments, "broken =", f"  {first}", *(f"  || {text}" for text in rest[:-1]), f"  || {rest[-1]};"]
+    return [
+        *(f"# {text}" for text in reasons.values()),
+        *_joined("broken", [[text] for text in reasons], "||"),
+    ]
 
 
 def _unknown(names: Iterable[str]) -> list[str]:
     return [f"# nixpkgs is not known to have {nix_comment(name)}." for name in dict.fromkeys(names)]
 
 
-def _meta(about: About) -> list[str]:
-    lines = [
-        f"{name} = {nix_string(text)};"
-        for name, text in (
-            ("description", about.description),
-            ("homepage", about.homepage),
-            ("changelog", about.changelog),
-        )
-        if text
+def _meta(meta: Mapping[str, str]) -> list[str]:
+    lines = [f"{name} = {nix_string(text)};" for name, text in meta.items() if name != "license"]
+    words = [
+        word
+        for word in re.split(r"[\s()]+", meta.get("license", ""))
+        if word not in ("", "AND", "OR", "WITH")
     ]
-    if about.license:
-        words = [
-            word for word in re.split(r"[\s()]+", about.license) if word not in ("", "AND", "OR", "WITH")
-        ]
-        names = [
-            f"lib.licenses.{_LICENSES[word]}"
-            if word in _LICENSES
-            else f"(lib.getLicenseFromSpdxId {nix_string(word)})"
-            for word in dict.fromkeys(words)
-        ]
-        lines += _assigned("license", [names[0].strip("()")] if len(names) == 1 else _list(names))
+    known = nixpkgs_names()["licenses"]
+    names = [f"lib.licenses.{known[word]}" for word in dict.fromkeys(words) if word in known]
+    if len(names) == 1:
+        lines.append(f"license = {names[0]};")
     else:
-        lines.append("# METADATA names no licence that SPDX has.")
+        lines += _attribute("license", names) or ["# nixpkgs is not known to have its licence."]
     return [
         *lines,
         "sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];",
@@ -259,14 +229,11 @@ def write_package(packages: Sequence[Package], directory: Path, *, force: bool =
 
 
 def _check_release(packages: Sequence[Package]) -> None:
-    releases = {item.release for item in packages}
+    releases = {(item.release, item.major) for item in packages}
     pythons = {item.pythons for item in packages}
-    alike = {(item.major, item.settings) for item in packages}
     exact = all(item.exact for item in packages)
-    if len(packages) > 1 and not (
-        exact and len(releases) == len(alike) == 1 and len(pythons) == len(packages)
-    ):
-        names = ", ".join(item.source.name for item in packages)
+    if len(packages) > 1 and not (exact and len(releases) == 1 and len(pythons) == len(packages)):
+        names = ", ".join(item.file for item in packages)
         raise UsageError(
             f"{names[:400]}: one package takes the wheels of one release, one for each Python; give others another directory"
         )
@@ -291,18 +258,28 @@ def nix_comment(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def _list(items: Iterable[str], *, expanded: bool = False) -> list[str]:
-    """A list in lines: alone on its line only an item that is short and no comment."""
+def _list(items: Iterable[str], before: str = "", *, expanded: bool = False) -> list[str]:
+    """A list in lines, the first behind `before`; one item that is no comment stands beside it where the line has room."""
     rows = list(items)
-    if len(rows) == 1 and not expanded and not rows[0].startswith("#") and len(rows[0]) <= _WIDTH // 2:
-        return [f"[ {rows[0]} ]"]
-    return ["[", *_indented(rows), "]"]
+    line = f"{before}[ {rows[0]} ]"
+    if len(rows) == 1 and not expanded and not rows[0].startswith("#") and len(line) < _WIDTH:
+        return [line]
+    return [f"{before}[", *_indented(rows), "]"]
 
 
 def _assigned(name: str, lines: Sequence[str]) -> list[str]:
     """An attribute whose value has these lines."""
     first, *rest = [*lines[:-1], f"{lines[-1]};"]
     return [f"{name} = {first}", *rest]
+
+
+def _attribute(name: str, items: Iterable[str]) -> list[str]:
+    """An attribute that is a list; nothing for an empty one."""
+    rows = list(items)
+    if not rows:
+        return []
+    *lines, last = _list(rows, f"{name} = ")
+    return [*lines, f"{last};"]
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

@@ -1,11 +1,23 @@
-"""From a wheel to what a package for Nix is made of: each NEEDED leads to the attribute that the table of components has."""
+"""What a package for Nix is made of: the wheel's name and METADATA, and for each NEEDED the attribute of nixpkgs that has it."""
 
 from __future__ import annotations
 
+import base64
+import os
 import posixpath
 import re
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from packaging.metadata import RawMetadata, parse_email
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
 from relink.loader.target import GLIBC_SONAMES
@@ -13,25 +25,75 @@ from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import matches_library
 from relink.planning.siblings import sibling_of
-from relink.report.nix import metadata
-from relink.report.nix.metadata import About, Dependency, Source
+from relink.providers.profiles import profile_for
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
+from relink.system.safe_open import read_text
+from relink.system.shipped_files import shipped_directory
 from relink.system.text import grouped
 from relink.vendors.protocol import NO_VENDOR, Vendor
-from relink.vendors.registry import component_of, components
+from relink.vendors.registry import component_of, components, is_distribution
 from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import WheelName
 
+OLDEST, NEWEST = 10, 15
+"""Minor versions of Python 3 that nixpkgs has; the newest stands for newer ones, too."""
+_TABLE_LIMIT = 4 << 20  # bytes
+_NAME_LIMIT = 200  # characters; a store path's name may have 211
+_STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
 _VERSIONED = re.compile(r"(?P<stem>.+\.so)\.(?P<major>\d{1,9})", re.ASCII)
-# Brought by autoRelinkHook, so never an input of the package.
-_COMPILER = "stdenv.cc.cc"
+_COMPILER = "stdenv.cc.cc"  # brought by autoRelinkHook, so never an input of the package
+# Attributes of autoRelinkHook → the options that they are for.
+_SETTINGS = {
+    "relinkAllowMissing": "allow_missing",
+    "relinkAssumeSymbols": "assume_symbols",
+    "relinkForward": "forward",
+    "relinkGpus": "gpus",
+    "relinkPreload": "preload",
+    "relinkStub": "stub",
+    "relinkSubstitute": "substitute",
+}
+_CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
+# Licences as METADATA spells them → as SPDX does.
+_LICENSES = {
+    "apache 2.0": "Apache-2.0",
+    "apache license 2.0": "Apache-2.0",
+    "apache license, version 2.0": "Apache-2.0",
+    "license :: osi approved :: mit license": "MIT",
+    "license :: osi approved :: mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The vendor's wheel in nixpkgs' words.
+
+    :ivar fetcher: ``fetchPypi``, ``fetchurl``, or None for a file, whose path is the only argument.
+    :ivar arguments: what the fetcher takes, the version left out.
+    """
+
+    fetcher: str | None
+    arguments: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A Python package that the wheel requires.
+
+    :ivar attribute: its name among nixpkgs' Python packages; None: it is not known to be there.
+    :ivar pythons: minor versions of Python 3 for which it is required.
+    """
+
+    name: str
+    attribute: str | None
+    pythons: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
     """Everything that a package for Nix is made of.
 
-    :ivar release: name and version, which wheels of one package share; the version as the file's name spells it.
+    :ivar file: the wheel's name, and `release` its distribution and version, which wheels of one package share.
     :ivar pythons: minor versions of Python 3 that take the wheel; `exact`: it is for one Python alone.
     :ivar vendor: the vendor whose libraries it needs.
     :ivar inputs: attributes of nixpkgs → what is needed of each.
@@ -39,35 +101,24 @@ class Package:
     :ivar major: the major version of the vendor's runtime that the wheel needs; None where its files need none.
     :ivar same_version: Python packages of nixpkgs whose version must be the wheel's.
     :ivar settings: attributes of autoRelinkHook, each a list of words.
+    :ivar meta: `description`, `homepage` and `changelog`, and `license` as an expression of SPDX.
     """
 
+    file: str
     release: tuple[str, str]
     source: Source
     pythons: tuple[int, ...]
     exact: bool
-    inputs: tuple[tuple[str, tuple[str, ...]], ...]
-    about: About
+    inputs: Mapping[str, Sequence[str]]
+    meta: Mapping[str, str]
     unknown: tuple[str, ...] = ()
     major: int | None = None
     vendor: Vendor = NO_VENDOR
     dependencies: tuple[Dependency, ...] = ()
     same_version: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
-    settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    settings: Mapping[str, Sequence[str]] | None = None
     findings: tuple[Finding, ...] = ()
-
-
-def newest_major(images: Iterable[Image], vendor: Vendor) -> int | None:
-    """Return the newest major that libraries were linked with: of the vendor's runtime, or of sonames that one alone has."""
-    needed = {soname for image in images for soname in image.needed}
-    versions = [match for match in map(_VERSIONED.fullmatch, needed) if match]
-    found = [int(match["major"]) for match in versions if match["stem"] == vendor.libraries.runtime]
-    if not found:
-        rows = (row for component in components() for row in component.sonames.items())
-        majors = grouped((soname, key) for key, sonames in rows for soname in sonames)
-        single = [next(iter(majors[soname])) for soname in needed if len({*majors.get(soname, ())}) == 1]
-        found = [int(key) for key in single if key != "any"]
-    return max(found, default=None)
 
 
 def package_of(
@@ -77,7 +128,7 @@ def package_of(
 
     :param context: what decisions about the wheel are made from, without providers.
     :param options: `gpus` are target ids.
-    :param address: as :func:`relink.report.nix.metadata.source` takes it.
+    :param address: as :func:`source` takes it.
     :raises UsageError: the wheel has no such address, no Python of nixpkgs takes it, or the package cannot have an option.
     """
     images, profile, wheel = context.images, context.profile, archive.name
@@ -101,60 +152,71 @@ def package_of(
         for member, image in images.items()
         if not profile.is_variant(member) or all(name in own or attribute_with(name) for name in image.needed)
     ]
-    inputs: dict[str, dict[str, None]] = {}
+    read = parse_email(archive.read(f"{archive.dist_info}/METADATA"))[0]
+    lines, pythons = read.get("requires_dist") or profile.requires, find_pythons(wheel)
+    found: dict[str, list[str]] = {}
     unknown: dict[str, None] = {}
-    read = metadata.read(archive)
-    if not read.get("requires_dist"):
-        read["requires_dist"] = list(profile.requires)
-    pythons = metadata.pythons(wheel)
-    dependencies, findings = metadata.dependencies(read, pythons, archive.path.name)
-    required = {row.name for row in dependencies}
+    imported: list[str] = []
     for soname in dict.fromkeys(name for image in served for name in image.needed):
         allowed = any(matches_library(pattern, soname) for pattern in options.allow_missing)
         if soname in own or allowed or soname in options.stub:
             continue
         if (sibling := sibling_of(context.siblings, soname)) is not None:
-            name = sibling.profile.distributions[0]
-            if name not in required:
-                required.add(name)
-                row = Dependency(name, metadata.attribute_of(name), frozenset(pythons))
-                dependencies = (*dependencies, row)
+            imported.append(sibling.profile.distributions[0])
         elif (attribute := attribute_with(soname)) is None:
             unknown[soname] = None
-        elif attribute != _COMPILER:
-            inputs.setdefault(attribute, {})[soname] = None
-    for soname in (name for entry in profile.dlopen for name in entry.sonames):
-        if soname not in options.stub and (attribute := attribute_with(soname)) not in (None, _COMPILER):
-            inputs.setdefault(str(attribute), {})[soname] = None
+        else:
+            found.setdefault(attribute, []).append(soname)
+    for soname in (name for entry in profile.dlopen for name in entry.sonames if name not in options.stub):
+        if attribute := attribute_with(soname):
+            found.setdefault(attribute, []).append(soname)
+    dependencies, findings = read_dependencies([*lines, *imported], pythons, archive.path.name)
+    where = source(archive, address, options.output_place)
     if unknown:
         findings.append(finding("RLK711", ", ".join(unknown), "not among buildInputs"))
+    if where.fetcher == "fetchPypi":
+        text = "no --url was given, so fetchPypi is to fetch it"
+        findings.append(finding("RLK712", archive.path.name, text))
     if profile.nixpkgs is not None:
         text = f"python3Packages.{profile.nixpkgs} is built for {context.vendor.product}, too"
         findings.append(finding("RLK717", profile.nixpkgs, text))
-    source = metadata.source(archive, address, options.output_place)
-    if source.fetcher == "fetchPypi":
-        text = "no --url was given, so fetchPypi is to fetch it"
-        findings.append(finding("RLK712", archive.path.name, text))
+    tops = {
+        name.partition("/")[0] for name in archive.members if re.fullmatch(r"[A-Za-z]\w*/__init__\.py", name)
+    }
     return Package(
+        file=archive.path.name,
         release=(wheel.canonical, wheel.version_text),
-        source=source,
+        source=where,
         pythons=pythons,
         # cp312-cp312 is for that Python alone, cp39-abi3 for newer ones too.
-        exact=len(pythons) == 1 and pythons[0] < metadata.NEWEST,
-        inputs=tuple((attribute, tuple(inputs[attribute])) for attribute in sorted(inputs)),
+        exact=len(pythons) == 1 and pythons[0] < NEWEST,
+        inputs={name: found[name] for name in sorted(found) if name != _COMPILER},
         unknown=tuple(unknown),
         major=own_major,
         vendor=context.vendor,
-        about=metadata.about(read),
-        dependencies=tuple(sorted(dependencies, key=lambda row: row.name)),
+        meta=read_meta(read),
+        dependencies=dependencies,
         same_version=profile.nixpkgs_version_of,
-        imports=profile.imports or metadata.imports(archive.members),
+        imports=profile.imports or tuple(sorted(tops)),
         settings=_settings(options),
         findings=tuple(findings),
     )
 
 
-def _settings(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def newest_major(images: Iterable[Image], vendor: Vendor) -> int | None:
+    """Return the newest major that libraries were linked with: of the vendor's runtime, or of sonames that one alone has."""
+    needed = {soname for image in images for soname in image.needed}
+    versions = [match for match in map(_VERSIONED.fullmatch, needed) if match]
+    found = [int(match["major"]) for match in versions if match["stem"] == vendor.libraries.runtime]
+    if not found:
+        rows = (row for component in components() for row in component.sonames.items())
+        majors = grouped((soname, key) for key, sonames in rows for soname in sonames)
+        single = [next(iter(majors[soname])) for soname in needed if len({*majors.get(soname, ())}) == 1]
+        found = [int(key) for key in single if key != "any"]
+    return max(found, default=None)
+
+
+def _settings(options: Options) -> dict[str, Sequence[str]]:
     """The options that change what the build does, as attributes of autoRelinkHook.
 
     :raises UsageError: the profile is a file, which the build does not have.
@@ -164,18 +226,160 @@ def _settings(options: Options) -> tuple[tuple[str, tuple[str, ...]], ...]:
             f"--profile {options.profile}: the build does not have this file; write the package without it, and give the file to "
             'the hook: relinkFlags = [ "--profile=${./profile.toml}" ]'
         )
-    flags = (
-        *((f"--profile={options.profile}",) if options.profile else ()),
-        *(() if options.preload_known else ("--no-preload",)),
-    )
-    rows = {
-        "relinkAllowMissing": options.allow_missing,
-        "relinkAssumeSymbols": options.assume_symbols,
-        "relinkForward": options.forward,
-        "relinkGpus": options.gpus,
-        "relinkPreload": options.preload,
-        "relinkStub": options.stub,
-        "relinkSubstitute": options.substitute,
-        "relinkFlags": flags,
+    rows = {name: tuple(dict.fromkeys(getattr(options, field))) for name, field in _SETTINGS.items()}
+    profile = [f"--profile={options.profile}"] if options.profile else []
+    rows["relinkFlags"] = (*profile, *([] if options.preload_known else ["--no-preload"]))
+    return {name: words for name, words in rows.items() if words}
+
+
+def find_pythons(wheel: WheelName) -> tuple[int, ...]:
+    """Return the minor versions of Python 3 that take a wheel: all from `OLDEST` to `NEWEST` that its tags admit.
+
+    An ABI of its own is for one Python, abi3 and ``py3N`` are for that one and newer ones (PEP 425).
+
+    :raises UsageError: no Python of nixpkgs' takes it.
+    """
+    found: set[int] = set()
+    for tag in wheel.tags:
+        match = re.fullmatch(r"(cp|py)3([0-9]{0,3})", tag.interpreter)
+        if match is None or tag.abi not in ("none", "abi3", tag.interpreter):
+            continue
+        if tag.platform != "any" and not re.fullmatch(r"(many)?linux\w*_x86_64", tag.platform):
+            continue
+        newer = tag.abi == "abi3" or match[1] == "py" or not match[2]
+        found |= {*range(max(int(match[2] or 0), OLDEST), NEWEST + 1)} if newer else {int(match[2])}
+    if not found:
+        raise UsageError(
+            f"{wheel.filename}: nixpkgs' sets of Python packages are for CPython 3 with the GIL, its GPU libraries for x86_64 "
+            "Linux: take the vendor's wheel for these"
+        )
+    return tuple(sorted(found))
+
+
+def source(archive: WheelArchive, address: str | None, directory: Path) -> Source:
+    """Return where the wheel comes from.
+
+    :param address: its URL, or a path; None takes it from PyPI by nixpkgs' fetchPypi, which makes the URL of the name's parts.
+    :param directory: where package.nix goes.
+    :raises UsageError: PyPI cannot have the wheel, or the path cannot be written in Nix.
+    """
+    wheel = archive.name
+    digest = f"sha256-{base64.b64encode(bytes.fromhex(archive.sha256())).decode()}"
+    # A store path's name has no % of an escaped address and no ! of an epoch.
+    name = re.sub(r"[^0-9A-Za-z+\-._?=]", "_", wheel.filename)[-_NAME_LIMIT:].lstrip(".")
+    if address is None:
+        if reason := _not_on_pypi(wheel, name):
+            raise UsageError(
+                f"{wheel.filename}: {reason}, so PyPI does not have it; name its address by --url URL, or the file itself by "
+                "--url ./FILE.whl"
+            )
+        # fetchPypi has no argument for the build tag, which stands before the Python tag in the name.
+        python = f"{wheel.build}-{wheel.python}" if wheel.build else wheel.python
+        facts = {"pname": wheel.distribution, "format": "wheel", "dist": wheel.python, "python": python}
+        return Source("fetchPypi", facts | {"abi": wheel.abi, "platform": wheel.platform, "hash": digest})
+    if "://" not in address:
+        path = os.path.relpath(address, directory)
+        path = path if path.startswith("../") else f"./{path}"
+        if not re.fullmatch(r"[0-9A-Za-z+\-._/]+", path):
+            raise UsageError(
+                f"{path}: Nix has no path of these characters; rename the file, or name a URL by --url"
+            )
+        return Source(None, {"path": path})
+    last = unquote(posixpath.basename(urlsplit(address).path))
+    fits = last.endswith(".whl") and len(last) <= _NAME_LIMIT and _STORE_NAME.fullmatch(last)
+    named = {} if fits and address.endswith(f"/{last}") else {"name": last if fits else name}
+    return Source("fetchurl", {"url": address, **named, "hash": digest})
+
+
+def _not_on_pypi(wheel: WheelName, name: str) -> str | None:
+    """Why PyPI takes no wheel of this name (warehouse, forklift/legacy.py), or no store path can have it."""
+    if wheel.version.local is not None:
+        return f"its version has a local label (+{wheel.version.local})"
+    if "linux_x86_64" in wheel.platform.split("."):
+        return "its platform is linux_x86_64"
+    return None if name == wheel.filename else "no file in a Nix store can have this name"
+
+
+def read_dependencies(
+    lines: Iterable[str], pythons: Sequence[int], subject: str
+) -> tuple[tuple[Dependency, ...], list[Finding]]:
+    """Return the Python packages that the wheel requires by its Requires-Dist lines, and what was left out.
+
+    A vendor's packages for site-packages are none of them: buildInputs take their place. A package that only the vendor has is
+    called as its wheel is: a package.nix of it has to be passed to callPackage.
+
+    :param pythons: those that take the wheel; a marker is evaluated for each.
+    """
+    found: dict[str, set[int]] = {}
+    findings = []
+    platform = {
+        "platform_machine": "x86_64",
+        "platform_system": "Linux",
+        "sys_platform": "linux",
+        "extra": "",
     }
-    return tuple((name, tuple(dict.fromkeys(words))) for name, words in rows.items() if words)
+    for line in lines:
+        try:
+            wanted = Requirement(line)
+            # A marker may ask for the patch release, which no tag tells.
+            applies = {
+                minor
+                for minor in pythons
+                if wanted.marker is None
+                or wanted.marker.evaluate(
+                    platform | {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"}
+                )
+            }
+        except (ValueError, RecursionError):  # thousands of brackets, or a number of thousands of digits
+            findings.append(finding("RLK713", subject, f"cannot be read: {line}"))
+            continue
+        if applies and not is_distribution(wanted.name):
+            found.setdefault(str(canonicalize_name(wanted.name)), set()).update(applies)
+    table, rows = nixpkgs_names(), []
+    for name in sorted(found):
+        known = name in table["names"] or is_sibling(name)
+        attribute = table["others"].get(name) or (name if known else None)
+        rows.append(Dependency(name, attribute, frozenset(found[name])))
+        if attribute is None:
+            findings.append(finding("RLK713", name, "not in the table of nixpkgs' Python packages"))
+    return tuple(rows), findings
+
+
+def is_sibling(name: str) -> bool:
+    """Whether a profile knows this Python package and nixpkgs does not have it: its vendor alone has it."""
+    return name not in nixpkgs_names()["names"] and bool(profile_for(name).distributions)
+
+
+@cache
+def nixpkgs_names() -> Mapping[str, Any]:
+    """Return what nixpkgs calls things: `names` of Python packages, those with `others` than the index has, `licenses` of SPDX.
+
+    ``scripts/record-nixpkgs-names`` makes the file of them.
+    """
+    return tomllib.loads(read_text(shipped_directory("profiles") / "nixpkgs/names.toml", _TABLE_LIMIT))
+
+
+def read_meta(metadata: RawMetadata) -> dict[str, str]:
+    """Return what the package says of itself, by the names of nixpkgs' `meta`; `license` is an expression of SPDX."""
+    urls = {label.strip().lower(): url for label, url in metadata.get("project_urls", {}).items()}
+    homes = [metadata.get("home_page", ""), urls.get("homepage", "")]
+    stated = [
+        metadata.get("license_expression", ""),
+        metadata.get("license", "").removesuffix(" License"),
+        *metadata.get("classifiers", ()),
+    ]
+    rows = {
+        "description": re.sub(r"\s+", " ", metadata.get("summary", "")).strip().removesuffix("."),
+        "homepage": next((home for home in homes if home.startswith("http")), ""),
+        "changelog": next((urls[name] for name in _CHANGES if urls.get(name, "").startswith("http")), ""),
+        "license": next(filter(None, map(_spdx, stated)), ""),
+    }
+    return {name: text for name, text in rows.items() if text}
+
+
+def _spdx(text: str) -> str:
+    text = _LICENSES.get(text.strip().lower(), text)
+    try:
+        return str(canonicalize_license_expression(text))
+    except InvalidLicenseExpression:
+        return ""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from relink.loader.seen_files import resolve_inside
-from relink.providers.nix_store import name_in_store_path, store_path, version_in_store_path
+from relink.providers.nix_store import version_in_store_path
 from relink.providers.prefix import NIX_STORE, Provider
 from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
@@ -225,9 +225,9 @@ def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
     Gfx1030's code runs on a gfx1031 then, say; stock HIP refuses. Two distributions patch it: nixpkgs since 6.0 (rocm-modules:
     "extend ISA compatibility", tried there by test-isa-compat.nix), Debian up to 6.4.2. The patch ("Improve hipamd compat check",
     hip_code_object.cpp) adds static functions and no exported symbol; its strings are so short that compilers put them into
-    instructions. A build that keeps local symbols, as nixpkgs' does (``strip --strip-debug``), shows their names; where they were
-    stripped, where the library comes from decides. It concerns code that HIP itself selects. comgr, which unpacks compressed
-    bundles, is not patched.
+    instructions. A build that keeps local symbols, as nixpkgs' does (``strip --strip-debug``), shows their names. Debian's has
+    none, and its version decides; no directory's name does. It concerns code that HIP itself selects. comgr, which unpacks
+    compressed bundles, is not patched.
 
     :param runtime: the soname of the HIP runtime, or its name without the version.
     """
@@ -236,9 +236,6 @@ def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
         path = next((place for name in names if (place := provider.find(name))), None)
         if path is None:
             continue
-        item = store_path(path) if provider.kind == NIX_STORE else None
-        if item is not None and name_in_store_path(item).package == "clr":
-            return "nixpkgs' HIP"
         if function := _function_of_the_patch(path):
             return f"the HIP of {provider.path}, which has the patch's function {function}"
         real = posixpath.join(posixpath.dirname(path), os.path.basename(os.path.realpath(path)))

@@ -7,17 +7,17 @@ let
     attributes:
     let
       made = derivation (
-      {
-        name = "${attributes.pname}-${attributes.version}";
-        system = "x86_64-linux";
-        builder = "/bin/bash";
-        PATH = "/usr/bin:/bin";
-        args = [
-          "-ec"
-          "eval \"$buildCommand\"; :" # not exec'ed: Nix would end what closes its output
-        ];
-      }
-      // attributes
+        {
+          name = "${attributes.pname}-${attributes.version}";
+          system = "x86_64-linux";
+          builder = "/bin/bash";
+          PATH = "/usr/bin:/bin";
+          args = [
+            "-ec"
+            "eval \"$buildCommand\"; :" # not exec'ed: Nix would end what closes its output
+          ];
+        }
+        // attributes
       );
       named = {
         inherit (attributes) pname version;
@@ -41,7 +41,13 @@ let
       inherit version;
       patchelf = if needs == [ ] then "" else tools.patchelf;
       needed = map (
-        need: if need == "gcc" then compiler.lib else if need == "libc" then libc else extra.${need} or rocm.${need}
+        need:
+        if need == "gcc" then
+          compiler.lib
+        else if need == "libc" then
+          libc
+        else
+          extra.${need} or rocm.${need}
       ) needs;
       buildCommand = ''
         mkdir -p $out/lib

@@ -81,10 +81,10 @@ let
     newScope = extra: lib.callPackageWith (pkgs // extra);
     pythonManylinuxPackages.manylinux2014 = [ (lib.getLib cc.cc) ];
     nixfmt-tree = scope.installer;
-    mkShell =
-      { packages }: scope.runCommand "shell" { inherit packages; } "echo $packages > $out";
+    mkShell = { packages }: scope.runCommand "shell" { inherit packages; } "echo $packages > $out";
     python312 = python // {
-      withPackages = choose: scope.runCommand "env" { paths = choose pythonPackages; } "echo $paths > $out";
+      withPackages =
+        choose: scope.runCommand "env" { paths = choose pythonPackages; } "echo $paths > $out";
     };
     python3Packages = pythonPackages;
     python312Packages = pythonPackages;
@@ -93,9 +93,9 @@ let
       overlay:
       let
         added = overlay extended pkgs;
-        more = builtins.foldl' (
-          done: extension: done // extension done done
-        ) pythonPackages (added.pythonPackagesExtensions or [ ]);
+        more = builtins.foldl' (done: extension: done // extension done done) pythonPackages (
+          added.pythonPackagesExtensions or [ ]
+        );
         extended =
           pkgs
           // added

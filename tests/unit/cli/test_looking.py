@@ -192,6 +192,19 @@ def test_the_main_command_takes_a_gpu_that_is_covered(
     assert "RLK4" not in out
 
 
+def test_verify_says_which_gpu_has_no_code(run: Run, vendor: Path, rocm: Path, tmp_path: Path) -> None:
+    """In the wheel, or in a library that the loader takes from the prefix, which nobody has to name again."""
+    run(vendor, "--prefix", rocm, "-o", tmp_path / "out", "--sandbox", "off")
+    (relinked,) = (tmp_path / "out").glob("*.whl")
+    assert run("verify", relinked, "--gpu", "gfx1100")[0] == 0
+    code, out, _ = run("verify", relinked, "--gpu", "gfx906", "--json")
+    assert (code, [item["subject"] for item in found(json.loads(out), "RLK401")]) == (1, ["gfx906"])
+    fat(rocm / "lib/librocsolver.so.0", raw(entries_of("gfx1030")), "libamdhip64.so.7")
+    code, out, _ = run("verify", relinked, "--gpu", "gfx1100", "--json")
+    assert code == 1
+    assert "librocsolver.so.0" in found(json.loads(out), "RLK401")[0]["message"]
+
+
 def test_a_runtime_that_is_too_old_is_an_error(run: Run, rocm: Path, tmp_path: Path) -> None:
     from tests.unit.gpu.amd.build import ccob  # noqa: PLC0415
 

@@ -565,7 +565,7 @@ def test_interrupted(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_fault_of_our_own(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fault(*_: object) -> None:
+    def fault(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setattr("relink.planning.assess.decide", fault)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -183,33 +182,6 @@ def info(member: str, line: bytes, size: int) -> Make:
     return make
 
 
-def sqlite(*statements: str) -> Make:
-    """A cache of rocFFT's that these statements make."""
-
-    def make(works: Works, here: Path) -> Sequence[str | Path]:
-        prefix = prefix_of(works, here)
-        (prefix / "lib/rocfft").mkdir()
-        with sqlite3.connect(prefix / "lib/rocfft/rocfft_kernel_cache.db") as database:
-            for statement in statements:
-                database.execute(statement)
-        database.close()
-        return ("isa", prefix)
-
-    return make
-
-
-VIEW = """CREATE VIEW cache_v1 AS WITH RECURSIVE r(arch, n) AS (
-    SELECT 'x', 1 UNION ALL SELECT arch || hex(randomblob(100000)), n + 1 FROM r LIMIT 20000) SELECT arch FROM r"""
-ENDLESS = """CREATE VIEW cache_v1 AS WITH RECURSIVE r(arch) AS (
-    SELECT 1 UNION ALL SELECT arch + 1 FROM r) SELECT arch FROM r"""
-GENERATED = (
-    "CREATE TABLE cache_v1 (n)",
-    "INSERT INTO cache_v1 VALUES (400000000)",
-    "PRAGMA writable_schema=ON",  # or the column would be computed here already
-    "UPDATE sqlite_master SET sql = 'CREATE TABLE cache_v1 (n, arch TEXT AS (hex(zeroblob(n))))'",
-)
-
-
 def link(target: str) -> Make:
     def make(works: Works, here: Path) -> Sequence[str | Path]:
         prefix = prefix_of(works, here)
@@ -259,9 +231,6 @@ CASES: dict[str, Case] = {
     "isa: a link to /proc": Case(link("/proc"), 0, "lead out of it"),
     "isa: a link to the processes' memory": Case(link("/proc/kcore"), 0, ""),
     "isa: a link to a name that is too long": Case(too_long, 2, "no such file"),
-    "isa: a view that grows": Case(sqlite(VIEW), 0, "no table cache_v1"),
-    "isa: a view without end": Case(sqlite(ENDLESS), 0, "no table cache_v1"),
-    "isa: a generated column": Case(sqlite(*GENERATED), 0, "cannot be read"),
     "isa: a packed archive": Case(packed, 0, "more objects than are read"),
     "kpack-hang": Case(dry(kpack_hang), 1, "no kpack archive"),
     "kpack-toc-hang": Case(wheel_with(kpack_toc_hang, "isa"), 0, "100 kernel files"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from relink.make.output import Staging
 from relink.planning.contents import Contents
 from relink.planning.options import Options
 from relink.system.errors import MachineError, RelinkError, UsageError
+from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, Works
@@ -52,6 +55,27 @@ def test_what_is_published_has_the_sha256_that_is_returned(tmp_path: Path) -> No
         sha256 = staging.publish()
     assert hashlib.sha256(wheel.read_bytes()).hexdigest() == sha256
     assert wheel.stat().st_ino == inode
+
+
+@pytest.mark.parametrize("memory", [None, 8 * 1024])
+def test_a_member_is_deflated_ahead_if_there_is_memory(tmp_path: Path, memory: int | None) -> None:
+    """Its content is then read before the output is begun."""
+    new, asked = os.urandom(4096) * 4, threading.Event()
+
+    def content() -> Iterator[bytes]:
+        asked.set()
+        yield new
+
+    wheel = make_wheel(tmp_path / "in", {"demo/__init__.py": os.urandom(4096)})
+    contents = Contents(wheel)
+    options = Options(output_directory=tmp_path / "out", max_memory=memory)
+    with contents, Staging(contents, contents.archive.name, options) as staging:
+        staging.add("demo/__init__.py", NewContent(content(), len(new)))
+        assert asked.wait(10 if memory is None else 0.2) == (memory is None)
+        staging.write({})
+        staging.publish()
+    with WheelArchive(staging.final) as archive:
+        assert archive.read("demo/__init__.py") == new
 
 
 @pytest.mark.parametrize("plain", [False, True])

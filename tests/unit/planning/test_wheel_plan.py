@@ -1,13 +1,225 @@
-"""planning.wheel_plan: what has nothing to do with the vendor is left alone; other modules test the rest of the plan."""
+"""planning.wheel_plan: what has nothing to do with the vendor is left alone; and options that lead out of a refusal are tried."""
 
 from __future__ import annotations
 
+import shlex
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from relink.elf.image import read_image
 from relink.library import relink
+from relink.planning.assess import Trace
+from relink.planning.contents import Contents
+from relink.planning.options import Options
+from relink.planning.wheel_plan import PreparedPlan, find_ways_out
+from relink.providers.distribution import Distribution
 from relink.report.summary import verdict
+from relink.runs.relink_wheel import make_plan
+from relink.system.findings.model import finding
+from relink.system.progress import Clock
 from tests.support.cc import shared
-from tests.support.works import Works
+from tests.support.command import Run
+from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, VENDOR_PATH, Works
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+LOOSE = "-Wl,--allow-shlib-undefined"
+
+
+@pytest.fixture
+def prefix(works: Works, tmp_path: Path) -> Path:
+    """The small ROCm, a copy to be changed."""
+    directory = tmp_path / "rocm"
+    for path in works.prefix.rglob("*"):
+        if path.is_file():
+            place = directory / path.relative_to(works.prefix)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(path.read_bytes())
+    return directory
+
+
+def member(path: Path, source: str, *needed: Path) -> Path:
+    return shared(
+        path.parent / "members" / path.name, source, needed=list(needed), flags=[VENDOR_PATH, LOOSE]
+    )
+
+
+def wheel(tmp_path: Path, source: str, *needed: Path) -> Path:
+    library = member(tmp_path / "a.so", source, *needed)
+    return make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": library}, tag=TAG)
+
+
+def old(tmp_path: Path, soname: str, source: str) -> Path:
+    """A library of the vendor's, to link with."""
+    return shared(tmp_path / "old" / soname, source)
+
+
+RCCL = "int ncclGetVersion(int*p){return 0;}"
+USES_RCCL = "extern int ncclGetVersion(int*); int g(void){return ncclGetVersion(0);}"
+
+
+HIP_USER = "extern int hip(void); int g(void){return hip() + 1;}"
+
+
+def proposed(out: str) -> list[str]:
+    """The command of the last line, as a shell takes it apart."""
+    name, *words = shlex.split(out.splitlines()[-1])
+    assert name == "relink", out
+    return words
+
+
+def tried(run: Run, *words: str | Path) -> tuple[list[str], str]:
+    """Run a command that is refused and the one that it prints; the options that were added, and the last output."""
+    code, out, _ = run(*words)
+    assert code == 1, out
+    command = proposed(out)
+    assert command[: len(words)] == [str(word) for word in words]
+    code, again, error = run(*command)
+    assert code == 0, (again, error)
+    return command[len(words) :], again
+
+
+def test_a_stub_for_an_optional_library(run: Run, prefix: Path, tmp_path: Path) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    added, out = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert added == ["--stub", "librccl.so.1"]
+    assert "Loads; checked by ld.so" in out
+
+
+@pytest.mark.slow(reason="several plans, and two runs")
+def test_a_substitute_before_a_stub(run: Run, prefix: Path, tmp_path: Path) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    shared(prefix / "lib/librccl.so.2", RCCL)
+    added, _ = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert added == ["--substitute", "librccl.so.1=librccl.so.2"]
+
+
+@pytest.mark.slow(reason="several plans, and two runs")
+def test_a_substitute_that_lacks_a_symbol_gives_way(run: Run, prefix: Path, tmp_path: Path) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    shared(prefix / "lib/librccl.so.2", "int ncclOther(void){return 0;}")
+    added, _ = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert added == ["--stub", "librccl.so.1"]
+
+
+@pytest.mark.slow(reason="several plans, and two runs")
+def test_several_at_once(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Of two members; what the one has forgotten shows only once the other has what it misses."""
+    blas = old(tmp_path, "libmyblas.so.1", "int blas(void){return 1;}")
+    shared(prefix / "lib/libmyblas.so.2", "int blas(void){return 2;}")
+    source = USES_RCCL + "extern int blas(void); int h(void){return blas();}"
+    first = member(tmp_path / "a.so", source, old(tmp_path, "librccl.so.1", RCCL), blas)
+    second = member(tmp_path / "b.so", HIP_USER)
+    made = make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": first, "demo/b.so": second}, tag=TAG)
+    added, _ = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert sorted(zip(added[::2], added[1::2], strict=True)) == [
+        ("--preload", "libhip.so.7"),
+        ("--stub", "librccl.so.1"),
+        ("--substitute", "libmyblas.so.1=libmyblas.so.2"),
+    ]
+
+
+def test_what_no_option_brings(run: Run, prefix: Path, tmp_path: Path) -> None:
+    nowhere = old(tmp_path, "libnowhere.so.1", "int nowhere(void){return 1;}")
+    source = USES_RCCL + "extern int nowhere(void); int h(void){return nowhere();}"
+    made = wheel(tmp_path, source, old(tmp_path, "librccl.so.1", RCCL), nowhere)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    assert "--stub" not in out.splitlines()[-1]
+    assert "libnowhere.so.1" in out.splitlines()[-1]
+
+
+def test_the_package_comes_first(
+    works: Works, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
+    command = ("relink", str(made), "--prefix", str(prefix))
+    monkeypatch.setattr("relink.planning.case.read_distribution", lambda _: Distribution("Debian", "debian"))
+    monkeypatch.setattr("relink.vendors.rocm.vendor.PREFIXES", {"debian": str(prefix)})
+    options = replace(works.options(tmp_path / "out"), prefixes=(str(prefix),), command=command)
+    found = verdict(relink(made, options))
+    again = shlex.join([*command, "--stub", "librccl.so.1"])
+    assert (
+        found.step
+        == f"apt install librccl1, then the same command; or, to go on without librccl.so.1: {again}"
+    )
+    assert found.commands == ("apt install librccl1", again)
+
+
+def test_no_other_runtime_is_proposed(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Its exports say nothing of what the vendor's other libraries expect of it."""
+    source = "int hipFree(void){return 7;}"
+    user = "extern int hipFree(void); int g(void){return hipFree();}"
+    made = wheel(tmp_path, user, old(tmp_path, "libamdhip64.so.7", source))
+    shared(prefix / "lib/libamdhip64.so.6", source)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    assert "--substitute" not in out
+    assert "Use a ROCm that has libamdhip64.so.7: libamdhip64.so.6 is the runtime of another release." in out
+
+
+@pytest.mark.parametrize("name", ["bitsandbytes", "demo"])
+def test_a_variant_is_served_by_what_its_nearest_one_lacks(
+    run: Run, prefix: Path, tmp_path: Path, name: str
+) -> None:
+    """Only the profile of bitsandbytes says that a package does without hipBLASLt; no other package is offered a stub of it."""
+    blas = old(tmp_path, "libhipblaslt.so.0", "int hipblasLtMatmul(void){return 0;}")
+    user = "extern int hipblasLtMatmul(void); int g(void){return hipblasLtMatmul();}"
+    library = member(tmp_path / "libbitsandbytes_rocm64.so", user, blas)
+    files: dict[str, Path | bytes] = {f"{name}/__init__.py": b"", f"{name}/{library.name}": library}
+    made = make_wheel(tmp_path, files, name=name, tag=TAG)
+    words = (made, "--prefix", prefix, "-o", tmp_path / "out")
+    _, out, _ = run(*words)
+    if name == "demo":
+        assert out.splitlines()[-1] == (
+            "Next: a ROCm that has libhipblaslt.so.0 (--prefix DIR), then the same command"
+        )
+        return
+    assert "Cannot work yet: no bundled library fits your ROCm (bitsandbytes); 1 library is missing." in out
+    added, out = tried(run, *words)
+    assert added == ["--stub", "libhipblaslt.so.0"]
+    assert "Loads; checked by ld.so" in out
+    assert "only the 8-bit product of matrices" in out
+
+
+def test_two_releases_are_two_commands(run: Run, prefix: Path, tmp_path: Path) -> None:
+    """Each was tried, and each is printed: which one the file was built for, only a person can know."""
+    shared(prefix / "lib/libamdhip64.so.6", "int hipFree(void){return 6;} int hiprtcVersion(void){return 6;}")
+    shared(prefix / "lib/libamdhip64.so.7", "int hipFree(void){return 7;}")
+    shared(prefix / "lib/libhiprtc.so.7", "int hiprtcVersion(void){return 7;}")
+    source = "extern int hipFree(void), hiprtcVersion(void); int g(void){return hipFree() + hiprtcVersion();}"
+    made = wheel(tmp_path, source)
+    code, out, _ = run(made, "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    word, first, other, second = out.splitlines()[-4:]
+    assert (word, other) == ("Next:", "or")
+    for number, (command, added) in enumerate(
+        ((first, ("libamdhip64.so.6",)), (second, ("libamdhip64.so.7", "libhiprtc.so.7")))
+    ):
+        words = shlex.split(command)[1:]
+        assert words[-2 * len(added) :] == [word for soname in added for word in ("--preload", soname)]
+        place = tmp_path / str(number)
+        assert run(*words, "-o", place)[0] == 0
+        with zipfile.ZipFile(next(place.glob("*.whl"))) as archive:
+            assert read_image(archive.read("demo/a.so"), "a").needed[: len(added)] == added
+
+
+def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, tmp_path: Path) -> None:
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+
+    def never(_: Options) -> PreparedPlan:
+        raise AssertionError("nothing is to be planned")
+
+    for step in ("--force", "--preload", "--preload 'a", "--trust x", "--preload a b", "apt install x"):
+        wrong = finding("RLK302", "demo/a.so", "m", step=step)
+        refused = replace(planned, plan=replace(planned.plan, findings=(wrong,)))
+        assert find_ways_out(refused, options, never, Trace()) == ()
 
 
 def test_a_wheel_that_needs_no_rocm_is_left_alone(works: Works, tmp_path: Path) -> None:

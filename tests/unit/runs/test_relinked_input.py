@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ from tests.support.wheels import changed
 from tests.support.works import TAG, Works
 
 OLD_PLAN = Path(__file__).parents[1] / "planning" / "model" / "relink-0.1.0.json"
+WRITTEN = Path(__file__).parent / "written_by_0_2_0"
+"""A vendor's wheel, and what release 0.2.0 made of it for a prefix that is not there any more."""
+ANY = "py3-none-manylinux_2_34_x86_64.whl"
 OTHER = "extern int hip(void); int g(void){return 99 + hip();}"
 
 
@@ -187,6 +192,43 @@ def test_what_earlier_releases_wrote_is_read(pair: tuple[Path, Path], tmp_path: 
     assert f"{INFO}/relink.json" in relink.diff(vendor, old).added
     message = refused(old, options_of(prefix_of(pair), tmp_path / "out"))
     assert digest(vendor) in message
+
+
+def test_an_environment_that_0_2_0_made(
+    run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wheel is installed by pip and read by every command that changes nothing; --undo puts the vendor's files back."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    vendor, relinked = WRITTEN / f"demo-1.0-{ANY}", WRITTEN / "demo-1.0+relinked-py3-none-linux_x86_64.whl"
+    python = tmp_path / "env/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        f"--python={python}",
+        "install",
+        "--no-deps",
+        "--no-index",
+        str(relinked),
+    ]
+    subprocess.run(pip, check=True, capture_output=True)
+    for words, expected, text in (
+        (("inspect", relinked), 0, "demo 1.0+relinked"),
+        (("isa", relinked), 0, "no library with GPU code"),
+        (("explain", relinked, "--prefix", works.prefix), 0, "libhip.so.7"),
+        (("verify", relinked), 1, "RLK101 libhip.so.7"),
+        (("diff", vendor, relinked), 0, "relink.json"),
+        (("check", "--python", python), 1, "libhip.so.7 not found"),
+        (("report", relinked, "-o", tmp_path / "page.html"), 0, "page.html"),
+        ((relinked, "--prefix", tmp_path), 2, digest(vendor)),
+        (("repair", "demo", "--undo", "--python", python, "--wheel", vendor), 0, "demo 1.0 is installed in"),
+    ):
+        code, out, err = run(*words)
+        assert (code, text in " ".join((out + err).split())) == (expected, True), (words, out, err)
+    (site,) = (tmp_path / "env/lib").glob("python3*/site-packages")
+    with zipfile.ZipFile(vendor) as archive:
+        assert (site / "demo/a.so").read_bytes() == archive.read("demo/a.so")
 
 
 def test_the_page_of_a_relinked_wheel_has_a_verdict_and_gpu_code(pair: tuple[Path, Path]) -> None:

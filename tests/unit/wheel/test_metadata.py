@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from email import message_from_bytes
+
 import pytest
 from packaging.metadata import parse_email
 
@@ -72,6 +74,17 @@ def test_readers() -> None:
     assert read_tags(b"") == ()
 
 
+@pytest.mark.parametrize("line", [": x", "From me", "From me: x\n folded", ":"])
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_lines_without_a_field_do_not_end_the_header(line: str, place: int) -> None:
+    lines = ["Name: x", "Version: 1.0", "Requires-Dist: evil"]
+    lines.insert(place, line)
+    data = ("\n".join(lines) + "\n\nRequires-Dist: text\n").encode()
+    read = message_from_bytes(data).get_all("Requires-Dist") or []
+    assert read_metadata(data).requires_dist == tuple(read) == ("evil",)
+    assert read_tags(b" x\nTag: a-b-c") == ("a-b-c",)
+
+
 def test_check_metadata() -> None:
     assert check_metadata(read_metadata(METADATA), parse_wheel_name("Demo.Pkg-1-py3-none-any.whl")) == []
     issues = check_metadata(read_metadata(METADATA), parse_wheel_name("other-1.1-py3-none-any.whl"))
@@ -99,6 +112,8 @@ def test_tags_where_there_were_none() -> None:
 def test_there_may_be_too_many_fields_or_bytes() -> None:
     with pytest.raises(WheelError, match="more than 10000 fields"):
         read_tags(b"a:\n" * 5_000_000)
+    with pytest.raises(WheelError, match="more than 10000 lines that are no field"):
+        read_tags(b":\n" * 5_000_000)
     with pytest.raises(WheelError, match="WHEEL has 20000000 bytes"):
         read_tags(b"a" * 20_000_000)
 

@@ -30,9 +30,11 @@ def quads(*values: int) -> bytes:
 
 
 def test_fields_and_padding() -> None:
-    extra = field(1, b"abc") + field(0x7075, b"") + b"\0\0\0"
+    extra = field(1, b"abc") + field(0x7075, b"")
     assert extra_fields(extra) == [(1, b"abc"), (0x7075, b"")]
     assert extra_fields(b"") == []
+    with pytest.raises(ValueError, match="3 bytes behind the extra fields are no field"):
+        extra_fields(extra + b"\0\0\0")
     with pytest.raises(ValueError, match="extra field 0x0001 reaches past the end"):
         extra_fields(field(1, b"abc")[:-1])
 

@@ -65,7 +65,8 @@ def test_html_and_json_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("yanked", "expected"), [(True, ""), (False, None), ("", ""), ("why", "why"), (7, None)]
+    ("yanked", "expected"),
+    [(True, ""), (False, None), ("", ""), ("why", "why"), (7, None), ("\x1b[2Jgone", r"\x1b[2Jgone")],
 )
 def test_yanked(yanked: Any, expected: str | None) -> None:
     assert listed(yanked=yanked)[0][0].yanked == expected

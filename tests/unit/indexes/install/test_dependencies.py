@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from relink.indexes.install.dependencies import list_requirements
 from relink.indexes.install.environment import TargetEnvironment, find_environment
+from relink.indexes.install.installing import list_requirements
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
@@ -94,6 +96,39 @@ def test_cudas_build_is_refused_before_it_is_fetched(
     assert not (site_of(environment) / "fake.py").exists()
     assert run(*words, "--ignore", "RLK552")[0] == 0
     assert (site_of(environment) / "nv.py").exists()
+
+
+@pytest.mark.parametrize("marker", ["extra ~= 'x'", "extra == 'x' and python_version ~= 'x'"])
+def test_a_marker_without_a_meaning_is_left_to_the_installer(tmp_path: Path, marker: str) -> None:
+    wheel = make_wheel(
+        tmp_path, {"top.py": b""}, name="top", tag="py3-none-any", requires=(f"dep; {marker}", "a")
+    )
+    environment = TargetEnvironment("python", tmp_path, (), {"python_version": "3.12"})
+    assert list_requirements(wheel, {"x"}, environment) == ["a"]
+
+
+@pytest.mark.parametrize("reference", ["direct", "named"])
+def test_nothing_is_built_before_the_decision(
+    run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path, reference: str
+) -> None:
+    seen = tmp_path / "built"
+    files = {
+        "setup.py": f"open({str(seen)!r}, 'w')\nfrom setuptools import setup\nsetup(name='dep', version='1')\n"
+    }
+    files["PKG-INFO"] = "Metadata-Version: 2.1\nName: dep\nVersion: 1\n"
+    source = index / "dep-1.tar.gz"
+    with tarfile.open(source, "w:gz") as archive:
+        for name, text in files.items():
+            row = tarfile.TarInfo(f"dep-1/{name}")
+            row.size = len(text)
+            archive.addfile(row, io.BytesIO(text.encode()))
+    wheel = depending(index, rocm, tmp_path, f"dep @ {source.as_uri()}" if reference == "direct" else "dep")
+    before = tree(environment)
+    code, _, err = run("install", wheel, "--prefix", rocm, "--python", python_of(environment))
+    assert code == 2
+    assert "--no-deps" in err
+    assert tree(environment) == before
+    assert not seen.exists()
 
 
 @pytest.mark.parametrize("environment", ["uv"], indirect=True)

@@ -167,6 +167,19 @@ def test_a_gap_that_is_allowed_is_a_warning() -> None:
     assert "--allow-isa-gap" not in only(plan, "RLK401").remedy
 
 
+@pytest.mark.parametrize(
+    ("asked", "levels"),
+    [
+        (("gfx1030", "gfx1100"), {"gfx1100": "warning"}),
+        (("gfx900", "gfx906"), {"gfx900": "error", "gfx906": "error"}),
+    ],
+)
+def test_of_several_gpus_one_has_to_run_the_wheel(asked: tuple[str, ...], levels: dict[str, str]) -> None:
+    """Whatever gap is allowed: a ROCm that is built for a family is for whoever has one GPU of it."""
+    plan = check_gpus(wheel("gfx1030"), (), RUNTIME, gpus(*asked), allow_gap=True)
+    assert {found.subject: found.level for found in plan.findings if found.code == "RLK401"} == levels
+
+
 def test_a_library_that_takes_away_what_the_wheel_has(tmp_path: Path) -> None:
     blas = rocblas(tmp_path, ["gfx1030"])
     plan = check_gpus(wheel("gfx1030", "gfx1100"), [blas], RUNTIME, gpus("gfx1100"))

@@ -115,7 +115,8 @@ class Scene:
         )
 
     def decide(self) -> PlanDraft:
-        return decide(self.context(), self.tables)
+        draft = decide(self.context(), self.tables)
+        return decide(self.context(), self.tables, leave_optional=False) if draft.is_in_vain else draft
 
     def decide_again(self, decisions: PlanDraft) -> PlanDraft:
         """Plan the members as the first plan leaves them."""

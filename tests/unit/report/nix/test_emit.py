@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relink.report.nix.emit import nix_comment, nix_string, package_nix, write_package
-from relink.report.nix.metadata import About, Dependency, Source
-from relink.report.nix.package import Package
+from relink.report.nix.package import Dependency, Package, Source
 from relink.system.errors import UsageError
 from relink.vendors.rocm.vendor import rocm
 
@@ -21,22 +23,32 @@ def needs(*names: str, pythons: frozenset[int] = ALWAYS) -> tuple[Dependency, ..
     return tuple(Dependency(name, name, pythons) for name in names)
 
 
+ABOUT = {
+    "description": "Demonstration",
+    "homepage": "https://example.org",
+    "changelog": "https://example.org/changes",
+    "license": "MIT",
+}
 PLAIN = Package(
+    file="demo-1.0-cp312-cp312-linux_x86_64.whl",
     release=("demo", "1.0"),
     source=Source(
-        "demo-1.0-cp312-cp312-linux_x86_64.whl",
         "fetchurl",
-        {"url": "https://example.org/demo%2Brocm.whl", "name": "demo.whl", "hash": "sha256-AAAA="},
+        {
+            "url": "https://example.org/demo%2Brocm.whl",
+            "name": "demo.whl",
+            "hash": "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+        },
     ),
     pythons=(12,),
     exact=True,
     major=7,
     vendor=rocm,
-    inputs=(("pkgs.numactl", ("libnuma.so.1",)), ("rocmPackages.clr", ("libamdhip64.so.7",))),
-    about=About("Demonstration", "https://example.org", "MIT", "https://example.org/changes"),
+    inputs={"pkgs.numactl": ("libnuma.so.1",), "rocmPackages.clr": ("libamdhip64.so.7",)},
+    meta=ABOUT,
     dependencies=needs("numpy", "packaging", pythons=frozenset([12])),
     imports=("demo",),
-    settings=(("relinkGpus", ("gfx1030", "gfx1100")),),
+    settings={"relinkGpus": ("gfx1030", "gfx1100")},
 )
 WRITTEN = """\
 {
@@ -66,7 +78,7 @@ buildPythonPackage {
   src = fetchurl {
     url = "https://example.org/demo%2Brocm.whl";
     name = "demo.whl";
-    hash = "sha256-AAAA=";
+    hash = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
   };
 
   nativeBuildInputs = [
@@ -106,7 +118,6 @@ buildPythonPackage {
 }
 """
 INDEX = Source(
-    "demo-1.0-py3-none-any.whl",
     "fetchPypi",
     {
         "pname": "demo",
@@ -115,7 +126,7 @@ INDEX = Source(
         "python": "py3",
         "abi": "none",
         "platform": "any",
-        "hash": "sha256-AAAA=",
+        "hash": "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
     },
 )
 
@@ -164,7 +175,7 @@ def test_one_release_for_several_pythons() -> None:
     newer = replace(
         PLAIN,
         pythons=(13,),
-        source=replace(INDEX, name="demo-1.0-cp313-cp313-any.whl"),
+        source=INDEX,
         dependencies=needs("audioop-lts", "numpy", pythons=frozenset([13])),
     )
     text = package_nix([PLAIN, newer])
@@ -197,7 +208,7 @@ def test_what_the_package_set_must_have() -> None:
         PLAIN,
         dependencies=needs("jax-rocm7-pjrt", "torch"),
         same_version=("jaxlib",),
-        inputs=PLAIN.inputs[1:],
+        inputs={"rocmPackages.clr": ("libamdhip64.so.7",)},
     )
     text = package_nix([plugin])
     assert (
@@ -230,11 +241,11 @@ def test_of_the_package_index_with_all_that_can_be_said() -> None:
         source=INDEX,
         pythons=tuple(ALWAYS),
         exact=False,
-        inputs=(("pkgs.zstd", ("libzstd.so.1",)),),
+        inputs={"pkgs.zstd": ("libzstd.so.1",)},
         unknown=("libnowhere.so.1",),
         dependencies=(*needs("numpy"), unknown),
-        settings=(("relinkStub", ("auto",)), ("relinkFlags", ("--no-preload",))),
-        about=About('With "quotes"', license="MIT OR (Apache-2.0 AND EUPL-1.2)"),
+        settings={"relinkStub": ("auto",), "relinkFlags": ("--no-preload",)},
+        meta={"description": 'With "quotes"', "license": "MIT OR (Apache-2.0 AND LicenseRef-AMD)"},
     )
     text = package_nix([more])
     for part in (
@@ -244,15 +255,15 @@ def test_of_the_package_index_with_all_that_can_be_said() -> None:
         "  dependencies = [\n    # nixpkgs is not known to have nowhere.\n    numpy\n  ];\n",
         '  relinkStub = [ "auto" ];\n\n  relinkFlags = [ "--no-preload" ];\n',
         '    description = "With \\"quotes\\"";\n',
-        '    license = [\n      lib.licenses.mit\n      lib.licenses.asl20\n      (lib.getLicenseFromSpdxId "EUPL-1.2")\n',
+        "    license = [\n      lib.licenses.mit\n      lib.licenses.asl20\n    ];\n",
     ):
         assert part in text
     assert "disabled" not in text
     assert "broken" not in text
-    one = package_nix([replace(more, about=About(license="EUPL-1.2"))])
-    assert '    license = lib.getLicenseFromSpdxId "EUPL-1.2";\n' in one
-    assert "    # METADATA names no licence that SPDX has.\n" in package_nix([replace(more, about=About())])
-    file = replace(more, source=Source("demo.whl", None, {"path": "./demo.whl"}))
+    one = package_nix([replace(more, meta={"license": "EUPL-1.2"})])
+    assert "    license = lib.licenses.eupl12;\n" in one
+    assert "    # nixpkgs is not known to have its licence.\n" in package_nix([replace(more, meta={})])
+    file = replace(more, source=Source(None, {"path": "./demo.whl"}))
     assert "\n  src = ./demo.whl;\n" in package_nix([file])
 
 
@@ -316,3 +327,91 @@ def test_strings_that_nix_does_not_have(text: str) -> None:
 
 def test_comments_are_one_line() -> None:
     assert nix_comment("a\nb\x1bé") == "a?b?é"
+
+
+def forms() -> dict[str, list[Package]]:
+    """A package of each form that can be written, by a name: what is there and what is not, on one line and on several."""
+    anyone = replace(PLAIN, pythons=tuple(ALWAYS), exact=False, dependencies=())
+    newest, older = frozenset([15]), frozenset([10, 11])
+    long = "x" * 60
+    several = [
+        PLAIN,
+        replace(PLAIN, pythons=(13,), source=INDEX, dependencies=needs("numpy", pythons=frozenset([13]))),
+    ]
+    metas = {
+        "no-meta": {},
+        "licences": {"license": "MIT OR Apache-2.0 AND BSD-3-Clause WITH LLVM-exception"},
+        "quotes": {
+            "description": 'A "quoted" ${text} \\ with $ and ' + long,
+            "homepage": f"https://{long}{long}",
+        },
+    }
+    dependencies = {
+        "sibling": needs("jax-rocm7-pjrt", "torch"),
+        "unknown": (Dependency("nowhere", None, ALWAYS),),
+        "newest": needs("a", pythons=newest),
+        "newest-two": needs("a", "b", pythons=newest),
+        "one-and-newest": (*needs("x"), *needs("a", pythons=newest)),
+        "one-and-long": (*needs("x"), *needs(long, pythons=newest)),
+        "two-and-newest": (*needs("x", "y"), *needs("a", pythons=newest)),
+        "one-and-two": (*needs("x"), *needs("a", "b", pythons=newest)),
+        "three-lists": (*needs("x"), *needs("a", pythons=newest), *needs("b", pythons=older)),
+        "two-conditions": (*needs("a", pythons=newest), *needs("b", pythons=older)),
+        "two-long-conditions": (*needs("a", "c", pythons=newest), *needs("b", pythons=older)),
+        "a-gap": needs("a", pythons=older | newest),
+    }
+    inputs: dict[str, dict[str, tuple[str, ...]]] = {
+        "no-inputs": {},
+        "one-input": {"rocmPackages.clr": ()},
+        "library": {"pkgs.zlib": ()},
+        "shadowed": {"pkgs.zstd": (), "rocmPackages.clr": ()},
+    }
+    settings = {
+        "setting": {"relinkStub": ["auto"]},
+        "long-setting": {"relinkAllowMissing": ["l" * 72]},
+        "longer-setting": {"relinkAllowMissing": ["l" * 90]},
+        "settings": {"relinkGpus": ["gfx1030", "gfx1100"], "relinkFlags": ["--no-preload"]},
+    }
+    brokens = {
+        "plugin": replace(anyone, same_version=("jaxlib",)),
+        "plugins": replace(anyone, same_version=("jaxlib",), dependencies=needs("jax-rocm7-pjrt")),
+        "torch": replace(anyone, dependencies=needs("torch")),
+        "plugin-torch": replace(anyone, major=None, same_version=("jaxlib",), dependencies=needs("torch")),
+        "no-hip": replace(anyone, major=None),
+    }
+    sources = {
+        "index": replace(PLAIN, source=INDEX),
+        "file": replace(PLAIN, source=Source(None, {"path": "./demo-1.0-py3-none-any.whl"})),
+        "long-file": replace(PLAIN, source=Source(None, {"path": f"../{long}/{long}.whl"})),
+        "least": replace(PLAIN, pythons=(12, 13, 14, 15), exact=False),
+        "no-import": replace(PLAIN, imports=()),
+        "imports": replace(PLAIN, imports=("a", "b")),
+    }
+    rows = {"plain": [PLAIN], "several": several}
+    rows |= {name: [replace(anyone, meta=meta)] for name, meta in metas.items()}
+    rows |= {name: [replace(anyone, dependencies=found)] for name, found in dependencies.items()}
+    rows |= {name: [replace(anyone, inputs=found)] for name, found in inputs.items()}
+    rows |= {name: [replace(anyone, settings=found)] for name, found in settings.items()}
+    rows |= {name: [package] for name, package in (brokens | sources).items()}
+    return rows
+
+
+RECORDED = Path(__file__).with_name("formatted.json")
+
+
+def test_nixfmt_leaves_every_form_as_it_is() -> None:
+    """What nixfmt 1.4.0 left as it was is recorded, by hash: RELINK_NIXFMT names the program, which records anew what it leaves.
+
+    nixpkgs has it (`nix-shell -p nixfmt`), and no package index that continuous integration reaches.
+    """
+    texts = {name: package_nix(packages) for name, packages in forms().items()}
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in texts.items()}
+    assert len(texts) >= 36
+    if nixfmt := os.environ.get("RELINK_NIXFMT"):
+        version = subprocess.run([nixfmt, "--version"], capture_output=True, text=True, check=True).stdout
+        assert version.strip() == "nixfmt 1.4.0"
+        for name, text in texts.items():
+            made = subprocess.run([nixfmt, "-"], input=text, capture_output=True, text=True, check=False)
+            assert (name, made.stdout) == (name, text)
+        RECORDED.write_text(json.dumps(hashes, indent=1) + "\n")
+    assert json.loads(RECORDED.read_text()) == hashes

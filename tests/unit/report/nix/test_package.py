@@ -1,17 +1,33 @@
-"""What a package is linked with, by the table of components alone."""
+"""What a package takes from the wheel's name and METADATA, and what it is linked with, by the table of components alone."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.metadata import parse_email
 
 from relink.planning.options import Options
-from relink.report.nix.package import Package, newest_major
+from relink.report.nix.package import (
+    Package,
+    find_pythons,
+    is_sibling,
+    newest_major,
+    nixpkgs_names,
+    read_dependencies,
+    read_meta,
+    source,
+)
 from relink.runs.questions import nix_package
 from relink.system.errors import UsageError
 from relink.vendors.rocm.vendor import rocm
+from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import parse_wheel_name
+from tests.support.built import ROOT
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 
@@ -40,7 +56,7 @@ def test_each_library_leads_to_the_attribute_that_has_it(tmp_path: Path) -> None
             "libnowhere.so.1",
         ),
     )
-    assert [attribute for attribute, _ in package.inputs] == [
+    assert [*package.inputs] == [
         "pkgs.numactl",
         "rocmPackages.clr",
         "rocmPackages.rocm-smi",
@@ -57,12 +73,12 @@ def test_what_is_stubbed_or_may_be_missing_is_no_input(tmp_path: Path) -> None:
         "gpus": ("gfx1030",),
     }
     package = packaged(tmp_path, "librccl.so.1", "libhipblas.so.3", "librocblas.so.5", **options)
-    assert [attribute for attribute, _ in package.inputs] == ["rocmPackages.rocblas"]
-    assert package.settings == (
-        ("relinkAllowMissing", ("libhipblas.so.*",)),
-        ("relinkGpus", ("gfx1030",)),
-        ("relinkStub", ("librccl.so.1",)),
-    )
+    assert [*package.inputs] == ["rocmPackages.rocblas"]
+    assert package.settings == {
+        "relinkAllowMissing": ("libhipblas.so.*",),
+        "relinkGpus": ("gfx1030",),
+        "relinkStub": ("librccl.so.1",),
+    }
 
 
 def test_options_are_attributes_of_the_hook(tmp_path: Path) -> None:
@@ -75,7 +91,7 @@ def test_options_are_attributes_of_the_hook(tmp_path: Path) -> None:
         "profile": "none",
         "gpus": ["RX 6750 XT", "gfx1031"],
     }
-    assert dict(packaged(tmp_path, "libamdhip64.so.7", **options).settings) == {
+    assert packaged(tmp_path, "libamdhip64.so.7", **options).settings == {
         "relinkAssumeSymbols": ("x_*",),
         "relinkGpus": ("gfx1031",),
         "relinkPreload": ("libx.so.1",),
@@ -97,9 +113,9 @@ def profile_file(directory: Path) -> Path:
 def test_what_the_package_is_known_to_open_is_an_input_too(tmp_path: Path) -> None:
     """TensorFlow's DsoLoader opens names without a number."""
     package = packaged(tmp_path, "libamdhip64.so.7", name="tensorflow_rocm", forward=("auto",))
-    attributes = [attribute for attribute, _ in package.inputs]
+    attributes = [*package.inputs]
     assert {"rocmPackages.clr", "rocmPackages.rocblas", "rocmPackages.miopen"} <= {*attributes}
-    assert package.settings == (("relinkForward", ("auto",)),)
+    assert package.settings == {"relinkForward": ("auto",)}
 
 
 @pytest.mark.parametrize(
@@ -126,3 +142,214 @@ def test_what_nixpkgs_builds_itself_is_named(tmp_path: Path) -> None:
     package = packaged(tmp_path, "libamdhip64.so.7", name="bitsandbytes")
     (found,) = [item for item in package.findings if item.code == "RLK717"]
     assert (found.level, found.subject) == ("info", "bitsandbytes")
+
+
+@pytest.mark.parametrize(
+    ("tag", "python", "abi"),
+    [
+        ("cp312-cp312-manylinux_2_34_x86_64", "cp312", "cp312"),
+        ("py2.py3-none-any", "py2.py3", "none"),
+        ("7-cp312-abi3-manylinux_2_34_x86_64", "7-cp312", "abi3"),
+    ],
+)
+def test_what_fetch_pypi_takes(tmp_path: Path, tag: str, python: str, abi: str) -> None:
+    """nixpkgs makes the name of pname, version, python, abi and platform; a build tag is before the second of them."""
+    with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag=tag)) as archive:
+        found = source(archive, None, tmp_path)
+    of = found.arguments
+    assert (of["pname"], of["python"], of["abi"], of["dist"]) == (
+        "demo",
+        python,
+        abi,
+        python.removeprefix("7-"),
+    )
+    made = f"{of['pname']}-1.0-{of['python']}-{of['abi']}-{of['platform']}"
+    assert f"{made}.whl" == f"demo-1.0-{tag}.whl"
+
+
+@pytest.mark.parametrize(
+    ("version", "tag", "reason"),
+    [
+        ("1.0", "cp310-cp310-linux_x86_64", "its platform is linux_x86_64"),
+        ("1.0+rocm6.2", "py3-none-any", r"its version has a local label \(\+rocm6\.2\)"),
+        ("1!1.0", "py3-none-any", "no file in a Nix store can have this name"),
+    ],
+)
+def test_what_pypi_cannot_have_needs_an_address(tmp_path: Path, version: str, tag: str, reason: str) -> None:
+    with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag=tag, version=version)) as archive:
+        with pytest.raises(UsageError, match=rf"{reason}, so PyPI does not have it; .* --url URL"):
+            source(archive, None, tmp_path)
+        assert source(archive, "https://example.org/x.whl", tmp_path).fetcher == "fetchurl"
+
+
+def test_a_file_is_named_from_where_the_package_is(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path / "wheels", {"demo.py": b""}, tag="py3-none-any")
+    with WheelArchive(path) as archive:
+        assert source(archive, str(path), tmp_path / "wheels").arguments == {"path": f"./{path.name}"}
+        found = source(archive, str(path), tmp_path / "pkgs" / "demo")
+        assert (found.fetcher, found.arguments) == (None, {"path": f"../../wheels/{path.name}"})
+        with pytest.raises(UsageError, match="Nix has no path of these characters; rename the file"):
+            source(archive, str(tmp_path / "a b" / path.name), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://example.org/demo-1.0-py3-none-any.whl", None),
+        (
+            "https://example.org/a/demo-1.0%2Brocm7-py3-none-any.whl?x=1#sha256=0",
+            "demo-1.0+rocm7-py3-none-any.whl",
+        ),
+        ("https://example.org/download?file=demo.whl", "demo-1.0-py3-none-any.whl"),
+        ("https://example.org/a%20b.whl", "demo-1.0-py3-none-any.whl"),
+        (f"https://example.org/{'a' * 250}.whl", "demo-1.0-py3-none-any.whl"),
+        ("https://example.org/.hidden.whl", "demo-1.0-py3-none-any.whl"),
+    ],
+)
+def test_a_name_for_fetchurl(tmp_path: Path, url: str, name: str | None) -> None:
+    with WheelArchive(make_wheel(tmp_path, {"demo.py": b""}, tag="py3-none-any")) as archive:
+        found = source(archive, url, tmp_path)
+    assert found.fetcher == "fetchurl"
+    assert (found.arguments["url"], found.arguments.get("name")) == (url, name)
+
+
+@pytest.mark.parametrize(
+    ("tags", "minors"),
+    [
+        ("cp312-cp312-manylinux_2_34_x86_64", [12]),
+        ("cp38-cp38-linux_x86_64", [8]),
+        ("cp312-abi3-manylinux_2_34_x86_64", [12, 13, 14, 15]),
+        ("cp38-abi3-linux_x86_64", [10, 11, 12, 13, 14, 15]),
+        ("py3-none-manylinux_2_34_x86_64", [10, 11, 12, 13, 14, 15]),
+        ("py2.py3-none-any", [10, 11, 12, 13, 14, 15]),
+        ("py313-none-any", [13, 14, 15]),
+        ("cp312-none-linux_x86_64", [12]),
+        ("cp311.cp312-cp311.cp312-linux_x86_64", [11, 12]),
+        ("cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64", [12]),
+        ("cp313-cp313t-manylinux_2_34_x86_64", None),
+        ("pp310-pypy310_pp73-manylinux_2_17_x86_64", None),
+        ("cp312-cp312-manylinux_2_34_aarch64", None),
+        ("cp312-cp312-musllinux_1_2_x86_64", None),
+        ("cp312-cp312-win_amd64", None),
+    ],
+)
+def test_which_pythons_take_a_wheel(tags: str, minors: list[int] | None) -> None:
+    name = parse_wheel_name(f"demo-1.0-{tags}.whl")
+    if minors is None:
+        with pytest.raises(
+            UsageError, match="nixpkgs' sets of Python packages are for CPython 3 with the GIL"
+        ):
+            find_pythons(name)
+    else:
+        assert list(find_pythons(name)) == minors
+
+
+REQUIRES = """\
+Requires-Dist: NumPy>=1.21
+Requires-Dist: typing_extensions ; python_version < "3.12"
+Requires-Dist: sympy ; extra == "symbolic"
+Requires-Dist: colorama ; sys_platform == "win32"
+Requires-Dist: both ; extra == "x" and python_version > "3"
+Requires-Dist: jax-rocm7-pjrt==0.12.0
+Requires-Dist: not a requirement!
+"""
+UNREADABLE = f"""\
+Requires-Dist: a ; {"(" * 2000}python_version > "3"{")" * 2000}
+Requires-Dist: b ; python_version > "{"9" * 5000}"
+"""
+
+
+def test_dependencies_that_nothing_reads() -> None:
+    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{UNREADABLE}\n".encode())[0]
+    found, findings = read_dependencies(metadata["requires_dist"], [12], "x.whl")
+    assert (found, [(item.code, item.level) for item in findings]) == ((), [("RLK713", "error")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("minors", "typing"), [([12], None), ([11], {11}), ([10, 11, 12, 13], {10, 11}), ([15], None)]
+)
+def test_dependencies(minors: list[int], typing: set[int] | None) -> None:
+    """A marker is evaluated for each Python that the package admits."""
+    requires = f"{REQUIRES}Requires-Dist: rocm[libraries]==10.0.*\nRequires-Dist: rocm-bootstrap"
+    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\n{requires}\n".encode())[0]
+    found, findings = read_dependencies(metadata["requires_dist"], minors, "x.whl")
+    rows = {row.name: (row.attribute, set(row.pythons)) for row in found}
+    expected = {name: (name, {*minors}) for name in ("jax-rocm7-pjrt", "numpy")}
+    assert rows == expected | ({"typing-extensions": ("typing-extensions", typing)} if typing else {})
+    assert is_sibling("jax-rocm7-pjrt")
+    assert [item.code for item in findings] == ["RLK713"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["aria2", "config", "system", "lib", "pkgs", "3to2", "tensorflow-io-gcs-filesystem", "jax-rocm60-pjrt"],
+)
+def test_a_dependency_that_would_be_something_else(name: str) -> None:
+    """callPackage passes a program, a set or a string for these, or nothing."""
+    metadata = parse_email(f"Metadata-Version: 2.1\nName: x\nVersion: 1\nRequires-Dist: {name}\n\n".encode())[
+        0
+    ]
+    (row,), (found,) = read_dependencies(metadata["requires_dist"], [12], "x.whl")
+    assert (row.name, row.attribute, found.code, found.subject) == (name, None, "RLK713", name)
+    assert found.level == "error"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            "Summary: S.\nHome-page: https://h\nLicense: MIT License",
+            {"description": "S", "homepage": "https://h", "license": "MIT"},
+        ),
+        (
+            "License-Expression: apache-2.0\nProject-URL: HomePage, https://p",
+            {"homepage": "https://p", "license": "Apache-2.0"},
+        ),
+        ("License: Copyright AMD, see LICENSE\nHome-page: UNKNOWN", {}),
+        ("License-Expression: MIT OR Apache-2.0", {"license": "MIT OR Apache-2.0"}),
+        ("Summary: A demonstration\n  of it.", {"description": "A demonstration of it"}),
+        ("License: Apache 2.0", {"license": "Apache-2.0"}),
+        ("Classifier: License :: OSI Approved :: MIT License", {"license": "MIT"}),
+        ("Classifier: License :: OSI Approved :: BSD License", {}),
+        ("Project-URL: Changelog, https://c", {"changelog": "https://c"}),
+        ("License-Expression: LicenseRef-AMD", {"license": "LicenseRef-AMD"}),
+    ],
+)
+def test_what_the_wheel_says_of_itself(lines: str, expected: dict[str, str]) -> None:
+    text = f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{lines}\n\nText\n"
+    assert read_meta(parse_email(text.encode())[0]) == expected
+
+
+def test_what_is_imported(tmp_path: Path) -> None:
+    names = ("b/__init__.py", "a/__init__.py", "a/c/__init__.py", "3d/__init__.py", "d.py")
+    wheel = make_wheel(tmp_path, dict.fromkeys(names, b""), tag="py3-none-any")
+    assert nix_package(wheel, Options()).imports == ("a", "b")
+
+
+def test_the_table_of_names_is_made_of_a_checkout(tmp_path: Path) -> None:
+    """scripts/record-nixpkgs-names: attributes, names that differ, licences, and the commit."""
+    packages = (
+        "  absl-py = callPackage ../development/python-modules/absl-py { };\n\n"
+        "  opencv4 = callPackage ../development/python-modules/cv {\n    inherit (pkgs) x;\n  };\n  inherit (x) y;\n"
+    )
+    files = {
+        "pkgs/top-level/python-packages.nix": f"self: super: with self; {{\n{packages}}}\n",
+        "pkgs/development/python-modules/cv/default.nix": '{ }: { pname = "OpenCV_Python"; }\n',
+        "lib/licenses.nix": 'lib.mapAttrs mkLicense ({\n    mit = {\n      spdxId = "MIT";\n    };\n})\n',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *words], check=True)
+    command = [sys.executable, str(ROOT / "scripts/record-nixpkgs-names"), str(tmp_path)]
+    made = tomllib.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert made.pop("source").startswith("commit ")
+    names = {
+        "names": ["absl-py", "opencv4"],
+        "others": {"opencv-python": "opencv4"},
+        "licenses": {"MIT": "mit"},
+    }
+    assert made == names
+    assert nixpkgs_names().keys() == names.keys() | {"source"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relink.cli.watching import watched
+from relink.cli.terminal import watched
 from relink.system.errors import UsageError
 
 EVENTS: list[tuple[str, dict[str, Any]]] = [
