@@ -317,7 +317,13 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
         )
         yield finding("RLK401", subject, message, remedy, "warning" if gpu.asked else "info")
     elif missing:
-        yield finding("RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), levels[gpu])
+        running = [str(one.target) for one in levels if gpu.local and one.local and facts.runs(one.target)]
+        way_out = (
+            f"Leave this GPU out: set HIP_VISIBLE_DEVICES to the numbers of {join_with_and(running)} alone."
+            if running
+            else _way_out(facts, gpu)
+        )
+        yield finding("RLK401", subject, _missing(facts, gpu, missing), way_out, levels[gpu])
     for library, level in facts.lacking(target, "partial"):
         message = f"{display_name(library)} has code for {gpu} in {level.count} of its {level.total} bundles"
         yield finding("RLK402", subject, message, _way_out(facts, gpu))
