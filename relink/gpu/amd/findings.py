@@ -402,7 +402,11 @@ def _optional(library: LibraryCoverage, gpu: RequestedGpu, *, reached: bool) -> 
 def _runtime(
     facts: GpuFacts, gpus: Sequence[RequestedGpu], levels: Mapping[RequestedGpu, Level]
 ) -> Iterator[Finding]:
+    by_target = {gpu.target: level for gpu, level in levels.items()}
     for row in facts.rows:
+        # The rows are those of all GPUs, also where one is judged alone.
+        if row.gpu is not None and row.gpu.target not in by_target:
+            continue
         need = row.requirement
         subject = str(row.gpu.target) if row.gpu else need.what
         by = join_some([os.path.basename(path) for path in row.files]) or "this GPU"
@@ -419,7 +423,7 @@ def _runtime(
                 # No option covers this: without the archives there is not one kernel, for no GPU.
                 chosen = "error"
             elif row.gpu is not None:
-                chosen = levels[row.gpu]
+                chosen = by_target[row.gpu.target]
             elif not any(gpu.asked for gpu in gpus) and need.needed == "yes":
                 # No GPU was named, and there may be native code for the one that the wheel will meet.
                 chosen = "warning"
