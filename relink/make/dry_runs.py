@@ -47,7 +47,7 @@ from relink.planning.siblings import sibling_paths
 from relink.system.atomic import working_directory
 from relink.system.errors import TargetError
 from relink.system.sandbox.start import Sandbox
-from relink.system.system_errors import trouble_in
+from relink.system.system_errors import find_machine_fault
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
 # What the loader says where it cannot map a file (elf/dl-load.c, elf/dl-map-segments.h).
@@ -76,10 +76,10 @@ class ScratchDirectory:
         context = self.context
         subject = f"{context.target.interpreter}: the loader could not be asked"
         size = _address_space(context.files.open(refused.path).image) if refused.path else 0
-        trouble = trouble_in(refused.reason, subject)
+        trouble = find_machine_fault(refused.reason, subject)
         limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
         if trouble is None and refused.reason.startswith(_NOT_MAPPED) and limited:
-            trouble = trouble_in(
+            trouble = find_machine_fault(
                 os.strerror(errno.ENOMEM), f"{subject} about a file of {size} bytes in memory"
             )
         if trouble is not None and size <= _MAX_ADDRESS_SPACE:

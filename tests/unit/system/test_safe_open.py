@@ -256,7 +256,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("system/atomic.py", "os.fdopen"): "a descriptor of open_regular",
     ("indexes/install/installing.py", "requirements.write_text"): OWN,
     ("indexes/build/site.py", "read_text"): SHIPPED,
-    ("cli/watching.py", "log.open"): "appends to what the user names for it; a FIFO may be meant",
+    ("cli/terminal.py", "log.open"): "appends to what the user names for it; a FIFO may be meant",
     ("indexes/build/site.py", "path.write_bytes"): OWN,
     ("indexes/build/store.py", "os.open"): "relink's own lock file, with O_NOFOLLOW",
     ("indexes/build/store.py", "sqlite3.connect"): "relink's own file beside the site",
