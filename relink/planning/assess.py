@@ -27,24 +27,22 @@ from relink.planning.resolve.decide import PlanDraft, decide, draft_links
 from relink.planning.resolve.decision_findings import has_vendors, mapped_for
 from relink.planning.resolve.layout import is_below, version_in_tags
 from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
-from relink.planning.site_requirements import (
+from relink.planning.site import (
     NOTHING_BESIDE,
     Relocation,
     find_copies,
     following_label,
+    idle_findings,
+    layer_findings,
     left_out,
     of_vendor,
+    overlays,
+    packages_findings,
     platform_of,
+    reliance_findings,
     relocation,
     relocation_findings,
     requirement_findings,
-)
-from relink.planning.surroundings import (
-    idle_findings,
-    layer_findings,
-    overlays,
-    packages_findings,
-    reliance_findings,
     siblings_relied_on,
 )
 from relink.providers.profiles import profile_for, with_hints

@@ -22,7 +22,7 @@ from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout, site_directory
 from relink.planning.siblings import find_siblings
-from relink.planning.surroundings import own_site, packages_beside, with_beside
+from relink.planning.site import own_site, packages_beside, with_beside
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider

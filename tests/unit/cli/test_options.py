@@ -15,8 +15,7 @@ from relink.cli import app
 from relink.cli.formats import Shown
 from relink.cli.options import REMOVED_OPTIONS, is_requirement, option_names, takes_options, unknown_word
 from relink.indexes.build.running import BuildOptions
-from relink.planning.option_fields import WORK, Option, mebibytes, option_table
-from relink.planning.options import Options
+from relink.planning.options import WORK, Option, Options, mebibytes, option_table
 from tests.support.command import Run
 
 COMMANDS = ["run", "verify", "inspect", "doctor", "rules", "profile", "explain"]
