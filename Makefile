@@ -54,7 +54,6 @@ fuzz: $(READY)
 bench: $(READY)
 	$(if $(filter no,$(LOCKED)),$(BIN)/python -m pip install --quiet --group bench,$(HASHED) --requirement requirements/bench.txt)
 	$(BIN)/python -m benchmarks
-	$(BIN)/python -m benchmarks.page
 
 # Small benchmarks, none of which may take more than the best commit, which benchmarks/record.toml names.
 bench-check: $(READY)

@@ -1,7 +1,7 @@
 """``python -m benchmarks [NAME…]``: print how relink compares with its peers on this machine; a benchmark is never a test.
 
-A name is that of a module or of one benchmark (``relink.tensorflow``). What becomes part of docs/benchmarks.md is kept in
-.cache/bench, and ``python -m benchmarks.page`` writes the page from it.
+A name is that of a module or of one benchmark (``relink.tensorflow``). Without names all are run, and docs/benchmarks.md is
+written: whole, from this run alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.cost import Skipped
+from benchmarks.page import write_page
 
 
 def main(wanted: list[str]) -> int:
@@ -33,6 +34,7 @@ def main(wanted: list[str]) -> int:
     # As pip does at installation: with PYTHONDONTWRITEBYTECODE each run of a command would compile all of relink again.
     compileall.compile_dir(Path(__file__).parents[1] / "relink", quiet=1)
     print(f"Python {platform.python_version()}, {platform.machine()}; the best of several runs, warm cache")
+    skipped: dict[str, str] = {}
     for name, benchmark in benchmarks.items():
         if wanted and name not in wanted and name.partition(".")[0] not in wanted:
             continue
@@ -42,6 +44,9 @@ def main(wanted: list[str]) -> int:
                 print(f"  {line}", flush=True)
         except Skipped as reason:
             print(f"  skipped: {reason}")
+            skipped[name] = str(reason)
+    if not wanted:
+        write_page(skipped)
     return 0
 
 

@@ -1,10 +1,9 @@
-"""``python -m benchmarks.page``: the table of docs/benchmarks.md and its plot, from what was measured on this machine."""
+"""The tables of docs/benchmarks.md and its plots, from what one run has measured."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,19 +19,20 @@ _GROWTH: Final = "changed bytes"
 _MODULES: Final = "modules"
 
 
-def main() -> int:
-    known = results.known()
-    if not known:
-        print(f"nothing was measured yet; `make bench` writes {results.FILE.name}", file=sys.stderr)
-        return 2
-    lines = [known["machine"]["text"] + ".", "", *_cases(known.get("cases", {})), *_growth(known)]
+def write_page(skipped: Mapping[str, str]) -> None:
+    """Write the tables and the plots anew, of all that has been measured in this run.
+
+    :param skipped: why a benchmark was not run, by its name.
+    """
+    known = results.MEASURED
+    lines = [f"Commit {results.commit()}. {results.machine()}.", "", *_cases(known.get("cases", {}))]
+    lines += [*_growth(known), *(f"- Not measured: {name}: {why}" for name, why in skipped.items()), ""]
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(_MEASURED.sub(lambda _: "\n" + "\n".join(lines) + "\n", text), encoding="utf-8")
     if _GROWTH in known:
         _plot(PLOT, known[_GROWTH], "changed_bytes", 1e9, "GB of ELF files that change", "wall")
     if _MODULES in known:
         _plot(PLOT_OF_MODULES, known[_MODULES], "modules", 1, "extension modules, dry run", "processor")
-    return 0
 
 
 def _cases(cases: dict[str, Any]) -> Iterator[str]:
@@ -41,7 +41,7 @@ def _cases(cases: dict[str, Any]) -> Iterator[str]:
     for case, kept in cases.items():
         facts, rows = kept["facts"], kept["rows"]
         about = (
-            f"**{case}** ({kept['date']}): {facts['wheel'] / 1e6:.0f} MB; {facts['files']} ELF files of "
+            f"**{case}**: {facts['wheel'] / 1e6:.0f} MB; {facts['files']} ELF files of "
             f"{facts['bytes'] / 1e6:.0f} MB, the largest {facts['largest'] / 1e6:.0f} MB; {facts['changed']} of "
             f"{facts['changed_bytes'] / 1e6:.0f} MB change"
         )
@@ -70,7 +70,7 @@ def _growth(known: dict[str, Any]) -> Iterator[str]:
         yield ""
     yield "| relink, by | | wall, s | processor, s | peak MB |"
     yield "| --- | --- | --- | --- | --- |"
-    for section in (_GROWTH, "untouched bytes", "members", "roots", "plan of roots", _MODULES):
+    for section in (_GROWTH, "untouched bytes", "members", "roots", _MODULES):
         for number, (case, kept) in enumerate(known.get(section, {}).items()):
             row = kept["rows"][RELINK]
             memory = f"{row['memory'] / 1e6:.0f}" if row.get("memory") else ""
@@ -104,7 +104,3 @@ def _plot(path: Path, cases: dict[str, Any], fact: str, unit: float, label: str,
     axes[0].legend(frameon=False)
     with rc_context({"svg.hashsalt": "relink", "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,9 @@
-"""What was measured, kept in .cache/bench from one run to the next, until it is measured again or made into the page."""
+"""What has been measured in this run, for the page, and the machine and the commit that it was measured on."""
 
 from __future__ import annotations
 
-import json
 import platform
-import time
+import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,12 +11,8 @@ from typing import Any, Final
 
 from benchmarks.cost import Cost, Skipped
 
-FILE: Final = Path(__file__).resolve().parents[1] / ".cache" / "bench" / "results.json"
-
-
-def known() -> dict[str, dict[str, Any]]:
-    """Section → case → what was kept."""
-    return json.loads(FILE.read_text()) if FILE.exists() else {}
+MEASURED: Final[dict[str, dict[str, Any]]] = {}
+"""Section → case → its facts, and the rows of its table."""
 
 
 def keep(section: str, case: str, facts: Mapping[str, object], costs: Mapping[str, Cost | Skipped]) -> None:
@@ -25,15 +20,7 @@ def keep(section: str, case: str, facts: Mapping[str, object], costs: Mapping[st
         name: {"skipped": str(cost)} if isinstance(cost, Skipped) else asdict(cost)
         for name, cost in costs.items()
     }
-    everything = known()
-    everything.setdefault(section, {})[case] = {
-        "date": time.strftime("%Y-%m-%d"),
-        "facts": dict(facts),
-        "rows": rows,
-    }
-    everything["machine"] = {"text": machine()}
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(json.dumps(everything, indent=1))
+    MEASURED.setdefault(section, {})[case] = {"facts": dict(facts), "rows": rows}
 
 
 def machine() -> str:
@@ -44,3 +31,14 @@ def machine() -> str:
     memory = int(Path("/proc/meminfo").read_text().split()[1]) / (1 << 20)
     system = f"{platform.system()} {platform.release().partition('-')[0]}"
     return f"{model}, {cores} cores, {memory:.0f} GiB of memory; {system}; Python {platform.python_version()}"
+
+
+def commit() -> str:
+    """Return the commit that is checked out, in short, and its day; marked where files of relink are not as in it."""
+    root = Path(__file__).parents[1]
+
+    def git(*words: str) -> str:
+        return subprocess.check_output(["git", *words], cwd=root, text=True).strip()
+
+    changed = " with changes" if git("status", "--porcelain", "relink", "profiles") else ""
+    return git("log", "-1", "--format=%h of %cs") + changed

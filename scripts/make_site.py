@@ -72,6 +72,7 @@ NAVIGATION = {
         "producers",
         "scan",
         "benchmarks",
+        "imports",
     ],
 }
 """The menu, in the order in which a user needs the pages."""

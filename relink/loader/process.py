@@ -152,11 +152,15 @@ class Process:
         """Return the index of the object whose file is at `path`; None where it is not mapped."""
         return self.link_map.index_of(path)
 
-    def dlopen(self, event: Dlopen) -> DlopenResult:
-        """Open a library. One that fails leaves the link map as it was, and the process goes on."""
+    def dlopen(self, event: Dlopen, *, binds: bool = True) -> DlopenResult:
+        """Open a library. One that fails leaves the link map as it was, and the process goes on.
+
+        :param binds: imports are bound. Without that it is said what is mapped, and no symbol is missed; such a process is not
+            gone on with.
+        """
         before = self.link_map
         self.link_map = before.copy()
-        result = self._open(event, len(before.objects))
+        result = self._open(event, len(before.objects), binds=binds)
         if result.failure is not None:
             # elf/dl-open.c, _dl_open:
             # > /* Remove the object from memory.  It may be in an inconsistent
@@ -174,7 +178,7 @@ class Process:
         self.results.append(result)
         return result
 
-    def _open(self, event: Dlopen, first: int) -> DlopenResult:
+    def _open(self, event: Dlopen, first: int, *, binds: bool) -> DlopenResult:
         """Open a library in the link map; `first`: the number of objects before."""
         link_map, noted = self.link_map, len(self.link_map.edges)
         caller = link_map.index_of(event.caller) if event.caller else 0
@@ -198,7 +202,7 @@ class Process:
         # > for (unsigned int i = 0; i < new->l_searchlist.r_nlist; ++i)
         # >   if (new->l_searchlist.r_list[i]->l_real->l_versions == NULL)
         failure = _missing(closure, (edge, *edges)) or self._wrong_record(replace(closure, scope=mapped))
-        if failure is not None:
+        if failure is not None or not binds:
             return DlopenResult(event, closure, mapped, failure, _NOTHING_BOUND)
         # > for (unsigned int i = last; i-- > first; )
         # >   _dl_open_relocate_one_object (args, r, new->l_initfini[i], reloc_mode,

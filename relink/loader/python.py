@@ -33,7 +33,7 @@ _TIMEOUT = 30
 _QUESTION = (
     FIND_HOME
     + """
-import site
+import importlib.machinery, site
 user_base, no_user = sys.argv[1:]
 prefix, more, user = sys.prefix, [], not no_user
 if home is not None:
@@ -71,6 +71,10 @@ print(json.dumps({
     "soabi": sysconfig.get_config_var("SOABI") or "",
     "site_packages": sorted(set(found), key=found.index),
     "installs_into": into,
+    "prefix": prefix,
+    "standard": sys.path,
+    "suffixes": importlib.machinery.EXTENSION_SUFFIXES,
+    "builtins": sys.builtin_module_names,
 }))
 """
 )
@@ -87,6 +91,10 @@ class PythonFacts:
     :ivar site_packages: the directories that it has installed packages in, in the order in which it looks: of a virtual
         environment, of the user, of the system, and those that .pth files name.
     :ivar installs_into: the one that an installer puts a wheel into.
+    :ivar prefix: sys.prefix.
+    :ivar standard: the directories of its standard library, as in sys.path.
+    :ivar suffixes: endings of extension modules, in the order in which they are tried.
+    :ivar builtins: the modules inside of the program.
     """
 
     file: str
@@ -97,6 +105,10 @@ class PythonFacts:
     soabi: str = ""
     site_packages: tuple[str, ...] = ()
     installs_into: str = ""
+    prefix: str = ""
+    standard: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    builtins: tuple[str, ...] = ()
 
     @property
     def directory_version(self) -> str:
@@ -167,6 +179,10 @@ def _facts(answer: str) -> PythonFacts | None:
             soabi=str(said["soabi"]),
             site_packages=tuple(map(str, said["site_packages"])),
             installs_into=str(said["installs_into"]),
+            prefix=str(said["prefix"]),
+            standard=tuple(map(str, said["standard"])),
+            suffixes=tuple(map(str, said["suffixes"])),
+            builtins=tuple(map(str, said["builtins"])),
         )
     except (ValueError, LookupError, TypeError):
         return None

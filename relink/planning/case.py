@@ -154,7 +154,9 @@ def context_of(case: Case) -> ResolveContext:
         most_loads=(options.limits or WheelLimits()).loads,
         opens=wheel.opens,
         left_out=wheel.left_out,
-        siblings=() if case.command == "tree" else find_siblings(source, wheel.images, target, files),
+        siblings=()
+        if case.command in ("tree", "check")
+        else find_siblings(source, wheel.images, target, files),
         member_directories=frozenset(os.path.dirname(layout.path_of(member)) for member in source.members),
         as_it_is=case.as_it_is,
     )

@@ -39,6 +39,7 @@ from relink.python.values import (
     is_kind,
     is_same,
     items,
+    plain_attribute,
     public_name,
     truth,
 )
@@ -49,11 +50,8 @@ Signal: TypeAlias = tuple[str, Any] | None
 _CALL_STEPS = 5_000  # statements of one call
 _CALLS = 16  # calls inside of each other
 _IMPORTS = 250  # imports inside of each other
-_SHORT = 1500  # characters of the body of a function that is followed for its value alone
+_SHORT = 6000  # characters of the body of a function that is followed for its value alone
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException"})
-_VERSION = ("major", "minor", "micro", "releaselevel", "serial")  # of sys.version_info
-_OF_PATH = ("parent", "name", "stem", "suffix")
-_OF_VERSION = ("major", "minor", "micro", "base_version", "public", "release")
 
 
 class _SpentError(Exception):
@@ -140,6 +138,8 @@ class Evaluation:
         module = self.modules.get(name)
         if module is None:
             spec = self.find_spec(name, parent)
+            if spec is None and parent is not None and parent.spec.kind == "extension":
+                spec = Spec(name, "builtin")  # an extension may make modules below itself
             if spec is None:
                 raise Raised("ModuleNotFoundError", f"No module named {name!r}", is_certain=True)
             module = Module(name, spec)
@@ -245,8 +245,7 @@ class Evaluation:
             return self.import_module(full)
         if isinstance(hook := module.names.get("__getattr__"), Function):
             return self.call(hook, [name], {})
-        # A module that is being imported has not bound all of its names.
-        if module.is_done and not module.is_open and full not in self.modules:
+        if not module.is_open and full not in self.modules:
             self.raise_where_caught("ImportError")
         return UNKNOWN
 
@@ -273,9 +272,13 @@ class Evaluation:
                 if state.steps < 0:
                     raise _SpentError
                 state.line = line
+                if frame.may_have_ended:
+                    state.when = max(state.when, STRICTNESS.index("conditional"))
                 try:
                     signal = _STATEMENTS[kind](self, frame, *fields)
                 except Raised as raised:
+                    if frame.may_have_ended:
+                        return "return", UNKNOWN
                     if raised.is_certain or frame.is_function or self._is_caught(raised.kind):
                         raise
                     # Most packages can be imported: what seems to raise at the top of a module is told, and passed over.
@@ -360,6 +363,8 @@ class Evaluation:
         for other in after[1:]:
             for key, value in other.items():
                 names[key] = value if key not in names or is_same(names[key], value) else UNKNOWN
+        ended = any(signal is not None and signal[0] == "return" for signal in signals)
+        frame.may_have_ended |= bool(after) and ended and frame.is_function
         if after or not signals:
             return None
         return signals[0] if len(signals) == 1 else ("return", UNKNOWN)
@@ -543,6 +548,8 @@ class Evaluation:
             case Instance():
                 found = owner.names.get(name, UNKNOWN)
                 found = owner.cls.find(name) if found is UNKNOWN else found
+                if found is UNKNOWN and isinstance(hook := owner.cls.find("__getattr__"), Function):
+                    return self.call(hook, [owner, name], {})
                 if isinstance(found, Function) and found.kind == "property":
                     return self.call(found, [owner], {})
                 return (
@@ -559,16 +566,8 @@ class Evaluation:
                 )
             case Native():
                 return self.values.get(f"{owner.name}.{name}", Native(f"{owner.name}.{name}"))
-            case PurePosixPath() if name in _OF_PATH:
-                return getattr(owner, name)
-            case PurePosixPath() if name in ("parents", "parts"):
-                return list(getattr(owner, name))
-            case Version() if name in _OF_VERSION:
-                return getattr(owner, name)
-            case tuple() if name in _VERSION and len(owner) == len(_VERSION):
-                return owner[_VERSION.index(name)]
-            case str() | list() | dict() | tuple() | PurePosixPath():
-                return Bound(owner, name)
+            case str() | list() | dict() | tuple() | PurePosixPath() | Version():
+                return plain_attribute(owner, name)
         return Native(f"?.{name}") if name in ("dlopen", "LoadLibrary") else UNKNOWN
 
     def _attribute_of_module(self, module: Module, name: str) -> Any:
@@ -641,12 +640,14 @@ class Evaluation:
         state.steps = min(before, _CALL_STEPS)
         limit = state.steps
         state.calls += 1
+        when = state.when
         try:
             signal = self.block(frame, function.body)
         except _SpentError:
             signal = "return", UNKNOWN
         finally:
             state.calls -= 1
+            state.when = when
             state.steps = before - limit + max(state.steps, 0)
         return signal[1] if signal else None
 

@@ -17,7 +17,7 @@ from relink.elf.sections import read_sections
 from relink.system.errors import ElfError
 
 _CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
-_NAME = re.compile(rb"(?<=\0)[A-Za-z_][\w.]{2,80}(?=\0)")
+_NAME = re.compile(rb"(?<![^\0])\w[\w.]{2,80}(?=\0)")
 _JOINED = re.compile(rb"(?:[\w.]|[^\w\0]){80,}")
 _COMPRESSED = re.compile(rb"x[\x5e\x9c\xda]")
 # Bytes that are searched of a section, names that are taken of an extension, and characters of joined strings.

@@ -59,6 +59,7 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
         "sys.executable": interpreter.program,
         "sys.prefix": interpreter.prefix,
         "sys.exec_prefix": interpreter.prefix,
+        "sys.base_prefix": posixpath.dirname(posixpath.dirname(next(iter(interpreter.standard), ""))),
         "sys.path": list(interpreter.path),
         "sys.modules": Native("sys.modules"),
         "sys.implementation": Native("sys.implementation"),
@@ -342,6 +343,11 @@ def _read_dictionary(name: str) -> Known:
     return read
 
 
+def _format(text: str, *arguments: Any, **named: Any) -> Any:
+    """Fill in the fields of a text; those with a width, an attribute or an index could give anything of any size."""
+    return UNKNOWN if set(text) & set(":![") else text.format(*arguments, **named)
+
+
 def _count(*arguments: int) -> Any:
     return [*range(*arguments)] if len(range(*arguments)) < LARGEST_VALUE else UNKNOWN
 
@@ -400,6 +406,8 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "struct.calcsize": _compute({"P": 8, "L": 8, "l": 8, "q": 8}.__getitem__),
         "pathlib.Path": _compute(PurePosixPath),
         "pathlib.PurePath": _compute(PurePosixPath),
+        "str.format": _compute(_format),
+        "path.is_absolute": _compute(PurePosixPath.is_absolute),
         "path.glob": _glob,
         "path.exists": exists,
         "path.is_file": exists,
@@ -414,6 +422,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "posixpath.isfile": exists,
         "posixpath.isdir": is_directory,
         "posixpath.realpath": _ask_disk(lambda _evaluation, path: posixpath.realpath(path)),
+        "posixpath.expanduser": _ask_disk(lambda _evaluation, path: path),
         "posixpath.abspath": _ask_disk(lambda _evaluation, path: posixpath.normpath(path)),
     }
     for name in (

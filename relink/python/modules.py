@@ -42,6 +42,8 @@ class Interpreter:
     machine: str = "x86_64"
 
 
+_FROZEN = frozenset({"_frozen_importlib", "_frozen_importlib_external"})
+"""Modules that every Python has inside of itself, and sys.builtin_module_names lacks."""
 SpecKind: TypeAlias = Literal["source", "extension", "builtin", "namespace", "bytecode"]
 
 
@@ -128,7 +130,7 @@ def find_module(
     :param editable: directory or file by module, of an editable installation's finder.
     """
     tail = name.rpartition(".")[2]
-    if name in interpreter.builtins:
+    if name in interpreter.builtins or name in _FROZEN:
         return Spec(name, "builtin")
     if name in editable:
         search = [posixpath.dirname(editable[name])]

@@ -6,7 +6,8 @@ import gc
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from relink.python.facts_cache import FactsCache
 from relink.python.known import known_functions, known_values
 from relink.python.modules import Disk, Interpreter
 from relink.python.syntax import SOURCE_LIMIT, SyntaxNode, UnreadableSourceError, parse_source
-from relink.python.values import Module, Raised
+from relink.python.values import Class, Function, Module, Raised
 from relink.system.errors import RelinkError
 from relink.system.safe_open import map_file
 from relink.system.system_errors import raise_if_machine_fault
@@ -102,10 +103,14 @@ class PythonProcesses:
             return []
         certain, names, joined, _ = self._cache.facts("names", path, read)
         wanted = dict.fromkeys(certain)
-        tops = self._packages_beside(path)
+        if (
+            "__mypyc." in path
+        ):  # the bodies of all modules of a package, which import when they are called by these
+            return [*certain]
+        own, tops = self._packages_beside(path)
         for name in names:
             top, dot, _ = name.partition(".")
-            if dot and top in tops and self._is_module(name):
+            if top in (tops if dot else own) and self._is_module(name):
                 wanted[name] = None
         for match in re.finditer(r"([A-Za-z_]\w*)\.(?=([\w.]+))", joined):
             # The name before may be joined to that of the package.
@@ -115,8 +120,8 @@ class PythonProcesses:
                     break
         return list(wanted)
 
-    def _packages_beside(self, path: str) -> frozenset[str]:
-        """Return the top-level packages that an extension may import: its own, and those that its distribution requires."""
+    def _packages_beside(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the top-level modules of an extension's distribution, and with those of what that requires."""
         site = next(
             (one for one in self.evaluation.interpreter.site_packages if path.startswith(f"{one}/")), ""
         )
@@ -130,7 +135,7 @@ class PythonProcesses:
             for name in needs
             if name in distributions
         )
-        return owner.union({own}, *required)
+        return owner, owner.union({own}, *required)
 
     def _distributions(self, site: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
         """Return by the name of each distribution its top-level names, and the distributions that it requires."""
@@ -191,6 +196,27 @@ class PythonProcesses:
         """Return what ``import NAME`` does."""
         return _on_large_stack(lambda: self._read_import(name))
 
+    def read_later(self, names: Iterable[str]) -> tuple[Event, ...]:
+        """Return what happens later in a process: the imports of other modules of a package, and what functions open.
+
+        :param names: all modules of the package; each is imported, and each function that opens something is called with
+            arguments that are not known.
+        """
+        return _on_large_stack(lambda: self._read_later(names))
+
+    def _read_later(self, names: Iterable[str]) -> tuple[Event, ...]:
+        evaluation = self.evaluation
+        start = evaluation.state.module
+        start.events.clear()
+        with evaluation.at_least("later"):
+            for name in names:
+                with suppress(Raised):
+                    module = evaluation.import_module(name)
+                    for function in _opening_functions(module.names, name):
+                        with suppress(Raised):
+                            evaluation.call(function, [], {})
+        return tuple(_in_order(start, evaluation.modules))
+
     def _read_import(self, name: str) -> ImportEvents:
         failure = None
         evaluation = self.evaluation
@@ -201,6 +227,15 @@ class PythonProcesses:
         except Raised as raised:
             failure = f"{raised.kind}: {raised.text}"
         return ImportEvents(name, tuple(_in_order(start, evaluation.modules)), failure)
+
+
+def _opening_functions(names: Mapping[str, Any], module: str) -> Iterator[Function]:
+    """Yield the functions and methods of a module that import or open something themselves."""
+    for value in list(names.values()):
+        if isinstance(value, Function) and value.opens and value.module.name == module:
+            yield value
+        elif isinstance(value, Class) and value.name.startswith(f"{module}."):
+            yield from _opening_functions(value.names, module)
 
 
 def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:

@@ -139,13 +139,17 @@ class Bound:
 
 @dataclass(slots=True)
 class Frame:
-    """The variables of a block: its own, those of functions around it, and which are the module's."""
+    """The variables of a block: its own, those of functions around it, and which are the module's.
+
+    :ivar may_have_ended: a test that is not known decides whether the function has returned.
+    """
 
     module: Module
     names: dict[str, Any]
     outer: tuple[dict[str, Any], ...] = ()
     is_function: bool = False
     prefix: str = ""
+    may_have_ended: bool = False
     globals: set[str] = field(default_factory=set)
 
 
@@ -182,6 +186,9 @@ _PRIVATE = {
     "importlib.resources._legacy": "importlib.resources",
     "importlib.resources._functional": "importlib.resources",
 }
+_OF_PATH = ("parent", "parents", "parts", "name", "stem", "suffix")
+_OF_VERSION = ("major", "minor", "micro", "base_version", "public", "release")
+_OF_VERSION_INFO = ("major", "minor", "micro", "releaselevel", "serial")
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
@@ -196,6 +203,18 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "Gt": operator.gt,
     "GtE": operator.ge,
 }
+
+
+def plain_attribute(owner: Any, name: str) -> Any:
+    """Return an attribute of a value of Python's own, or its method."""
+    if isinstance(owner, tuple) and name in _OF_VERSION_INFO and len(owner) == len(_OF_VERSION_INFO):
+        return owner[_OF_VERSION_INFO.index(name)]
+    if isinstance(owner, Version):
+        return getattr(owner, name) if name in _OF_VERSION else UNKNOWN
+    if isinstance(owner, PurePosixPath) and name in _OF_PATH:
+        found = getattr(owner, name)
+        return found if isinstance(found, str | PurePosixPath) else [*found]
+    return Bound(owner, name)
 
 
 def truth(value: Any) -> bool | None:

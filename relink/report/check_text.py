@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from relink.report.lines import NEXT, Line
 from relink.report.text import VERDICT_STYLE, command_line, findings_text
@@ -21,6 +21,8 @@ class Checked:
     :ivar runtimes: the paths of the vendor's runtime that loading it maps.
     :ivar needs: a file of it has a library of the vendor's as NEEDED.
     :ivar mendable: not all of these are found, and it is the vendor's wheel: repair may help.
+    :ivar parts: how each ELF file gets into a process, by file.
+    :ivar drivers: libraries of a driver that are opened and that this machine has not.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Checked:
     needs: bool = False
     mendable: bool = False
     findings: tuple[Finding, ...] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+    drivers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,15 @@ import re
 from relink.vendors.protocol import Libraries, Packages, Vendor
 
 _LIBRARY = re.compile(r"lib(?:cuda|cudart|cublas|cublasLt|cufft|cudnn|curand|cusolver|cusparse|nvrtc)\.so")
+_DRIVER = re.compile(r"lib(?:cuda|nvidia-[a-z]+|nvcuvid|nvoptix|cudadebugger)\.so\.1$")
 
 cuda = Vendor(
     name="cuda",
     product="NVIDIA's CUDA",
-    libraries=Libraries(is_own=lambda soname: _LIBRARY.match(soname) is not None),
+    libraries=Libraries(
+        is_own=lambda soname: _LIBRARY.match(soname) is not None,
+        is_driver=lambda soname: _DRIVER.match(soname) is not None,
+    ),
     packages=Packages(
         # Directories in site-packages; torch for CUDA depends on distributions whose names begin so.
         is_package=lambda name: name.startswith("nvidia_cu"),

@@ -148,6 +148,7 @@ class Libraries:
     :ivar has: soname → whether the vendor's product comes with it: only then a message advises the product.
     :ivar is_runtime: soname → whether all of the vendor's libraries share it and it goes with a driver: the first prefix alone
         serves it.
+    :ivar is_driver: soname → whether it comes with the driver of the machine, and with nothing that is installed into Python.
     :ivar same_abi: two sonames → why they are one ABI, or None where nothing says so.
     :ivar copy_of: soname → the system's library that it is a copy of, or None.
     :ivar optional: soname → what a stub of it needs to know, or None where nothing is known of one.
@@ -168,6 +169,7 @@ class Libraries:
     is_own: Callable[[str], bool] = lambda *_: False
     has: Callable[[str], bool] = lambda *_: False
     is_runtime: Callable[[str], bool] = lambda *_: False
+    is_driver: Callable[[str], bool] = lambda *_: False
     same_abi: Callable[[str, str], str | None] = lambda *_: None
     copy_of: Callable[[str], EqualSonames | None] = lambda *_: None
     optional: Callable[[str], OptionalLibrary | None] = lambda *_: None

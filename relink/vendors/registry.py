@@ -74,6 +74,11 @@ def other_stack(soname: str) -> tuple[Vendor, str] | None:
     return next(((vendor, soname) for vendor in RECOGNIZED if vendor.libraries.is_own(soname)), None)
 
 
+def driver_of(soname: str) -> Vendor | None:
+    """Return the vendor with whose driver a library comes, or None."""
+    return next((vendor for vendor in (*VENDORS, *RECOGNIZED) if vendor.libraries.is_driver(soname)), None)
+
+
 def is_distribution(name: str) -> bool:
     """Whether a distribution brings a vendor's libraries into site-packages, or is there for those that do."""
     return any(vendor.packages.is_distribution(name) for vendor in VENDORS)

@@ -1,7 +1,8 @@
 """`relink check`: each distribution of an environment as the environment's own Python would load it, and what does not work.
 
-Only headers, dynamic sections, symbols and the headers of GPU code are read. Nothing of the environment runs but its
-Python, which says where it looks. What loads is the planner's answer (:mod:`relink.planning.resolve`), for the files as they are.
+Only sources, headers, dynamic sections, symbols and the headers of GPU code are read. Nothing of the environment runs but its
+Python, which says where it looks. What loads is what a process maps that imports the package (:mod:`relink.planning.processes`);
+what the GPU part does is the planner's answer (:mod:`relink.planning.resolve`), for the files as they are.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.gpu.coverage import RequestedGpu
+from relink.indexes.install.cache import cache_directory
 from relink.indexes.install.environment import TargetEnvironment
+from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
 from relink.make.added_members import PLAN_MEMBER
-from relink.planning.assess import assess
+from relink.planning.assess import Assessment, assess
 from relink.planning.case import Case
 from relink.planning.contents import Contents
 from relink.planning.model.model import plain
 from relink.planning.options import Options
+from relink.planning.processes import EnvironmentProcesses, FailedOpening, ImportOutcome
 from relink.planning.reading import Wheel, read_members
-from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
+from relink.python.facts_cache import FactsCache
 from relink.report.check_text import Checked, EnvironmentCheck
 from relink.system.errors import MemberError
 from relink.system.findings.model import Finding, Level, finding, has_errors, select
@@ -40,9 +44,17 @@ from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, read_bytes, read_start
 from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
-from relink.system.text import grouped, join_truncated, join_with_and
+from relink.system.text import grouped, join_truncated
 from relink.vendors.protocol import Vendor
-from relink.vendors.registry import RECOGNIZED, VENDORS, local_gpus, other_stack, processors_of, products
+from relink.vendors.registry import (
+    RECOGNIZED,
+    VENDORS,
+    driver_of,
+    local_gpus,
+    other_stack,
+    processors_of,
+    products,
+)
 from relink.wheel.naming import WheelName
 from relink.wheel.record import parse_record
 from relink.wheel.source import READ_LIMIT
@@ -50,6 +62,14 @@ from relink.wheel.zipformat import Member
 
 _NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
 _MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}
+# What the planner says of one file that is opened by itself → the causes for which a dlopen of the process fails then.
+_LOADS: Mapping[str, set[str]] = {
+    "RLK101": {"missing"},
+    "RLK105": {"refused"},
+    "RLK301": {"versions"},
+    "RLK302": {"symbols", "missing"},
+    "RLK305": {"aborts"},
+}
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
@@ -131,10 +151,12 @@ class _World:
     """What all distributions share: the target, what was read of the disk, and the GPUs.
 
     :ivar has_other: packages of a vendor are installed that relink links no wheel to.
+    :ivar processes: those of the environment's Python.
     """
 
     target: Target
     files: Files
+    processes: EnvironmentProcesses
     gpus: tuple[RequestedGpu, ...]
     has_other: bool
 
@@ -150,7 +172,11 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     gpus = tuple(options.requested_gpus or local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
-    world = _World(target, files, gpus, has_other)
+    cache = FactsCache(cache_directory().parent / "sources.sqlite")
+    python = target.python_facts or ask_python(environment.python)
+    world = _World(
+        target, files, EnvironmentProcesses(target, python, files, os.environ, cache), gpus, has_other
+    )
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
@@ -171,7 +197,9 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
         if not one.needs and (other := next(filter(None, map(other_stack, needed)), None)):
             others[one.name] = other
         sonames |= dict.fromkeys(mapped)
+    cache.save()
     together = [
+        *_drivers(checked),
         *_runtimes(checked),
         *_other_stacks(checked, others),
         *_packages(environment, target, sonames, options),
@@ -206,24 +234,36 @@ def _checked(
     if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
         # Which of several variants Python picks is that vendor's business whose own packages are installed.
         return Checked(canonicalize_name(name), source.version, "info", "works"), {}
-    layout = Layout(str(source.path), tree=True)
-    case = Case(wheel, world.target, (), options, "check", world.gpus, layout, files=world.files)
-    assessed = assess(case)
-    files, vendor = assessed.files, assessed.context.vendor
-    findings = _selected(assessed.found, options)
-    mapped = dict.fromkeys(soname for file in files if file.served for soname, _ in file.closure)
+    gpu = _gpu_members(wheel, name)
+    outcome = world.processes.follow(str(source.path), name, source.members, wheel.images, gpu)
+    outcome, drivers = _without_drivers(outcome)
+    judged = [member for member in gpu if outcome.parts[member] != "foreign"]
+    assessed = _assess(source, wheel, world, options, judged) if judged else None
+    every = [*wheel.findings]
+    if assessed is not None:
+        every += _confirmed(assessed.found, outcome)
+    told = {subject for reported in every if reported.level == "error" for subject in reported.subjects}
+    codes = {reported.code for reported in every if reported.level == "error"}
+    # What the planner says of the vendor's libraries says more than the process does.
+    every += [
+        reported
+        for reported in outcome.findings(str(source.path))
+        if not (told & {*reported.subjects} or reported.code in codes - {"RLK101"})
+    ]
+    findings = _selected(every, options)
+    files = assessed.files if assessed is not None else ()
+    loaded = [*outcome.mapped, *(pair for file in files if file.served for pair in file.closure)]
+    vendor = assessed.context.vendor if assessed is not None else VENDORS[0]
     runtimes = dict.fromkeys(
-        os.path.realpath(path)
-        for file in files
-        if file.served
-        for soname, path in file.closure
-        if soname_stem(soname) == vendor.libraries.runtime
+        os.path.realpath(path) for soname, path in loaded if soname_stem(soname) == vendor.libraries.runtime
     )
     needs = any(vendor.libraries.is_own(soname) for image in wheel.images.values() for soname in image.needed)
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
     level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
-    text = _sentence(errors, findings, assessed.context, gpu_part=needs)
+    text = _sentence(errors, findings, vendor, gpu_part=needs)
+    if outcome.stopped and not errors:
+        level, text = "warning", f"its import cannot be followed to the end: {outcome.stopped}"
     checked = Checked(
         canonicalize_name(name),
         source.version,
@@ -234,8 +274,60 @@ def _checked(
         needs,
         mendable=needs and not relinked and any(reported.code in _MENDABLE for reported in errors),
         findings=findings,
+        parts=outcome.parts,
+        drivers=drivers,
     )
-    return checked, mapped
+    return checked, dict.fromkeys(soname for soname, _ in loaded)
+
+
+def _gpu_members(wheel: Wheel, name: str) -> list[str]:
+    """Return the files that are there for a vendor's GPU: they need, are or open a library of the vendor's, or have GPU code."""
+    profile = profile_for(name)
+    found = []
+    for member, image in wheel.images.items():
+        code = wheel.codes.get(member)
+        names = (image.soname or "", *image.needed, *wheel.opens.get(member, ()))
+        if (
+            (code and code.present)
+            or profile.dlopens(member)
+            or any(vendor.libraries.is_own(soname) for vendor in VENDORS for soname in names)
+        ):
+            found.append(member)
+    return found
+
+
+def _assess(
+    source: InstalledSource, wheel: Wheel, world: _World, options: Options, judged: Sequence[str]
+) -> Assessment:
+    """Ask the planner about the files that are there for the GPU."""
+    part = replace(wheel, images={member: wheel.images[member] for member in judged}, findings=())
+    layout = Layout(str(source.path), tree=True)
+    return assess(Case(part, world.target, (), options, "check", world.gpus, layout, files=world.files))
+
+
+def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, ...]]:
+    """Return what fails for another reason than that this machine has not the driver, and the libraries of drivers."""
+
+    def is_driver(opening: FailedOpening) -> bool:
+        return bool(opening.missing) and all(map(driver_of, opening.missing))
+
+    every = (*outcome.failed, *outcome.lost.values())
+    drivers = dict.fromkeys(name for opening in every if is_driver(opening) for name in opening.missing)
+    failed = tuple(opening for opening in outcome.failed if not is_driver(opening))
+    lost = {name: opening for name, opening in outcome.lost.items() if not is_driver(opening)}
+    return replace(outcome, failed=failed, lost=lost), tuple(drivers)
+
+
+def _confirmed(findings: Iterable[Finding], outcome: ImportOutcome) -> Iterator[Finding]:
+    """Yield the planner's findings without those errors of single files that the process which imports the package has not."""
+    causes = {opening.failure.cause for opening in outcome.failed}
+    for reported in findings:
+        expected = _LOADS.get(reported.code) if reported.level == "error" else None
+        if expected is None or not (
+            expected.isdisjoint(causes)
+            or (reported.code == "RLK101" and outcome.missing.isdisjoint(reported.subjects))
+        ):
+            yield reported
 
 
 def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, ...]:
@@ -245,7 +337,7 @@ def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, .
 
 
 def _sentence(
-    errors: Sequence[Finding], findings: Sequence[Finding], context: ResolveContext, *, gpu_part: bool
+    errors: Sequence[Finding], findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool
 ) -> str:
     """Say of a distribution first what it means, then by which libraries."""
     missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
@@ -254,7 +346,7 @@ def _sentence(
         return f"{what}: {join_truncated(missing)} not found"
     for reported in errors:
         match reported.code:
-            case "RLK130" if reported.subject == context.vendor.libraries.runtime.removesuffix(".so"):
+            case "RLK130" if reported.subject == vendor.libraries.runtime.removesuffix(".so"):
                 return f"does not work on the GPU: {reported.message}"
             case "RLK401" | "RLK405" | "RLK427":
                 return f"has no code for this GPU: {reported.subject}: {reported.message}"
@@ -263,7 +355,7 @@ def _sentence(
     if errors:
         return f"{what}: {errors[0].subject}: {errors[0].message}"
     lost = list(dict.fromkeys(reported.without for reported in findings if reported.without))
-    return f"works, without {join_with_and(lost)}" if lost else "works"
+    return f"works, without {join_truncated(lost)}" if lost else "works"
 
 
 def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
@@ -275,6 +367,18 @@ def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
         text = f"{len(by_path)} copies of the GPU runtime are in one process where these are imported together: {who}"
         remedy = "Relink all of them for one prefix: relink repair --all."
         yield replace(finding("RLK130", names[0], text, remedy, level="warning"), subjects=names)
+
+
+def _drivers(checked: Sequence[Checked]) -> Iterator[Finding]:
+    """Yield RLK553 for each vendor whose driver this machine has not, and whose driver packages open."""
+    needing = grouped((driver_of(soname), (one.name, soname)) for one in checked for soname in one.drivers)
+    for vendor, pairs in needing.items():
+        if vendor is not None:
+            names = list(dict.fromkeys(name for name, _ in pairs))
+            text = (
+                f"needs the driver of {vendor.product}, which this machine has not: {join_truncated(names)}"
+            )
+            yield finding("RLK553", pairs[0][1], text)
 
 
 def _other_stacks(checked: Sequence[Checked], others: Mapping[str, tuple[Vendor, str]]) -> Iterator[Finding]:

@@ -220,6 +220,11 @@ def is_own(soname: str) -> bool:
     return any(soname_stem(soname) in owner.libraries for owner in owners())
 
 
+def is_driver(_: str) -> bool:
+    """Return False: the driver of AMD's GPUs is a module of the kernel (amdgpu), and each library is ROCm's or the system's."""
+    return False
+
+
 def is_runtime(soname: str) -> bool:
     """Whether a library, whatever its version, is the HIP or the HSA runtime: one process, one release, one driver."""
     return soname_stem(soname) in ("libamdhip64.so", "libhsa-runtime64.so")

@@ -170,3 +170,21 @@ def test_a_chain_of_imports_has_an_end(tmp_path: Path) -> None:
     assert [event.name for event in events.events if event.kind == "unknown"] == [
         "more than 250 imports inside of each other"
     ]
+
+
+def test_what_follows_a_return_that_is_not_decided_is_conditional(tmp_path: Path) -> None:
+    function = "def f():\n if unknown:\n  return\n from . import x\n import absent\nf()\nfrom . import y\n"
+    assert outcome(tmp_path, function) == [(X, "conditional"), (Y, "certain")]
+    assert read_events(tmp_path, "package").failure is None
+
+
+def test_an_extension_may_make_modules_below_itself(tmp_path: Path) -> None:
+    assert outcome(tmp_path, "import package.x.made\nfrom package.x.made import name\nfrom . import y\n") == [
+        (X, "certain"),
+        (Y, "certain"),
+    ]
+
+
+def test_a_submodule_that_is_not_there_while_its_package_is_imported(tmp_path: Path) -> None:
+    source = "def f():\n try:\n  from . import marker\n except ImportError:\n  return\n import absent\nf()\nfrom . import x\n"
+    assert outcome(tmp_path, source) == [(X, "certain")]

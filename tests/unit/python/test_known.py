@@ -30,6 +30,8 @@ PATHS: list[tuple[str, list[Any], Any]] = [
 OTHERS: list[tuple[str, list[Any], Any]] = [
     ("str.join", ["-", ["a", "b"]], "a-b"),
     ("str.split", ["a b"], ["a", "b"]),
+    ("str.format", ["{a}-{b:>9}"], UNKNOWN),
+    ("str.format", ["{}.so", "a"], "a.so"),
     ("str.replace", ["a" * 100, "a", "b" * 1000], UNKNOWN),
     ("str.join", ["-", ["a", UNKNOWN]], UNKNOWN),
     ("builtins.len", [["a"]], 1),

@@ -124,7 +124,8 @@ def test_an_executable_stack(
     monkeypatch.setattr(Target, "refuses_stacks", property(lambda _: True))
     source = "void *PyInit_bad(void){return 0;}"
     bad = shared(tmp_path / "bad.so", source, flags=["-Wl,-z,execstack"])
-    wheel = make_wheel(index, {"stack/__init__.py": b"", "stack/bad.so": bad}, name="stack", tag=TAG)
+    files: dict[str, bytes | Path] = {"stack/__init__.py": b"from stack import bad\n", "stack/bad.so": bad}
+    wheel = make_wheel(index, files, name="stack", tag=TAG)
     put(venv, wheel)
     for words in (("check", venv), ("verify", wheel)):
         code, out, _ = run(*words)
@@ -148,6 +149,59 @@ def test_a_package_for_another_vendors_gpus(
     put(venv, gpu)
     out = run("check", venv)[1]
     assert "RLK551 fake: is built for NVIDIA's CUDA (it needs libcudart.so.12), and gpu for ROCm" in out
+
+
+def needing(tmp_path: Path, soname: str) -> Path:
+    """Return a library that needs another one, which is not installed."""
+    gone = shared(tmp_path / "gone" / soname, "int gone(void){return 1;}")
+    return shared(
+        tmp_path / f"needs-{soname}", "extern int gone(void); int u(void){return gone();}", needed=[gone]
+    )
+
+
+LOAD = b"import ctypes, os\nctypes.CDLL(os.path.join(os.path.dirname(__file__), 'a.so'))\n"
+
+
+def test_a_driver_that_this_machine_has_not(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
+    """It is a fact about the machine, told once, and nothing is wrong with the packages."""
+    for name in ("first", "second"):
+        files: dict[str, bytes | Path] = {
+            f"{name}/__init__.py": LOAD,
+            f"{name}/a.so": needing(tmp_path, "libcuda.so.1"),
+        }
+        put(venv, make_wheel(index, files, name=name, tag=TAG))
+    code, out, _ = run("check", venv)
+    assert (code, out.splitlines()[0]) == (0, f"Works: 3 packages with native code in {venv}.")
+    assert out.count("RLK553") == 1
+    assert "needs the driver of NVIDIA's CUDA, which this machine has not: first, second" in out
+
+
+def test_the_process_decides_and_not_the_file(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
+    """One that the import does not open is no error, nor is one whose failure it catches; one that it opens is."""
+    library = needing(tmp_path, "libtbb.so.12")
+    guarded = (
+        b"try:\n    import ctypes, os\n"
+        + LOAD.replace(b"import ctypes, os\n", b"    ")
+        + b"except OSError:\n    pass\n"
+    )
+    for name, source in {"unused": b"", "guarded": guarded}.items():
+        files: dict[str, bytes | Path] = {f"{name}/__init__.py": source, f"{name}/a.so": library}
+        put(venv, make_wheel(index, files, name=name, tag=TAG))
+    code, out, _ = run("check", venv)
+    first, line, last = out.splitlines()
+    assert (code, first, last) == (0, *[f"Works: 3 packages with native code in {venv}."] * 2)
+    assert line == "  guarded 1.0: works, without a.so (libtbb.so.12)"
+    document = json.loads(run("check", venv, "--json")[1])
+    assert {one["name"]: one["parts"] for one in document["distributions"]} == {
+        "plain": {"plain/p.so": "unknown"},
+        "unused": {"unused/a.so": "unknown"},
+        "guarded": {"guarded/a.so": "guarded"},
+    }
+
+    put(venv, make_wheel(index, {"opened/__init__.py": LOAD, "opened/a.so": library}, name="opened", tag=TAG))
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert "  opened 1.0: does not load: libtbb.so.12 not found" in out
 
 
 def test_a_file_that_is_gone_or_damaged(run: Run, venv: Path) -> None:

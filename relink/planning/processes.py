@@ -1,0 +1,357 @@
+"""The processes of an environment: what ``import`` of each distribution maps, which part each of its files has, and what fails.
+
+Takes a target with its Python, and the files of a distribution. Gives an :class:`ImportOutcome`. Which dlopens an import makes is
+read from sources (:mod:`relink.python`), what each of them does is simulated in one link map (:mod:`relink.loader.process`).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from packaging.utils import canonicalize_name
+
+from relink.elf.image import Image, machine_name
+from relink.loader.process import Dlopen, Failure, Process
+from relink.loader.python import PythonFacts
+from relink.loader.search import Environment
+from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
+from relink.loader.target import Target
+from relink.python.events import Event
+from relink.python.facts_cache import FactsCache
+from relink.python.modules import Interpreter
+from relink.python.process import PythonProcesses
+from relink.system.findings.model import Finding, finding
+from relink.system.text import join_truncated
+
+ProcessPart: TypeAlias = Literal[
+    "import", "GPU", "guarded", "later", "carried", "program", "foreign", "unknown"
+]
+"""How a file gets into a process. ``GPU``: it is there for the GPU; ``carried``: others need it; ``foreign``: it
+is for another Python or machine, or for a debugger; ``unknown``: nobody is known to load it."""
+
+_PARTS: Mapping[str, ProcessPart] = {"certain": "import", "guarded": "guarded", "inferred": "guarded"}
+# Directories of a distribution that no installed program imports.
+_NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
+_OF_SOME_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedOpening:
+    """A dlopen that fails.
+
+    :ivar event: who asks for it.
+    :ivar missing: the names that nothing serves.
+    :ivar why: the reason for people, in a few words.
+    :ivar variables: the environment variables without which it succeeds.
+    """
+
+    event: Event
+    failure: Failure
+    missing: tuple[str, ...]
+    why: str
+    variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOutcome:
+    """What becomes of the import of a distribution's modules.
+
+    :ivar parts: of its ELF files, by member.
+    :ivar failed: what ends an import, and what of the GPU part does not load.
+    :ivar lost: what fails, and the package goes on: by the name of the module or library.
+    :ivar stopped: the module that is not there, as Python says it, where an import ends so.
+    :ivar mapped: soname and path of what is mapped in the end, but for what Python itself needs.
+    """
+
+    parts: Mapping[str, ProcessPart]
+    failed: tuple[FailedOpening, ...] = ()
+    lost: Mapping[str, FailedOpening] = field(default_factory=dict)
+    stopped: str | None = None
+    mapped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """The names that nothing serves, and whose absence ends the import."""
+        return frozenset(soname for opening in self.failed for soname in opening.missing)
+
+    def findings(self, site: str) -> Iterator[Finding]:
+        """Yield what ends the import as errors, and RLK124 for each thing that the package does without."""
+        for opening in self.failed:
+            yield _error(opening, site)
+        for name, opening in self.lost.items():
+            text = f"it does not load ({opening.why}), and {_who(opening.event, site)} goes on without it"
+            reported = finding("RLK124", posixpath.relpath(opening.event.name, site), text)
+            lacks = join_truncated(opening.missing) if opening.missing else opening.why
+            yield replace(reported, without=f"{name} ({lacks})")
+
+
+class EnvironmentProcesses:
+    """The processes of one environment.
+
+    :param files: what a loader sees; with what was read of it before.
+    :param variables: the environment variables of the processes; LD_LIBRARY_PATH, LD_PRELOAD and PYTHONPATH count.
+    :raises RootRefusedError: the Python is not a file that the loader accepts.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        python: PythonFacts,
+        files: Files,
+        variables: Mapping[str, str],
+        cache: FactsCache,
+    ) -> None:
+        self._header = target.header
+        self.interpreter = _interpreter(target, python, variables)
+        self._python = PythonProcesses(
+            self.interpreter,
+            cache=cache,
+            variables=variables,
+            find_soname=lambda name: _find_library(target, name),
+        )
+        tables = Tables(files, {})
+        self._plain = Process(Environment(target, files), tables, python.file)
+        self._process = self._plain
+        library_path = re.split("[:;]", variables.get("LD_LIBRARY_PATH", ""))
+        preloads = re.split("[: ]+", variables.get("LD_PRELOAD", ""))
+        self._variables = tuple(
+            name for name in ("LD_LIBRARY_PATH", "LD_PRELOAD") if variables.get(name, "").strip()
+        )
+        if self._variables:
+            environment = Environment(
+                target, files, tuple(library_path) if any(library_path) else (), os.getcwd()
+            )
+            self._process = Process(environment, tables, python.file, [*filter(None, preloads)])
+
+    def follow(
+        self,
+        site: str,
+        name: str,
+        members: Collection[str],
+        images: Mapping[str, Image],
+        gpu: Collection[str],
+    ) -> ImportOutcome:
+        """Import the modules of a distribution, then open what is opened later.
+
+        :param site: the site-packages that it lies in.
+        :param members: the names of its files.
+        :param images: those that are ELF files.
+        :param gpu: those of them that are there for the GPU.
+        """
+        outcome = self._follow(self._process, site, name, members, images, gpu)
+        if not (self._variables and (outcome.failed or outcome.lost)):
+            return outcome
+        without = self._follow(self._plain, site, name, members, images, gpu)
+        still = {opening.event.name for opening in (*without.failed, *without.lost.values())}
+
+        def named(opening: FailedOpening) -> FailedOpening:
+            if opening.event.name in still:
+                return opening
+            why = f"{opening.why}; without {' and '.join(self._variables)} it is found"
+            return replace(opening, why=why, variables=self._variables)
+
+        return replace(
+            outcome,
+            failed=tuple(map(named, outcome.failed)),
+            lost={key: named(opening) for key, opening in outcome.lost.items()},
+        )
+
+    def _follow(
+        self,
+        start: Process,
+        site: str,
+        name: str,
+        members: Collection[str],
+        images: Mapping[str, Image],
+        gpu: Collection[str],
+    ) -> ImportOutcome:
+        process = start.fork()
+        paths = {f"{site}/{member}": member for member in images}
+        parts: dict[str, ProcessPart] = {}
+        failed: dict[str, FailedOpening] = {}
+        lost: dict[str, FailedOpening] = {}
+        stopped = None
+        pending: dict[str, Event] = {}
+        for top in _top_modules(name, members, self.interpreter):
+            read = self._python.read_import(top)
+            stopped = stopped or read.failure
+            for event in read.events:
+                if event.kind not in ("extension", "library") or event.flags & os.RTLD_NOLOAD:
+                    continue
+                is_own = event.name in paths or posixpath.relpath(event.file or "/", site) in members
+                if event.when in ("later", "conditional"):
+                    if is_own:
+                        pending.setdefault(event.name, event)
+                    continue
+                parts.setdefault(paths.get(event.name, ""), _PARTS[event.when])
+                opening = _open(process, event)
+                if opening and event.when == "certain":
+                    failed.setdefault(event.name, opening)
+                elif opening and is_own:
+                    lost.setdefault(event.name, opening)
+        for path, member in paths.items():
+            if member not in parts and process.index_of(path) is not None:
+                parts[member] = "carried"
+        for path, member in paths.items():
+            if member not in parts and path not in pending:
+                part = parts[member] = self._part_of(member, images[member])
+                if part == "later" or (part == "unknown" and member in gpu):
+                    pending[path] = Event("extension", path, "later", os.RTLD_NOW, module=_module_of(member))
+        carried: set[str] = set()
+        for path, event in pending.items():
+            parts.setdefault(paths.get(path, ""), "later")
+            if opening := self._open_later(process, event, carried, binds=paths.get(path) in gpu):
+                lost.setdefault(path, opening)
+        parts |= {paths[path]: "carried" for path in carried & {*paths} if parts[paths[path]] == "unknown"}
+        for member in gpu:
+            if parts[member] in ("guarded", "later", "unknown"):
+                parts[member] = "GPU"
+                gone = lost.pop(f"{site}/{member}", None)
+                # What a module that is not there would have mapped is not known.
+                if gone and not stopped:
+                    failed[gone.event.name] = gone
+        parts.pop("", None)
+        mapped = process.objects[len(self._plain.objects) :]
+        return ImportOutcome(
+            parts,
+            tuple(failed.values()),
+            {_shown_name(opening.event, site): opening for opening in lost.values()},
+            stopped,
+            tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
+        )
+
+    def _part_of(self, member: str, image: Image) -> ProcessPart:
+        """Return the part of a file that the import neither opens nor needs."""
+        if image.is_executable:
+            return "program"
+        directories = member.split("/")[:-1]
+        # Python takes `name.so`, too; such a file may as well be any library.
+        is_module = member.endswith(tuple(suffix for suffix in self.interpreter.suffixes if suffix != ".so"))
+        if (
+            (image.header.machine, image.header.elf_class) != (self._header.machine, self._header.elf_class)
+            or (not is_module and _OF_SOME_PYTHON.search(member))
+            or ".so.debug" in member
+            or "include" in directories
+        ):
+            return "foreign"
+        is_named = all(map(str.isidentifier, _module_of(member).split(".")))
+        return "later" if is_named and is_module else "unknown"
+
+    def _open_later(
+        self, process: Process, event: Event, carried: set[str], *, binds: bool
+    ) -> FailedOpening | None:
+        """Open what the import does not open, in a process that goes on by itself; note in `carried` what this maps.
+
+        An extension module that fails is imported as its own name says.
+        """
+        later = process.fork()
+        opening = _open(later, event, binds=binds)
+        carried |= {posixpath.normpath(entry.path) for entry in later.objects[len(process.objects) :]}
+        if opening is None or event.kind != "extension" or event.file:
+            return opening
+        later = process.fork()
+        for before in self._python.read_import(event.module).events:
+            if before.kind in ("extension", "library") and before.when in _PARTS:
+                opened = _open(later, before)
+                if before.name == event.name:
+                    return opened and replace(opened, event=event)
+        return opening
+
+
+def _module_of(member: str) -> str:
+    """Return the name of an extension module."""
+    *above, last = member.split("/")
+    return ".".join([*above, last.partition(".")[0]])
+
+
+def _open(process: Process, event: Event, *, binds: bool = True) -> FailedOpening | None:
+    """Make the dlopen of an event; return what fails."""
+    caller = event.caller if event.caller and process.index_of(event.caller) is not None else ""
+    result = process.dlopen(Dlopen(event.name, event.flags, caller), binds=binds)
+    failure = result.failure
+    if failure is None:
+        return None
+    missing = tuple(dict.fromkeys(edge.soname for edge in failure.missing))
+    if failure.versions:
+        first = failure.versions[0]
+        why = f"{posixpath.basename(first.supplier)} has no {first.version}"
+    elif failure.symbols:
+        first_symbol = failure.symbols[0]
+        why = f"{posixpath.basename(first_symbol.path)} imports {first_symbol.name}, which nothing there has"
+    elif missing:
+        why = f"{join_truncated(missing)} not found"
+    else:
+        why = failure.refused or "the loader stops at an assertion"
+    return FailedOpening(event, failure, missing, why)
+
+
+def _error(opening: FailedOpening, site: str) -> Finding:
+    """Return the finding about a dlopen that ends an import."""
+    failure, event = opening.failure, opening.event
+    who = f"{_who(event, site)} opens {posixpath.relpath(event.name, site) if '/' in event.name else event.name}"
+    codes = {"missing": "RLK101", "versions": "RLK301", "symbols": "RLK302", "aborts": "RLK305"}
+    subject = event.name
+    if opening.missing:
+        subject = opening.missing[0]
+    elif failure.symbols:
+        subject = failure.symbols[0].path
+    elif failure.versions:
+        subject = failure.versions[0].requester
+    reported = finding(codes.get(failure.cause, "RLK116"), subject, f"{opening.why}; {who}")
+    return replace(reported, subjects=opening.missing or (subject,))
+
+
+def _who(event: Event, site: str) -> str:
+    """Say which line asks for a dlopen."""
+    if not event.file:
+        return event.module or "Python"
+    return f"{posixpath.relpath(event.file, site)}:{event.line}"
+
+
+def _shown_name(event: Event, site: str) -> str:
+    """Return what people call the thing that is opened: the module, or the library."""
+    if event.kind == "library" or not event.name.startswith(f"{site}/"):
+        return posixpath.basename(event.name)
+    return _module_of(event.name.removeprefix(f"{site}/"))
+
+
+def _top_modules(name: str, members: Iterable[str], interpreter: Interpreter) -> list[str]:
+    """Return the modules of a distribution at the top of site-packages: the one with its name alone, where there is such."""
+    found: dict[str, None] = {}
+    for member in members:
+        first, slash, _ = member.partition("/")
+        stem = first.partition(".")[0]
+        is_module = member.endswith((".py", *interpreter.suffixes))
+        if is_module and (first if slash else stem).isidentifier() and first not in _NO_MODULES:
+            found[stem] = None
+    wanted = canonicalize_name(name)
+    own = [top for top in found if canonicalize_name(top) == wanted]
+    return own or [*found]
+
+
+def _interpreter(target: Target, python: PythonFacts, variables: Mapping[str, str]) -> Interpreter:
+    """Return what :mod:`relink.python` has to know of a Python."""
+    added = [posixpath.abspath(entry) for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return Interpreter(
+        program=python.file,
+        version=python.version,
+        suffixes=python.suffixes,
+        path=(*added, *python.standard, *python.site_packages),
+        site_packages=python.site_packages,
+        standard=python.standard,
+        builtins=frozenset(python.builtins),
+        prefix=python.prefix,
+        machine=machine_name(target.header.machine),
+    )
+
+
+def _find_library(target: Target, name: str) -> str | None:
+    """Return what ctypes.util.find_library does where ``ldconfig -p`` names the library (_findSoname_ldconfig)."""
+    entries = target.cache.entries if target.cache is not None else {}
+    return next((soname for soname in entries if soname.startswith(f"lib{name}.")), None)

@@ -1,0 +1,250 @@
+"""Processes of an environment: each case as a package of stand-ins, and what a real Python does with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relink.elf.image import read_image
+from relink.loader.seen_files import Files
+from relink.loader.target import find_target
+from relink.planning.processes import EnvironmentProcesses, ImportOutcome
+from relink.python.facts_cache import FactsCache
+from tests.support.cc import shared
+from tests.support.elf_builder import SUPPORTED, WHY_NOT
+
+pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
+
+OPEN = "import ctypes, os\nHERE = os.path.dirname(os.path.abspath(__file__))\n"
+
+
+def opens(name: str) -> str:
+    """A line that opens a library beside the module."""
+    return f"ctypes.CDLL(os.path.join(HERE, {name!r}))\n"
+
+
+class Site:
+    """A directory of packages, and what an import of one does there: as predicted, and in a real process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, source: str) -> None:
+        """Write a module by its path."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+
+    def outcome(
+        self, name: str, variables: Mapping[str, str] | None = None, gpu: tuple[str, ...] = ()
+    ) -> ImportOutcome:
+        """Follow the import of a package that has the files of its directory, and of NAME.libs."""
+        target = find_target(python=sys.executable)
+        assert target.python_facts
+        python = replace(target.python_facts, site_packages=(str(self.path),))
+        processes = EnvironmentProcesses(target, python, Files("/"), variables or {}, FactsCache(None))
+        own = (self.path / name, self.path / f"{name}.libs")
+        files = [file for directory in own for file in directory.rglob("*") if file.is_file()]
+        members = {str(file.relative_to(self.path)): file for file in files}
+        images = {
+            member: read_image(file.read_bytes(), member)
+            for member, file in members.items()
+            if ".so" in member
+        }
+        return processes.follow(str(self.path), name, members, images, gpu)
+
+    def imports(self, name: str, variables: Mapping[str, str] | None = None) -> bool:
+        """Whether a real Python imports it."""
+        command = [sys.executable, "-c", f"import sys; sys.path.append({str(self.path)!r}); import {name}"]
+        return (
+            subprocess.run(
+                command, check=False, env={**os.environ, **(variables or {})}, capture_output=True
+            ).returncode
+            == 0
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "site-packages")
+
+
+def said(outcome: ImportOutcome, site: Site) -> list[str]:
+    """Level, code and subject of each finding."""
+    return [f"{found.level} {found.code} {found.subject}" for found in outcome.findings(str(site.path))]
+
+
+def test_a_carried_library_is_judged_where_it_is_loaded(site: Site) -> None:
+    """It has no search path; DT_RPATH of what the import opens serves it."""
+    libs = site.path / "num.libs"
+    deep = shared(libs / "libquad.so.0", "int quad(void){return 1;}")
+    fortran = shared(
+        libs / "libfort.so.5", "extern int quad(void); int fort(void){return quad();}", needed=[deep]
+    )
+    old = ["-Wl,--disable-new-dtags", "-Wl,-rpath,$ORIGIN/../num.libs"]
+    shared(
+        site.path / "num/core.so",
+        "extern int fort(void); int c(void){return fort();}",
+        needed=[fortran],
+        flags=old,
+    )
+    site.write("num/__init__.py", OPEN + opens("core.so"))
+    outcome = site.outcome("num")
+    assert site.imports("num")
+    assert said(outcome, site) == []
+    assert outcome.parts == {
+        "num/core.so": "import",
+        "num.libs/libquad.so.0": "carried",
+        "num.libs/libfort.so.5": "carried",
+    }
+
+
+def lost_extension(site: Site, name: str) -> None:
+    """Make a library that needs one which is nowhere."""
+    gone = shared(site.path.parent / "gone/libtbb.so.12", "int tbb(void){return 1;}")
+    shared(site.path / name, "extern int tbb(void); int u(void){return tbb();}", needed=[gone])
+
+
+def test_what_is_guarded_fails(site: Site) -> None:
+    lost_extension(site, "work/pool.so")
+    site.write("work/__init__.py", f"{OPEN}try:\n    {opens('pool.so')}except OSError:\n    pass\n")
+    outcome = site.outcome("work")
+    assert site.imports("work")
+    assert outcome.parts == {"work/pool.so": "guarded"}
+    (found,) = outcome.findings(str(site.path))
+    assert (found.level, found.code, found.without) == ("warning", "RLK124", "pool.so (libtbb.so.12)")
+
+
+def test_what_is_not_guarded_ends_the_import(site: Site) -> None:
+    lost_extension(site, "work/pool.so")
+    site.write("work/__init__.py", OPEN + opens("pool.so"))
+    assert not site.imports("work")
+    (found,) = site.outcome("work").findings(str(site.path))
+    assert (found.level, found.code, found.subject) == ("error", "RLK101", "libtbb.so.12")
+    assert "work/__init__.py:3 opens work/pool.so" in found.message
+
+
+def test_an_extension_that_nobody_imports(site: Site) -> None:
+    """It is imported by its name, or never: the package works without it."""
+    suffix = find_target(python=sys.executable).python_facts.suffixes[0]  # type: ignore[union-attr]
+    lost_extension(site, f"work/sub/pool{suffix}")
+    lost_extension(site, "work/sub/pool.cpython-27-x86_64-linux-gnu.so")
+    lost_extension(site, "work/sub/plugin.so")
+    site.write("work/__init__.py", "")
+    outcome = site.outcome("work")
+    assert [found.without for found in outcome.findings(str(site.path))] == ["work.sub.pool (libtbb.so.12)"]
+    assert outcome.parts == {
+        f"work/sub/pool{suffix}": "later",
+        "work/sub/pool.cpython-27-x86_64-linux-gnu.so": "foreign",
+        "work/sub/plugin.so": "unknown",
+    }
+
+
+def make_host(site: Site) -> Path:
+    """Make a package whose import maps a library that no search path of others leads to."""
+    library = shared(site.path / "torch/lib/libhost.so", "int host(void){return 1;}")
+    site.write("torch/__init__.py", OPEN + opens("lib/libhost.so"))
+    return library
+
+
+@pytest.mark.parametrize(
+    ("source", "works"),
+    [
+        ("import torch\n", True),
+        ("import sys\nif sys.version_info < (3, 0):\n    pass\nelse:\n    import torch\n", True),
+        ("", False),
+    ],
+)
+def test_what_another_package_has_mapped_before(site: Site, source: str, works: bool) -> None:
+    library = make_host(site)
+    shared(site.path / "ext/c.so", "extern int host(void); int c(void){return host();}", needed=[library])
+    site.write("ext/__init__.py", source + OPEN + opens("c.so"))
+    assert site.imports("ext") == works
+    assert said(site.outcome("ext"), site) == ([] if works else ["error RLK101 libhost.so"])
+
+
+def test_a_symbol_that_the_host_has_not(site: Site) -> None:
+    """All of torch's libraries are mapped, and none has it."""
+    library = make_host(site)
+    source = "extern int host(void), newer(void); int (*p)(void) = newer; int c(void){return host();}"
+    shared(site.path / "ext/c.so", source, needed=[library], flags=["-Wl,--unresolved-symbols=ignore-all"])
+    site.write("ext/__init__.py", "import torch\n" + OPEN + opens("c.so"))
+    assert not site.imports("ext")
+    assert said(site.outcome("ext"), site) == [f"error RLK302 {site.path}/ext/c.so"]
+
+
+def test_a_library_that_ctypes_opens_by_name(site: Site) -> None:
+    site.write("smi/__init__.py", 'import ctypes\nctypes.CDLL("librelink_nowhere_smi.so")\n')
+    assert not site.imports("smi")
+    assert said(site.outcome("smi"), site) == ["error RLK101 librelink_nowhere_smi.so"]
+
+
+def test_a_sibling_opens_what_is_beside_it(site: Site) -> None:
+    """The module beside it has the name, and the function that opens it is called by the import."""
+    site.write("hip/_util.py", "import ctypes\ndef load(name):\n    return ctypes.CDLL(name)\n")
+    site.write("hip/__init__.py", 'from hip._util import load\nload("librelink_nowhere_hip.so")\n')
+    assert not site.imports("hip")
+    assert said(site.outcome("hip"), site) == ["error RLK101 librelink_nowhere_hip.so"]
+
+
+def test_a_plugin_beside_its_host(site: Site) -> None:
+    host = shared(site.path / "mm.libs/lib/libHost.so", "int host(void){return 1;}")
+    plugin = site.path / "mm.libs/lib/plugins/libPlugin.so"
+    shared(plugin, "extern int host(void); int p(void){return host();}", needed=[host])
+    load = "ctypes.CDLL(os.path.join(HERE, '../mm.libs/lib', {!r}))\n"
+    site.write("mm/__init__.py", OPEN + load.format("libHost.so") + load.format("plugins/libPlugin.so"))
+    assert site.imports("mm")
+    outcome = site.outcome("mm")
+    assert said(outcome, site) == []
+    # The path is not spelled as the member's.
+    assert outcome.parts["mm.libs/lib/plugins/libPlugin.so"] in ("import", "carried")
+
+
+def test_the_shells_directories_beat_runpath(site: Site) -> None:
+    own = shared(site.path / "pkg/libdep.so.1", "int dep(void){return 1;}")
+    shared(site.path.parent / "other/libdep.so.1", "int older(void){return 1;}")
+    here = ["-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN"]
+    source = "extern int dep(void); int (*p)(void) = dep;"
+    shared(site.path / "pkg/c.so", source, needed=[own], flags=here)
+    site.write("pkg/__init__.py", OPEN + opens("c.so"))
+    assert said(site.outcome("pkg"), site) == []
+    variables = {"LD_LIBRARY_PATH": str(site.path.parent / "other")}
+    assert not site.imports("pkg", variables)
+    (found,) = site.outcome("pkg", variables).findings(str(site.path))
+    assert found.code == "RLK302"
+    assert "without LD_LIBRARY_PATH" in found.message
+
+
+def test_two_copies_of_one_soname(site: Site) -> None:
+    """The second package takes what the first one has mapped; alone it would not load."""
+    for name, exports in (("first", "one"), ("second", "two")):
+        library = shared(site.path / f"{name}/lib/libsame.so.1", f"int {exports}(void){{return 1;}}")
+        here = ["-Wl,-rpath,$ORIGIN/lib"]
+        source = f"extern int {exports}(void); int (*p)(void) = {exports};"
+        shared(site.path / f"{name}/c.so", source, needed=[library], flags=here)
+    site.write("first/__init__.py", OPEN + opens("c.so"))
+    site.write("second/__init__.py", "import first\n" + OPEN + opens("c.so"))
+    assert (site.imports("first"), site.imports("second")) == (True, False)
+    assert said(site.outcome("second"), site) == [f"error RLK302 {site.path}/second/c.so"]
+
+
+def test_a_module_that_is_not_installed(site: Site) -> None:
+    lost_extension(site, "work/pool.so")
+    site.write("work/__init__.py", "import relink_nowhere\n" + OPEN + opens("pool.so"))
+    outcome = site.outcome("work", gpu=("work/pool.so",))
+    assert outcome.stopped == "ModuleNotFoundError: No module named 'relink_nowhere'"
+    assert not outcome.failed
+
+
+def test_the_gpu_part_is_never_optional(site: Site) -> None:
+    lost_extension(site, "work/pool.so")
+    site.write("work/__init__.py", "")
+    outcome = site.outcome("work", gpu=("work/pool.so",))
+    assert outcome.parts == {"work/pool.so": "GPU"}
+    assert said(outcome, site) == ["error RLK101 libtbb.so.12"]
