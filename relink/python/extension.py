@@ -19,6 +19,7 @@ from relink.system.errors import ElfError
 _CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
 _NAME = re.compile(rb"(?<![^\0])\w[\w.]{2,80}(?=\0)")
 _JOINED = re.compile(rb"(?:[\w.]|[^\w\0]){80,}")
+_WORD = re.compile(r"[\w.]{40,}")
 _COMPRESSED = re.compile(rb"x[\x5e\x9c\xda]")
 # Bytes that are searched of a section, names that are taken of an extension, and characters of joined strings.
 _SEARCHED, _NAMES, _TEXT = 64 << 20, 5_000, 1 << 18
@@ -33,13 +34,11 @@ class ExtensionNames:
     :ivar certain: modules that it imports for sure.
     :ivar names: whole strings, in the order of the file.
     :ivar joined: strings without ends, in which a name may stand anywhere.
-    :ivar is_cython: it is made by Cython: names of all that its functions import are among `names`.
     """
 
     certain: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     joined: str = ""
-    is_cython: bool = False
 
 
 def read_extension_names(buffer: Buffer) -> ExtensionNames:
@@ -51,16 +50,14 @@ def read_extension_names(buffer: Buffer) -> ExtensionNames:
     certain: dict[str, None] = {}
     names: dict[str, None] = {}
     joined: list[str] = []
-    is_cython = False
     for section in sections:
         end = min(section.offset + min(section.file_size, _SEARCHED), len(buffer))
         data = bytes(buffer[section.offset : end])
         certain |= dict.fromkeys(found[1].decode("ascii", "replace") for found in _CAPSULE.finditer(data))
-        is_cython |= b"__pyx_capi__" in data
         for text in _inflate(data) if b"\0zlib\0" in data else ():
             certain["zlib"] = None
             joined.append(text)
-        if is_cython:
+        if b"__pyx_capi__" in data:
             joined += [
                 found[0].decode("ascii", "replace")
                 for found in _JOINED.finditer(data)
@@ -70,7 +67,9 @@ def read_extension_names(buffer: Buffer) -> ExtensionNames:
             if len(names) >= _NAMES:
                 break
             names[found[0].decode("ascii", "replace")] = None
-    return ExtensionNames(tuple(certain), tuple(names), " ".join(joined)[:_TEXT], is_cython)
+    # A sentence of a docstring names modules, too: names that are joined stand in words that no sentence has.
+    words = [word for text in joined for word in _WORD.findall(text)]
+    return ExtensionNames(tuple(certain), tuple(names), " ".join(words)[:_TEXT])
 
 
 def _inflate(data: bytes) -> list[str]:

@@ -96,12 +96,12 @@ class PythonProcesses:
                     found = read_extension_names(buffer)
             except (OSError, RelinkError) as error:
                 raise_if_machine_fault(error, path)
-                return {"names": [[], [], "", False]}
-            return {"names": [found.certain, found.names, found.joined, found.is_cython]}
+                return {"names": [[], [], ""]}
+            return {"names": [found.certain, found.names, found.joined]}
 
         if path in self._disk.members:
             return []
-        certain, names, joined, _ = self._cache.facts("names", path, read)
+        certain, names, joined = self._cache.facts("names", path, read)
         wanted = dict.fromkeys(certain)
         if (
             "__mypyc." in path

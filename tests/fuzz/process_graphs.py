@@ -41,7 +41,7 @@ def _with_symbols(draw: st.DrawFn, library: Library, *, unique: bool) -> Library
     :param unique: STB_GNU_UNIQUE symbols. Then no strong import fails: which of the other symbols were looked up before that
         depends on the order of the relocations, which is not simulated. For the same reason nothing is DT_SYMBOLIC.
     """
-    versioned = not unique and draw(st.integers(0, 2)) == 0
+    versioned = not unique and draw(st.booleans())
     exports: dict[str, Export] = {}
     for name in draw(st.lists(st.sampled_from(SYMBOLS), max_size=4, unique=True)):
         version = draw(st.sampled_from((None, *VERSIONS))) if versioned else None
@@ -51,19 +51,19 @@ def _with_symbols(draw: st.DrawFn, library: Library, *, unique: bool) -> Library
     files = [name for name in library.needed if name in NAMES]
     imports = []
     for name in draw(st.lists(st.sampled_from(SYMBOLS), max_size=4, unique=True)):
-        version = draw(st.sampled_from((None, None, *VERSIONS))) if files and not unique else None
+        version = draw(st.sampled_from((None, *VERSIONS))) if files and not unique else None
         strong = not unique and draw(st.integers(0, 7)) == 0
         relocation = draw(st.sampled_from((_GLOB_DAT, _64, _JUMP_SLOT)))
         blamed = draw(st.sampled_from(files)) if version else None
         imports.append(Import(name, version, blamed, GLOBAL if strong else WEAK, relocation))
     pairs = [(item.file, item.version) for item in imports if item.file and item.version]
-    weak = tuple(pair for pair in pairs if draw(st.integers(0, 3)))
+    weak = tuple(pair for pair in pairs if draw(st.booleans()))
     symbolic = not unique and draw(st.integers(0, 9)) == 0
     return replace(
         library,
         exports=tuple(exports.values()),
         imports=tuple(imports),
-        versions=VERSIONS if versioned else (),
+        versions=draw(st.sampled_from((VERSIONS, VERSIONS[:1]))) if versioned else (),
         weak_versions=weak,
         entries=(_DT_SYMBOLIC,) if symbolic else (),
         code=CODE,

@@ -98,7 +98,7 @@ Read = Callable[[int, int], bytes]
 class Budget:
     """What relink reads of one file at most, so that a damaged one costs no more. Real files stay a hundred times below.
 
-    :ivar inflated: bytes that may still be decompressed.
+    :ivar inflated: bytes that may still be decompressed, or read for that.
     """
 
     PROBLEMS: ClassVar[int] = 100
@@ -240,7 +240,7 @@ def _compressed(
                 problem = f"the bundle inside claims {inner} bytes, {header.uncompressed_size} come out"
         else:
             problem = "" if inflater.problem else "what is compressed here is no bundle"
-        budget.inflated -= max(len(inflater.data), _FIRST_LOOK)
+        budget.inflated -= max(len(inflater.data), inflater.taken, _FIRST_LOOK)
         for text in filter(None, (inflater.problem, problem)):
             budget.problem(f"{place}: {text}")
     container = f"ccob-v{header.version}"

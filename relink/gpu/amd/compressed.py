@@ -23,6 +23,8 @@ __all__ = ["MAGIC", "CompressedHeader", "Inflater", "parse_header", "zstd"]
 MAGIC = b"CCOB"
 # Bytes of the payload that are read at once.
 _STEP = 16 * 1024
+# Bytes of the payload more than come out of it; a compressor stores what it cannot shrink with some bytes a block.
+_SPARE = 256 * 1024
 _METHODS = {0: "zlib", 1: "zstd"}
 # version: header size, struct after the 8 common bytes
 _LAYOUTS = {1: (20, "<IQ"), 2: (24, "<IIQ"), 3: (32, "<QQQ")}
@@ -75,6 +77,7 @@ class _Window:
 class Inflater:
     """The first bytes of a payload, on demand: :meth:`at_least` grows `data` and never beyond `limit`.
 
+    :ivar taken: bytes of the payload that were read. Blocks may be empty, so `data` alone bounds no work.
     :ivar problem: why no more came, when less came than was asked for.
     """
 
@@ -82,6 +85,7 @@ class Inflater:
         self, source: ByteSource, header: CompressedHeader, start: int, end: int, limit: int
     ) -> None:
         self.data = b""
+        self.taken = 0
         self.problem = ""
         self._limit = limit
         self._window = _Window(source, start + header.header_size, end)
@@ -122,16 +126,24 @@ class Inflater:
         if self._zstd is None:
             return self._inflate(size)
         while not self._zstd.eof:
-            pending = self._window.read() if self._zstd.needs_input else b""
+            pending = self._next() if self._zstd.needs_input else b""
             if self._zstd.needs_input and not pending:
                 break
             if piece := self._zstd.decompress(pending, size):
                 return piece
         return b""
 
+    def _next(self) -> bytes:
+        if self.taken > self._limit + _SPARE:
+            self.problem = f"the payload takes {self.taken} bytes for {len(self.data)}; the rest is not read"
+            return b""
+        piece = self._window.read()
+        self.taken += len(piece)
+        return piece
+
     def _inflate(self, size: int) -> bytes:
         while not self._zlib.eof:
-            pending = self._zlib.unconsumed_tail or self._window.read()
+            pending = self._zlib.unconsumed_tail or self._next()
             if not pending:
                 break
             if piece := self._zlib.decompress(pending, size):

@@ -19,6 +19,8 @@ from relink.system.errors import UsageError
 
 SPIRV = "amdgcnspirv"
 HIP_KINDS = frozenset({"hip", "hipv4", "hcc"})
+_ISA = "amdgcn-amd-amdhsa--"
+_SPIRV_ISAS = frozenset({f"spirv64-amd-amdhsa--{SPIRV}", f"spirv64-amd-amdhsa-unknown-{SPIRV}"})
 _PROCESSOR = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*\Z")
 _FEATURE = re.compile(r"([a-z][a-z0-9]*)([+-])\Z")
 _MAX_PROCESSORS = 256
@@ -99,18 +101,18 @@ def parse_target_id(text: str) -> TargetId:
 
 @functools.lru_cache(maxsize=4096)
 def parse_bundle_id(text: str) -> BundleId:
-    """Parse ``<kind>-<arch>-<vendor>-<os>-<env>-<target id>``. Never raises: see :class:`BundleId`.
+    """Parse ``<kind>-<ISA name>`` as comgr does (comgr-metadata.cpp, lookUpCodeObject). Never raises: see :class:`BundleId`.
 
-    The split stops after five dashes, since generic names contain dashes; ids of old compilers have no environment.
+    An ISA name has the triple ``amdgcn-amd-amdhsa-`` and no environment. Old compilers wrote one dash less: comgr takes no
+    such code. A NUL byte at the end is part of the id for comgr of ROCm 7.2.4, which takes no such code; later sources drop it.
     """
-    parts = text.split("-", 5)
-    kind, arch = parts[0], parts[1] if len(parts) > 1 else ""
-    place = 4 if len(parts) > 4 and parts[4].startswith("gfx") else 5
-    name = "-".join(parts[place:])
+    kind, _, isa = text.partition("-")
     target = None
-    if kind != "host" and name and (arch == "amdgcn" or arch.startswith("spirv")):
+    if kind != "host" and isa in _SPIRV_ISAS:
+        target = TargetId(SPIRV)
+    elif kind != "host" and isa.startswith(_ISA) and not isa.startswith(_ISA + SPIRV):
         try:
-            target = parse_target_id(name)
+            target = parse_target_id(isa.removeprefix(_ISA))
         except UsageError:
             target = None
     return BundleId(text, target, target is not None and kind in HIP_KINDS)

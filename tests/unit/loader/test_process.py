@@ -78,6 +78,8 @@ def test_a_name_is_searched_by_the_path_of_the_caller(
 ) -> None:
     """A RUNPATH of the caller alone; a DT_RPATH of the caller, and of what loaded it."""
     Library("libplugin.so").write(lib / "plugins/libplugin.so")
+    Library("libdep.so").write(lib / "plugins/libdep.so")
+    Library("libother.so", ("libdep.so",)).write(lib / "plugins/libother.so")
     path = "$ORIGIN:$ORIGIN/plugins"
     rpath, runpath = (path, None) if kind == "rpath" else (None, path)
     top = Library("top.so", ("libcaller.so",), rpath=rpath, runpath=runpath)
@@ -98,6 +100,10 @@ def test_a_name_is_searched_by_the_path_of_the_caller(
     assert (by_top.failure is None) == (kind == "rpath")
     assert by_library.failure is None
     assert process.objects[-1].path == f"{lib}/plugins/libplugin.so"
+    # What is opened does not look where its caller does.
+    (other,) = opened(process, Dlopen("libother.so", caller=top_path))
+    assert other.failure is not None
+    assert [edge.soname for edge in other.failure.missing] == ["libdep.so"]
 
 
 def test_only_what_is_global_serves_the_imports_of_others(
@@ -142,6 +148,17 @@ def test_deepbind_turns_the_scope_round(lib: Path, environment: Environment, pro
     bound = by_symbol(process.bindings.bound)
     assert bound[plain.mapped[0], "f", None] == process.index_of(first)
     assert bound[deep.mapped[0], "f", None] == deep.mapped[0]
+    # DT_SYMBOLIC counts for nothing then: what is opened comes before each of its libraries.
+    symbolic = (16, 0)
+    Library("libdep.so", exports=(Export("g"),), imports=(Import("g"),), entries=(symbolic,)).write(
+        lib / "libdep.so"
+    )
+    top = str(
+        Library("top.so", ("libdep.so",), runpath="$ORIGIN", exports=(Export("g"),)).write(lib / "top.so")
+    )
+    for flags, place in ((os.RTLD_NOW, 1), (os.RTLD_NOW | os.RTLD_DEEPBIND, 0)):
+        (result,) = opened(process.fork(), Dlopen(top, flags))
+        assert by_symbol(result.bindings.bound)[result.mapped[1], "g", None] == result.mapped[place]
 
 
 def test_a_unique_symbol_is_that_of_the_first_that_looked_it_up(
@@ -154,12 +171,18 @@ def test_a_unique_symbol_is_that_of_the_first_that_looked_it_up(
     one, two = opened(process, f"{lib}/one.so", f"{lib}/two.so")
     bound = by_symbol(process.bindings.bound)
     assert bound[two.mapped[0], "u", None] == one.mapped[0]
+    # Nor is it looked up by an import: a relocation names the library's own definition.
+    names_itself = (232, 6, 1, 0)  # R_X86_64_GLOB_DAT of the first symbol, into the first slot
+    Library("own.so", exports=(Export("o", binding=10),), relocations=(names_itself,)).write(lib / "own.so")
+    Library("its.so", exports=(Export("o", binding=10),), imports=(Import("o"),)).write(lib / "its.so")
+    own, its = opened(process, f"{lib}/own.so", f"{lib}/its.so")
+    assert by_symbol(process.bindings.bound)[its.mapped[0], "o", None] == own.mapped[0]
     # A library that could not be loaded leaves no symbol behind.
     Library("lost.so", exports=(Export("v", binding=10),), imports=(Import("v"), Import("w"))).write(
         lib / "lost.so"
     )
     Library("last.so", exports=(Export("v", binding=10),), imports=(Import("v"),)).write(lib / "last.so")
-    lost, last = opened(process, f"{lib}/lost.so", f"{lib}/last.so")
+    lost, _, last = opened(process, f"{lib}/lost.so", str(Library().write(lib / "any.so")), f"{lib}/last.so")
     assert lost.failure is not None
     assert by_symbol(process.bindings.bound)[last.mapped[0], "v", None] == last.mapped[0]
 

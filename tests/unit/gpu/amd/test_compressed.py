@@ -93,6 +93,34 @@ def test_a_window_that_wants_too_much_memory_is_refused() -> None:
     assert any("damaged" in p for p in code.problems)
 
 
+class _Endless:
+    """A CCOB of version 1 whose zstd frame consists of empty blocks, each three zero bytes: a sparse file of 1 TB."""
+
+    HEAD = b"CCOB" + struct.pack("<HHIQ", 1, 1, 1 << 20, 0) + b"\x28\xb5\x2f\xfd\x00\x50"
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @property
+    def size(self) -> int:
+        return 1 << 40
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        self.taken += length
+        if self.taken > 64 << 20:
+            raise AssertionError("more than 64 MiB were read of a payload from which nothing comes")
+        return (self.HEAD[offset : offset + length]).ljust(length, b"\0")
+
+
+def test_a_frame_of_empty_blocks_is_given_up() -> None:
+    source, budget = _Endless(), Budget()
+    (bundle,) = walk(source, 0, source.size, budget)
+    assert bundle.entries == ()
+    assert any("the rest is not read" in p for p in budget.problems)
+    assert source.taken < 4 << 20
+    assert (1 << 20) <= Budget().inflated - budget.inflated < 2 << 20
+
+
 def test_many_bombs_in_one_file_are_given_up() -> None:
     data, _ = chain([ccob(raw(entries_of("gfx1100")))] * 20)
     budget = Budget(inflated=10 * 128 * 1024)

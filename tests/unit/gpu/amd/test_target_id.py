@@ -45,9 +45,9 @@ def test_what_is_no_target_id_is_refused(text: str) -> None:
     [
         ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-", "hipv4", "gfx90a:xnack-"),
         ("hip-amdgcn-amd-amdhsa--gfx9-4-generic:xnack-", "hip", "gfx9-4-generic:xnack-"),
-        ("hip-amdgcn-amd-amdhsa-unknown-gfx1030", "hip", "gfx1030"),
-        ("hip-amdgcn-amd-amdhsa-gfx906", "hip", "gfx906"),
+        ("hip-amdgcn-amd-amdhsa--gfx90a:xnack-:sramecc+", "hip", "gfx90a:sramecc+:xnack-"),
         ("hipv4-spirv64-amd-amdhsa--amdgcnspirv", "hipv4", "amdgcnspirv"),
+        ("hipv4-spirv64-amd-amdhsa-unknown-amdgcnspirv", "hipv4", "amdgcnspirv"),
         ("openmp-amdgcn-amd-amdhsa--gfx1030", "openmp", "gfx1030"),
     ],
 )
@@ -66,6 +66,15 @@ def test_bundle_ids(text: str, kind: str, target: str) -> None:
         "hip",
         "hip-nvptx64-nvidia-cuda--sm_80",
         "hipv4-amdgcn-amd-amdhsa--",
+        # comgr takes none of these (tests/real/test_comgr_agreement.py).
+        "hip-amdgcn-amd-amdhsa-unknown-gfx1030",
+        "hip-amdgcn-amd-amdhsa-gfx906",
+        "hipv4-amdgcn-amd-amdpal--gfx1030",
+        "hipv4-amdgcn--amdhsa--gfx1030",
+        "hipv4-amdgcn-amd-amdhsa--gfx1030\0",
+        "hipv4-amdgcn-amd-amdhsa--amdgcnspirv",
+        "hipv4-spirv64-amd-amdhsa--gfx1030",
+        "hipv4-spirv64-amd-amdhsa--amdgcnspirv:xnack+",
     ],
 )
 def test_bundle_ids_without_an_amd_target(text: str) -> None:
