@@ -157,7 +157,11 @@ def context_of(case: Case) -> ResolveContext:
         siblings=()
         if case.command in ("tree", "check")
         else find_siblings(source, wheel.images, target, files),
-        member_directories=frozenset(os.path.dirname(layout.path_of(member)) for member in source.members),
+        member_directories=frozenset(
+            os.path.dirname(layout.path_of(member))
+            # One member of each directory: an environment has hundreds of thousands.
+            for member in {os.path.dirname(member): member for member in source.members}.values()
+        ),
         as_it_is=case.as_it_is,
     )
 
