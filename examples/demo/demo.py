@@ -35,7 +35,7 @@ from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
 from relink.planning.checks.tags import installs
 from relink.providers.prefix import open_prefix
-from relink.report.lines import Line, aligned, show
+from relink.report.lines import Line, align_rows, show
 from relink.system.errors import RelinkError
 from relink.system.safe_open import map_file
 from relink.vendors.rocm.installation import release_of
@@ -305,7 +305,7 @@ def _stand_in(vendor: Vendor, target: Target, work: Path) -> Path:
         needs = ", ".join(library.needed) + (" (its RUNPATH misses it)" if library.runpath else "")
         place = f"{library.directory}/{library.soname}"
         rows.append((place, str(len(library.symbols)), " ".join(library.versions) or "-", needs or "-"))
-    show(_console, *aligned(rows))
+    show(_console, *align_rows(rows))
     return prefix
 
 
@@ -355,7 +355,7 @@ def _compare(vendor: Vendor, installed: Path, rocm: Path, target: Target, work: 
     for name in {**after.objects, **before.objects}:
         maps = zip((before, after), roots, strict=True)
         rows.append((name, *(_cell(found.objects.get(name), (root, work)) for found, root in maps)))
-    show(_console, *aligned(rows))
+    show(_console, *align_rows(rows))
     wrong = [f"{name}: not found" for name, path in after.objects.items() if path == "not found"]
     for soname in standin.foreign_sonames(vendor.images):
         path = after.objects.get(soname, "not asked for")

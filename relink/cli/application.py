@@ -13,9 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from relink import __version__
-from relink.cli.options import removed_option_message, unknown_word
+from relink.cli.options import explain_unknown_word, removed_option_message
 from relink.cli.settings import WORDS, apply_settings
-from relink.cli.system import EndedError, die_of, ended_in_order, open_streams, output_failed
+from relink.cli.system import EndedError, die_of, drop_output, open_streams, unwind_on_signals
 from relink.system.errors import MachineError, RelinkError
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import escaped
@@ -59,7 +59,7 @@ class _WithDefault(TyperGroup):
         # A first word that is no command is a wheel, or an option of the default command.
         if args and args[0] not in own | set(self.commands):
             # A shell that completes a line (resilient_parsing) is told nothing.
-            wrong = None if ctx.resilient_parsing else unknown_word(args[0], self.commands)
+            wrong = None if ctx.resilient_parsing else explain_unknown_word(args[0], self.commands)
             if wrong is not None:
                 raise _UsageError(wrong, ctx)
             args = [self.default, *args]
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_streams()
     try:
-        with ended_in_order():
+        with unwind_on_signals():
             app(words)
     except EndedError as end:
         _say(_INTERRUPTED)
@@ -157,7 +157,7 @@ def _known(error: Exception) -> str | None:
         error = OSError(errno.EAGAIN, str(error))
     try:
         if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            return str(output_failed(error))
+            return str(drop_output(error))
         raise_if_machine_fault(error)
     except MachineError as trouble:
         return f"{trouble}. No unfinished file was left behind"
@@ -169,7 +169,7 @@ def _finish(code: str | int | None) -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        if (failed := output_failed(error)) is not None:
+        if (failed := drop_output(error)) is not None:
             _say(str(failed))
             code = 2
     sys.exit(code)

@@ -164,7 +164,7 @@ def config(shown: Shown) -> None:
     from relink.cli.settings import check_gpus, find_settings
     from relink.cli.terminal import print_json, say, show
     from relink.loader.target import find_target
-    from relink.report.lines import Line, aligned
+    from relink.report.lines import Line, align_rows
     from relink.system.shipped_files import load_schema
     from relink.vendors.registry import find_places
 
@@ -185,7 +185,7 @@ def config(shown: Shown) -> None:
     for sentence in found.passed_over:
         say(sentence)
     show(
-        *aligned(
+        *align_rows(
             (
                 key,
                 "" if row["value"] is None else json.dumps(row["value"], ensure_ascii=False),

@@ -43,7 +43,7 @@ def build(
     What is done is never done again. Exit code 1: something could not be done, or was refused where the recipe says fail.
     Example: relink index build index.toml -o /srv/wheels
     """
-    from relink.cli.terminal import print_json, show, watched
+    from relink.cli.terminal import print_json, show, watch_build
     from relink.indexes.build.building import build as build_site
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.running import Summary
@@ -53,7 +53,7 @@ def build(
     summary, ok = Summary(), False
     try:
         read = read_recipe(recipe)
-        with watched(log, quiet=shown.quiet or shown.as_json) as say:
+        with watch_build(log, quiet=shown.quiet or shown.as_json) as say:
             summary = build_site(read, output, options, say)
         ok = summary.ok(read.refused)
     finally:  # on every way out: what watches the figures has to see a run that ended early, too
@@ -118,10 +118,10 @@ def prune(
     """
     from relink.cli.terminal import show
     from relink.indexes.build.recipe import read_recipe
-    from relink.indexes.build.site import YOUNG, old_results, take_out
+    from relink.indexes.build.site import YOUNG, old_results, remove_results
 
     chosen = partial(old_results, keep=keep)
-    results, files, size = take_out(read_recipe(recipe), output, chosen, YOUNG)
+    results, files, size = remove_results(read_recipe(recipe), output, chosen, YOUNG)
     show(f"{results} results and {files} files removed, {size >> 20} MiB")
 
 
@@ -137,8 +137,8 @@ def remove(
     """
     from relink.cli.terminal import show
     from relink.indexes.build.recipe import read_recipe, read_release
-    from relink.indexes.build.site import named_results, take_out
+    from relink.indexes.build.site import named_results, remove_results
 
     chosen = partial(named_results, requirement=read_release(release))
-    results, files, size = take_out(read_recipe(recipe), output, chosen)
+    results, files, size = remove_results(read_recipe(recipe), output, chosen)
     show(f"{results} results and {files} files removed, {size >> 20} MiB")

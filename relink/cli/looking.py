@@ -160,7 +160,7 @@ def isa(
     from relink.cli.terminal import print_json, show
     from relink.providers.profiles import profile_for
     from relink.report import isa_text
-    from relink.report.formats import collected
+    from relink.report.formats import join_documents
     from relink.vendors.registry import survey_place
 
     gpus = options.requested_gpus
@@ -174,7 +174,7 @@ def isa(
         found += [(one, [gpu for gpu in gpus if gpu.vendor == one.vendor]) for one in surveys]
     if shown.as_json:
         documents = [survey.to_json([gpu.target for gpu in asked]) for survey, asked in found]
-        print_json(collected(documents, (), several=len(found) > 1))
+        print_json(join_documents(documents, (), several=len(found) > 1))
     else:
         for survey, asked in found:
             show(*isa_text.survey_text(survey, asked))

@@ -52,7 +52,7 @@ def is_requirement(word: str) -> bool:
     return _EXACT.fullmatch(word) is not None and not os.path.lexists(word)
 
 
-def unknown_word(word: str, commands: Iterable[str]) -> str | None:
+def explain_unknown_word(word: str, commands: Iterable[str]) -> str | None:
     """Return what is wrong with the first word of a command line; None where it may be a wheel.
 
     A file that is there comes first, then a requirement with a version, then a command that is spelled almost so.
@@ -138,7 +138,7 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
     :param command: as :attr:`relink.planning.options.Option.commands` has it.
     """
 
-    def derived(function: Callable[..., None]) -> Callable[..., None]:
+    def decorator(function: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(function, include_extras=True)
         tables: dict[str, tuple[type, dict[str, Option]]] = {}
         parameters: list[inspect.Parameter] = []
@@ -170,7 +170,7 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
         _NAMES[command] = frozenset(_long_names(parameters))
         return command_function
 
-    return derived
+    return decorator
 
 
 def _long_names(parameters: list[inspect.Parameter]) -> Iterator[str]:

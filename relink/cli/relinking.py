@@ -125,11 +125,11 @@ def _check_paths(paths: Sequence[Path]) -> None:
 
     :raises UsageError: says which; also for a directory of wheels or of sources.
     """
-    from relink.wheel.naming import no_tree
+    from relink.wheel.naming import explain_no_tree
 
     directories = [path for path in paths if path.is_dir()]
     for path in directories:
-        if told := no_tree(path):
+        if told := explain_no_tree(path):
             raise UsageError(told)
     if directories and len(paths) > 1:
         raise UsageError(

@@ -89,7 +89,7 @@ def drop(stream: TextIO) -> None:
         os.close(null)
 
 
-def output_failed(error: OSError) -> OutputError | None:
+def drop_output(error: OSError) -> OutputError | None:
     """Drop standard output after an error; return the error to report, None where its reader closed the pipe."""
     drop(sys.stdout)
     if isinstance(error, BrokenPipeError):
@@ -101,7 +101,7 @@ def output_failed(error: OSError) -> OutputError | None:
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
+def unwind_on_signals() -> Iterator[None]:
     """Let the first signal that ends this process raise :class:`EndedError`; while that unwinds, others are ignored.
 
     A signal that is ignored already stays so (nohup(1)).

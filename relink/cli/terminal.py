@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from relink.cli.system import drop, output_failed
+from relink.cli.system import drop, drop_output
 from relink.report import text
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def watched(log: Path | None, *, quiet: bool) -> Iterator[Say]:
+def watch_build(log: Path | None, *, quiet: bool) -> Iterator[Say]:
     """Give the function that is told each event.
 
     :param log: a file that each event is appended to, as a line of JSON.
@@ -113,7 +113,7 @@ def _output() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if (failed := output_failed(error)) is not None:
+        if (failed := drop_output(error)) is not None:
             raise failed from error
 
 
@@ -205,7 +205,7 @@ def print_report(
     if report.output is not None or dry_run:
         changes = [*text.change_text(report), *text.repaired_text(report.findings)]
     findings = text.findings_text(
-        report.findings, verbose=False, shown=text.shortened(report), next_follows=True
+        report.findings, verbose=False, shown=text.text_shortener(report), next_follows=True
     )
     roots = [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]

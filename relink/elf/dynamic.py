@@ -153,7 +153,7 @@ class Memory:
 
 
 @contextmanager
-def loaded(buffer: Buffer) -> Iterator[Memory]:
+def open_memory(buffer: Buffer) -> Iterator[Memory]:
     """Address the bytes of a whole file as the loaded one would be; the buffer may be closed behind the block.
 
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
@@ -182,13 +182,13 @@ class Strings:
             memory.problem("the string table is empty or does not end in a zero byte")
             data += b"\0"
         self.ascii = data.isascii()
-        # Latin-1 has one character for each byte, so offsets stay valid; a name that is not ASCII is decoded again (`proper`).
+        # Latin-1 has one character for each byte, so offsets stay valid; `decode_utf8` decodes a name that is not ASCII again.
         self.text = data.decode("latin-1")
 
     def get(self, offset: int, longest: int) -> str | None:
         """Return the string at `offset`; None if it lies outside of the table or has more than `longest` bytes."""
         end = self.text.find("\0", offset, offset + longest + 1)
-        return None if end < 0 else self.proper(self.text[offset:end])
+        return None if end < 0 else self.decode_utf8(self.text[offset:end])
 
     def names(self, offsets: Sequence[int]) -> tuple[list[str], int]:
         """Return the strings at `offsets`, and how many of these lie outside of the table, whose strings are empty.
@@ -200,7 +200,7 @@ class Strings:
         if self.text.count("\0") <= _MAX_STRINGS * (len(offsets) + 1024):
             texts = self.text.split("\0")[:-1]
             begins = accumulate(map(_PLUS_NUL, map(len, texts)), initial=0)
-            known = dict(zip(begins, texts if self.ascii else map(self.proper, texts), strict=False))
+            known = dict(zip(begins, texts if self.ascii else map(self.decode_utf8, texts), strict=False))
         names = [*map(known.get, offsets)]
         outside = 0
         left = _MAX_STRINGS * len(self.text) + (1 << 20)
@@ -215,9 +215,9 @@ class Strings:
                     "the symbols' names overlap far beyond the size of the string table: the rest is left out"
                 )
                 break
-            names[number] = self.proper(self.text[start:end])
+            names[number] = self.decode_utf8(self.text[start:end])
         return [name or "" for name in names], outside
 
-    def proper(self, text: str) -> str:
+    def decode_utf8(self, text: str) -> str:
         """Return a slice of `text` as the UTF-8 that it most likely is."""
         return text if self.ascii else text.encode("latin-1").decode("utf-8", "surrogateescape")

@@ -35,7 +35,7 @@ class ElfEdit:
         return self != ElfEdit()
 
 
-def result_of(image: Image, edit: ElfEdit) -> Image:
+def predict_edit(image: Image, edit: ElfEdit) -> Image:
     """Return the facts that `image` will have after `edit`. What the plan simulates and what is re-read must equal this."""
     renamed, removed = dict(edit.replace), frozenset(edit.remove)
     kept = [renamed.get(soname, soname) for soname in image.needed if soname not in removed]
@@ -61,7 +61,7 @@ def argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
         arguments += ["--remove-needed", soname]
     for old, new in edit.replace:
         arguments += ["--replace-needed", old, new]
-    kept = result_of(image, replace(edit, add=())).needed
+    kept = predict_edit(image, replace(edit, add=())).needed
     for soname in edit.add:
         if soname not in kept:
             arguments += ["--add-needed", soname]
@@ -91,7 +91,7 @@ def refuse_names(image: Image, edit: ElfEdit) -> None:
     names = [*edit.remove, *pairs, *edit.add, edit.search_path or "", edit.interpreter or ""]
     issues = [f"{name!r}: patchelf would read a file of that name" for name in names if name.startswith("@")]
     issues += ["an empty soname" for name in (*edit.remove, *pairs, *edit.add) if not name]
-    needed = result_of(image, edit).needed
+    needed = predict_edit(image, edit).needed
     issues += [
         f"{version.file_after!r}: a version record is to name it, and it is not NEEDED"
         for version in edit.versions

@@ -38,12 +38,12 @@ from relink.elf.constants import (
     PT_PHDR,
     SHN_ABS,
 )
-from relink.elf.dynamic import Buffer, Strings, loaded
-from relink.elf.edit import ElfEdit, result_of
+from relink.elf.dynamic import Buffer, Strings, open_memory
+from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image, Segment, file_offset
 from relink.elf.sections import Section, read_sections
 from relink.elf.symbol_reader import columns_of, read_version_needs, symbol_columns
-from relink.elf.version_edits import GLOBAL, edited_needs, freed_symbols, read_records
+from relink.elf.version_edits import GLOBAL, edit_needs, find_freed_symbols, read_records
 from relink.elf.versions import VER_FLG_WEAK, VersionNeed
 from relink.system.errors import ElfError
 
@@ -57,7 +57,7 @@ _PROGRAM = struct.Struct("<IIQQQQQQ")
 
 
 @contextmanager
-def edited_as_library(path: Path, before: Image) -> Iterator[None]:
+def edit_as_library(path: Path, before: Image) -> Iterator[None]:
     """Let the file at `path` say that it is ET_DYN while patchelf edits it, if it is an executable at a fixed address."""
     if before.header.kind != ET_EXEC or before.interpreter is None:
         yield
@@ -230,7 +230,7 @@ def check_edit(
     :param gaps: file offsets at which neither buffer has the bytes; those of the result are the original's at the same offset.
     """
     return [
-        *_check_dynamic(after, result_of(before, edit)),
+        *_check_dynamic(after, predict_edit(before, edit)),
         *_check_other_entries(original, edited, before, after, gaps),
         *_check_needed_records(original, edited, before, after),
         *check_version_edits(original, edited, edit),
@@ -277,7 +277,7 @@ def _check_other_entries(
 def _entries(buffer: Buffer, image: Image) -> tuple[list[tuple[int, int]], dict[int, Section]]:
     """The entries that are compared as they are, and the sections that are not empty by their addresses."""
     sections = read_sections(buffer, image.path)
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         entries = [entry for entry in memory.entries if entry[0] not in _COMPARED]
     allocated = (section for section in sections if section.flags & _SHF_ALLOC and section.size)
     return entries, {section.address: section for section in allocated}
@@ -390,7 +390,7 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
 
 def _symbols(buffer: Buffer, table: Section) -> tuple[object, ...]:
     """Return the fields of a section of symbols; of a symbol's section, whether it is none, an absolute value, or a section."""
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         # Whole entries only: an Elf64_Sym has 24 bytes, an Elf32_Sym 16.
         size = table.file_size - table.file_size % (24 if memory.wide else 16)
         data = bytes(buffer[table.offset : table.offset + size])
@@ -434,7 +434,7 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
     try:
         before = read_records(original)
     except ElfError as error:
-        # The records were damaged before: the file loads, or not, as before if what can be read of them is the same.
+        # Damaged before the edit, too: it is enough that the readable part is unchanged.
         old, new = ([need.versions for need in read_version_needs(buffer)] for buffer in (original, edited))
         if edit.versions or old != new:
             yield f"the version records cannot be read: {error.message}"
@@ -445,8 +445,8 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
         yield f"the version records cannot be read again: {error.message}"
         return
     try:
-        planned = edited_needs(before, dict(edit.replace), edit.versions)
-        freed = freed_symbols(original, edit.versions) if edit.versions else {}
+        planned = edit_needs(before, dict(edit.replace), edit.versions)
+        freed = find_freed_symbols(original, edit.versions) if edit.versions else {}
     except ElfError as error:
         yield f"the version records cannot be edited: {error.message}"
         return
@@ -476,7 +476,7 @@ def _differences(planned: Sequence[VersionNeed], after: Sequence[VersionNeed]) -
 
 def _versyms(buffer: Buffer) -> bytes:
     """Return DT_VERSYM, as many entries as there are symbols; nothing where there is none."""
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         address = memory.dynamic.get(DT_VERSYM)
         if not address or not memory.dynamic.get(DT_SYMTAB):
             return b""

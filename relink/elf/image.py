@@ -32,7 +32,7 @@ from relink.elf.constants import (
     PT_LOAD,
     PT_NOTE,
 )
-from relink.elf.dynamic import Buffer, Strings, loaded
+from relink.elf.dynamic import Buffer, Strings, open_memory
 from relink.system.bounded_json import parse_json
 from relink.system.errors import ElfError
 
@@ -221,7 +221,7 @@ DAMAGE: Final = (ValueError, IndexError, OverflowError, struct.error)
 """What reading a damaged file raises, as a rule by unpacking past its end."""
 
 
-def damaged(path: str, what: str, error: BaseException) -> ElfError:
+def damage_error(path: str, what: str, error: BaseException) -> ElfError:
     """Return the error for `what` of a damaged file: ``PATH: damaged WHAT (reason)``."""
     return ElfError(f"{path}: damaged {what} ({str(error) or type(error).__name__})")
 
@@ -237,7 +237,7 @@ def read_image(buffer: Buffer, path: str) -> Image:
     try:
         return _read(buffer, path, header)
     except DAMAGE as error:
-        raise damaged(path, "ELF file", error) from error
+        raise damage_error(path, "ELF file", error) from error
 
 
 def _read(buffer: Buffer, path: str, header: Header) -> Image:
@@ -316,7 +316,7 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened:
     :param dlopened: how many libraries its notes name besides.
     Unlike symbols, these decide what is loaded at all: where one cannot be read, nothing can be said about the file.
     """
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         entries = memory.entries
         strings = Strings(memory)
     last = next((segment for segment in reversed(segments) if segment.type == PT_DYNAMIC), None)

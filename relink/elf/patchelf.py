@@ -25,8 +25,8 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.dynamic import Buffer
-from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
-from relink.elf.edit_checks import check_edit, edited_as_library, place_headers
+from relink.elf.edit import ElfEdit, argument_lists, predict_edit, refuse_names
+from relink.elf.edit_checks import check_edit, edit_as_library, place_headers
 from relink.elf.gaps import Gap, with_gaps, without_gaps
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.version_edits import write_versions
@@ -34,9 +34,9 @@ from relink.system.errors import EditError, ElfError, MachineError, PatchelfErro
 from relink.system.findings.model import Finding
 from relink.system.programs import NoAnswerError, Steps, ask_program
 from relink.system.safe_open import map_file
-from relink.system.sandbox.start import Limits, Sandbox, failure, find_sandbox, status_of, stop
+from relink.system.sandbox.start import Limits, Sandbox, explain_failure, find_sandbox, status_of, stop
 from relink.system.spool import release_pages
-from relink.system.system_errors import raise_if_machine_fault, trouble_in
+from relink.system.system_errors import find_machine_fault, raise_if_machine_fault
 
 MINIMUM_VERSION = Version("0.19.1")
 # Each minor release so far has broken something else; one that was not tested is not used.
@@ -141,7 +141,7 @@ def whole_edit(
         # mmap refuses a file of no bytes; read_image reports what is wrong with it.
         if path.stat().st_size:
             with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as writable:
-                _order_needed(writable, before.path, result_of(before, edit).needed)
+                _order_needed(writable, before.path, predict_edit(before, edit).needed)
                 with memoryview(writable) as view:
                     write_versions(view, original, edit.versions)
         with map_file(str(path)) as buffer:
@@ -172,7 +172,7 @@ def short_edit(
     yield from call_patchelf(path, edit, before, sandbox or find_sandbox())
     with _reading_again(before):
         view = with_gaps(path.read_bytes(), gaps, original, keep)
-        _order_needed(view, before.path, result_of(before, edit).needed)
+        _order_needed(view, before.path, predict_edit(before, edit).needed)
         write_versions(view, original, edit.versions)
         return Edited(_checked(view, edit, before, original, gaps), view, tuple(gaps))
 
@@ -185,7 +185,7 @@ def call_patchelf(path: Path, edit: ElfEdit, before: Image, sandbox: Sandbox) ->
     patchelf = find_patchelf()
     refuse_names(before, edit)
     with _reading_again(before):
-        with edited_as_library(path, before):
+        with edit_as_library(path, before):
             for arguments in argument_lists(before, edit):
                 yield from _run(patchelf, arguments, path, before.path, sandbox)
         place_headers(path, before)
@@ -245,11 +245,11 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
                 ) from error
             raise
     status = status_of(sandbox, process.returncode)
-    reason = failure(status, said)
+    reason = explain_failure(status, said)
     if reason is not None:
         raise _cannot_run(patchelf, reason)
     if status != 0:
-        if trouble := trouble_in(said, f"{name}: patchelf failed"):
+        if trouble := find_machine_fault(said, f"{name}: patchelf failed"):
             raise trouble
         reason = said.strip().rpartition(": ")[2]
         if reason in _NO_ROOM:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from relink.elf.constants import SHT_NOBITS
 from relink.elf.dynamic import Buffer
-from relink.elf.image import DAMAGE, HEADER_SIZE, Header, Image, damaged, read_header
+from relink.elf.image import DAMAGE, HEADER_SIZE, Header, Image, damage_error, read_header
 from relink.system.errors import ElfError
 
 DLOPEN = frozenset({"dlopen", "dlmopen"})
@@ -96,7 +96,7 @@ def read_sections(buffer: Buffer, path: str) -> tuple[Section, ...]:
     try:
         return tuple(_sections(buffer, head, header))
     except DAMAGE as error:
-        raise damaged(path, "section headers", error) from error
+        raise damage_error(path, "section headers", error) from error
 
 
 def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:

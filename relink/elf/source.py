@@ -22,7 +22,7 @@ from relink.elf.constants import (
     DT_VERSYM,
     PT_NOTE,
 )
-from relink.elf.dynamic import Buffer, loaded
+from relink.elf.dynamic import Buffer, open_memory
 from relink.elf.image import read_image
 from relink.system.safe_open import open_regular
 from relink.system.spool import release_pages
@@ -44,7 +44,7 @@ def linking_digest(buffer: Buffer) -> str:
     """
     image = read_image(buffer, "")
     digest = hashlib.sha256(f"{image.size}\n".encode())
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         view = memory.view
         digest.update(view[:_HEADERS])
         left = _NOTES

@@ -43,7 +43,7 @@ from relink.elf.constants import (
     DT_VERSYM,
     SHN_ABS,
 )
-from relink.elf.dynamic import Buffer, Memory, Strings, loaded
+from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
 from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
 
@@ -261,7 +261,7 @@ def read_symbols(buffer: Buffer) -> SymbolTable:
 
     :raises ElfError: this is not ELF, or its program headers lie outside of it.
     """
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         return _read(memory)
 
 
@@ -270,7 +270,7 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
 
     :raises ElfError: as there.
     """
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         dynamic = memory.dynamic
         has_symbols = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
         return version_needs(memory, Strings(memory)) if has_symbols else ()
@@ -281,7 +281,7 @@ def read_version_defs(buffer: Buffer) -> tuple[VersionDef, ...]:
 
     :raises ElfError: as there.
     """
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         return version_defs(memory, Strings(memory, MOST_STRINGS))
 
 

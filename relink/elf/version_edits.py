@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from relink.elf.constants import DT_NEEDED, DT_VERSYM
-from relink.elf.dynamic import Buffer, Memory, Strings, loaded
+from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.elf.symbol_reader import symbol_columns
 from relink.elf.symbols import Import, SymbolTable
 from relink.elf.versions import VER_FLG_WEAK, VersionNeed, elf_hash, version_needs
@@ -48,7 +48,7 @@ class VersionEdit:
     evidence: tuple[str, ...] = ()
 
 
-def edited_needs(
+def edit_needs(
     needs: Iterable[VersionNeed], replaced: Mapping[str, str], edits: Iterable[VersionEdit]
 ) -> tuple[VersionNeed, ...]:
     """Return the version needs that a file has after an edit.
@@ -77,7 +77,7 @@ def edited_needs(
     )
 
 
-def edited_table(
+def edit_symbols(
     table: SymbolTable, replaced: Mapping[str, str], edits: Sequence[VersionEdit]
 ) -> SymbolTable:
     """Return the symbols that a file has after an edit: what the simulation binds is what the loader will read."""
@@ -99,7 +99,7 @@ def edited_table(
         table,
         imports=tuple(map(imported, table.imports)),
         copies=tuple(map(imported, table.copies)),
-        verneeds=edited_needs(table.verneeds, replaced, edits),
+        verneeds=edit_needs(table.verneeds, replaced, edits),
     )
 
 
@@ -108,7 +108,7 @@ def read_records(buffer: Buffer) -> tuple[VersionNeed, ...]:
 
     :raises ElfError: they are damaged: such a file is not edited.
     """
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         return _records(memory)
 
 
@@ -121,13 +121,13 @@ def _records(memory: Memory) -> tuple[VersionNeed, ...]:
     return needs
 
 
-def freed_symbols(buffer: Buffer, edits: Iterable[VersionEdit]) -> dict[int, int]:
+def find_freed_symbols(buffer: Buffer, edits: Iterable[VersionEdit]) -> dict[int, int]:
     """Return the DT_VERSYM entries that the edits set to :data:`GLOBAL`: number of the symbol → file offset of its entry.
 
     :param buffer: the file before or after patchelf, whose version numbers are the same; `edits` name what was before.
     :raises ElfError: a definition has such a version, or a version that stays has the same number.
     """
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         return _freed(memory, _records(memory), _by_version(edits))
 
 
@@ -141,7 +141,7 @@ def write_versions(buffer: memoryview | bytearray, original: Buffer, edits: Sequ
         return
     by_version = _by_version(edits)
     before = read_records(original)
-    with loaded(buffer) as memory:
+    with open_memory(buffer) as memory:
         records = _records(memory)
         if [len(now.versions) for now in records] != [len(now.versions) for now in before]:
             raise ElfError("the version records are not those of before")

@@ -36,7 +36,7 @@ from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.system.errors import TargetError
-from relink.system.sandbox.start import Limits, Sandbox, failure, find_sandbox, status_of, stop
+from relink.system.sandbox.start import Limits, Sandbox, explain_failure, find_sandbox, status_of, stop
 from relink.system.system_errors import raise_if_machine_fault
 
 # Seconds for one dry run; the largest closure seen takes 0.3 s.
@@ -199,7 +199,7 @@ def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) ->
         raise _not_asked(target, error) from error
     said = errors.strip()
     status = status_of(sandbox, process.returncode)
-    reason = failure(status, errors)
+    reason = explain_failure(status, errors)
     if reason is not None and target.sysroot != "/" and reason.startswith(("chroot", "unshare")):
         raise TargetError(f"{target.sysroot}: cannot be entered ({reason}); verify inside of it, or as root")
     if reason is not None:

@@ -20,7 +20,7 @@ from relink.report.nix.roots import store_paths
 from relink.system.bounded_json import JSON_LIMIT
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
-from relink.wheel.naming import WheelName, renamed_directory
+from relink.wheel.naming import WheelName, rename_directory
 from relink.wheel.source import MemberSource
 
 PLAN_MEMBER = "relink.json"
@@ -38,7 +38,7 @@ def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[st
 
     :raises UsageError: a library that the plan rests on cannot be read.
     """
-    dist_info, plan = renamed_directory(archive.dist_info, name), embed_plan(with_digests(plan))
+    dist_info, plan = rename_directory(archive.dist_info, name), embed_plan(with_digests(plan))
     added = {
         PLAN_MEMBER: NewContent(json_bytes(to_json(plan))),
         SBOM_MEMBER: NewContent(json_bytes(bill_of_materials(plan, str(name.version)))),

@@ -27,7 +27,7 @@ from relink.planning.reading import Wheel
 from relink.planning.wheel_plan import PreparedPlan
 from relink.system.errors import EditError
 from relink.system.findings.model import Finding, finding, has_errors
-from relink.system.programs import Steps, side_by_side
+from relink.system.programs import Steps, run_side_by_side
 from relink.system.progress import OnProgress
 from relink.system.sandbox.start import Sandbox
 from relink.system.spool import release_pages
@@ -78,7 +78,9 @@ def edit_members(
     edits: dict[str, Edited] = {}
     failures: list[Finding] = []
     kept = 0
-    for edited in side_by_side(work(), options.jobs or default_jobs(), shares_of(options.max_memory).edits):
+    for edited in run_side_by_side(
+        work(), options.jobs or default_jobs(), shares_of(options.max_memory).edits
+    ):
         if isinstance(edited, list):
             failures += edited
             continue
@@ -108,7 +110,7 @@ def _in_a_file(edited: Edited, contents: Contents) -> Edited:
     loaded = contents.loaded.get(edited.image.path)
     with memoryview(edited.view) as view:
         parts = [*ranges_between(edited.gaps, len(view)), *(loaded.kept_ranges if loaded else ())]
-        return replace(edited, view=contents.spool.keep(view, parts))
+        return replace(edited, view=contents.spool.copy_to_file(view, parts))
 
 
 def _edit_one(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from relink.elf.dynamic import Buffer
-from relink.elf.edit import result_of
+from relink.elf.edit import predict_edit
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited
 from relink.planning.model.files import FilePlan
@@ -218,7 +218,7 @@ def reread_files(
     for file in files:
         if not file.changed:
             continue
-        planned, edited = result_of(images[file.path], file.edit), edits[file.path]
+        planned, edited = predict_edit(images[file.path], file.edit), edits[file.path]
         try:
             other = parsed(edited.view, edited.gaps, read_linking)
         except ElfError as error:

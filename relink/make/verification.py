@@ -54,7 +54,7 @@ from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file
 from relink.system.sandbox.start import Sandbox
-from relink.system.system_errors import raise_if_machine_fault, trouble_in
+from relink.system.system_errors import find_machine_fault, raise_if_machine_fault
 from relink.system.text import join_truncated
 
 _UNDEFINED = re.compile(
@@ -339,10 +339,10 @@ class ScratchDirectory:
         context = self.context
         subject = f"{context.target.interpreter}: the loader could not be asked"
         size = _address_space(context.files.open(refused.path).image) if refused.path else 0
-        trouble = trouble_in(refused.reason, subject)
+        trouble = find_machine_fault(refused.reason, subject)
         limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
         if trouble is None and refused.reason.startswith(_NOT_MAPPED) and limited:
-            trouble = trouble_in(
+            trouble = find_machine_fault(
                 os.strerror(errno.ENOMEM), f"{subject} about a file of {size} bytes in memory"
             )
         if trouble is not None and size <= _MAX_ADDRESS_SPACE:

@@ -51,7 +51,7 @@ from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.text import pluralize
 from relink.vendors.registry import add_archives, processors_of
 from relink.wheel.archive import WheelArchive
-from relink.wheel.naming import WheelName, relinked
+from relink.wheel.naming import WheelName, relinked_name
 from relink.wheel.source import MemberSource
 
 MOST_ATTEMPTS = 30
@@ -213,7 +213,7 @@ def _rewrite(assessed: Assessment) -> Rewrite:
         platform = platform_of(source.name.platform, versions, files, target.header.machine)
     releases = (vendor.libraries.release_of(provider, target.sysroot) for provider in providers)
     label = options.local_version or next((release.label for release in releases if release), None)
-    output = relinked(
+    output = relinked_name(
         source.name,
         local=None if options.keep_version else label or "relinked",
         platform=platform,

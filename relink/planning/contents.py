@@ -229,7 +229,9 @@ class Contents:
             if search is not None:
                 wait([search])
             parts = [*ranges_between(gaps, len(content)), *kept_ranges]
-            self.loaded[name] = LoadedMember(self.spool.keep(content, parts), gaps, kept_ranges, False)
+            self.loaded[name] = LoadedMember(
+                self.spool.copy_to_file(content, parts), gaps, kept_ranges, False
+            )
             self._kept -= len(content) - sum(map(len, gaps))
             content.release()
             return

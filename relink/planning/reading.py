@@ -34,7 +34,14 @@ from relink.vendors.registry import read_device_code
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
-from relink.wheel.record import RecordEntry, RecordIssue, RecordKind, check_record, is_metadata, signatures
+from relink.wheel.record import (
+    RecordEntry,
+    RecordIssue,
+    RecordKind,
+    check_record,
+    find_signatures,
+    is_metadata,
+)
 from relink.wheel.schemes import past_the_schemes
 from relink.wheel.source import MemberSource
 
@@ -230,7 +237,7 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
             past[0],
             f"the scheme data puts {number} into the site-packages of one version of Python",
         )
-    signed = signatures(archive.dist_info, archive.members)
+    signed = find_signatures(archive.dist_info, archive.members)
     yield from (finding("RLK503", signature, "left out of the output") for signature in signed)
 
 
@@ -261,7 +268,7 @@ def stale_lines(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[R
 
     :raises WheelError: the archive's CRC or size of such a file is wrong.
     """
-    unhashed = {f"{archive.dist_info}/RECORD", *signatures(archive.dist_info, archive.members)}
+    unhashed = {f"{archive.dist_info}/RECORD", *find_signatures(archive.dist_info, archive.members)}
     issues = []
     for entry in entries:
         member = archive.members.get(entry.path)

@@ -188,7 +188,7 @@ SCHEMA = "relink.reports/1"
 """Of a JSON document about several wheels, or about none."""
 
 
-def collected(
+def join_documents(
     documents: Sequence[Mapping[str, Any]], failures: Sequence[str], *, several: bool
 ) -> dict[str, Any]:
     """Return one JSON document, of one shape for one wheel and for many: `reports` has the document of each.
@@ -205,7 +205,7 @@ def _json(results: Results) -> str:
     """One document; nothing where a command that takes one wheel could not read it."""
     documents = [outcome.document for outcome in results.outcomes]
     if results.several is not None:
-        return json_text(collected(documents, results.failures, several=results.several))
+        return json_text(join_documents(documents, results.failures, several=results.several))
     return json_text(documents[0]) if documents else ""
 
 

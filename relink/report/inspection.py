@@ -10,7 +10,7 @@ from typing import Any
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
 from relink.planning.model.model import WheelFacts, plain
-from relink.report.lines import Line, aligned
+from relink.report.lines import Line, align_rows
 from relink.system.findings.model import Finding
 
 
@@ -84,7 +84,7 @@ def to_text(inspection: Inspection) -> list[Line]:
             *(("requires", f"{', '.join(versions)} of {soname}") for soname, versions in file.versions),
             ("symbols", f"{file.imports} imported, {file.exports} exported"),
         ]
-        table = aligned((Line(f"{name:<12}", style="dim"), text) for name, text in rows)
+        table = align_rows((Line(f"{name:<12}", style="dim"), text) for name, text in rows)
         parts += [Line(), Line(f"{file.path}  ({file.machine}, {_size(file.size)})", style="bold"), *table]
     return parts + [
         Line(f"{finding.level} {finding.code} {finding.subject}: {finding.message}")

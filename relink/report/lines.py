@@ -50,7 +50,7 @@ Part: TypeAlias = str | Line | Tree
 """What :func:`show` prints; a str is one line as it stands."""
 
 
-def aligned(rows: Iterable[Sequence[str | Line]]) -> list[Line]:
+def align_rows(rows: Iterable[Sequence[str | Line]]) -> list[Line]:
     """Return a line for each row, whose cells stand below those of the other rows."""
     cells = [[_line(cell) for cell in row] for row in rows]
     # In columns of the terminal, of which some characters take two.
@@ -92,13 +92,13 @@ def _folds(part: Part, width: int) -> Iterator[Text]:
     """Yield the lines that a part takes; the labels of a tree are folded beside its guides."""
     if not isinstance(part, Tree):
         line = _line(part)
-        yield from [line] if line.plain.startswith(NEXT) else folded(line, width)
+        yield from [line] if line.plain.startswith(NEXT) else fold_line(line, width)
         return
     pending = [(part, "", "")]
     while pending:
         node, first, rest = pending.pop()
         guide = "│ " if node.children else "  "
-        for number, fold in enumerate(folded(_line(node.label), width - len(rest))):
+        for number, fold in enumerate(fold_line(_line(node.label), width - len(rest))):
             yield Text(rest + guide).append_text(fold[_INDENT:]) if number else Text(first).append_text(fold)
         # Reversed, since the stack gives the last one back first. So number 0 is the last child, whose guide ends there.
         for number, child in enumerate(reversed(node.children)):
@@ -107,7 +107,7 @@ def _folds(part: Part, width: int) -> Iterator[Text]:
             )
 
 
-def folded(line: Line, width: int) -> list[Text]:
+def fold_line(line: Line, width: int) -> list[Text]:
     """Return the lines that `line` takes on a terminal, those after the first indented by two columns more than it is.
 
     A line with ``no_wrap`` is one, and what is between backticks is a command: a line end in it would break what is copied.

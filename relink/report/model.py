@@ -171,7 +171,7 @@ def read_saved(text: str, name: str) -> tuple[Report, bool]:
     if isinstance(reports, list):
         if len(reports) != 1:
             count = pluralize(len(reports), "report")
-            raise UsageError(f"{name}: {count}; a page shows one: keep one of them in a file of its own")
+            raise UsageError(f"{name} has {count}, and a page shows one; save one report per file")
         data = reports[0]
     schema = data.get("schema") if isinstance(data, dict) else None
     try:

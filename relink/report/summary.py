@@ -91,7 +91,7 @@ def _of_python(report: Report) -> str:
     return f" of Python {matched[1]}" if matched else ""
 
 
-def verified(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:
+def verification_verdict(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:
     """Return the verdict of `relink verify`: whether the real loader loads a wheel's files as they are.
 
     :param wheel: its path; `asked`: the members that the loader was asked about.

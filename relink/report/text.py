@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from relink.report.lines import NEXT, Line, aligned
-from relink.report.summary import Verdict, product_of, verdict, verified
+from relink.report.lines import NEXT, Line, align_rows
+from relink.report.summary import Verdict, product_of, verdict, verification_verdict
 from relink.system.findings.model import ORDER, RULES, Finding, Rule, causes
 from relink.system.text import grouped, join_truncated, pluralize
 
@@ -66,7 +66,7 @@ def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> li
     return [answer, Line.assemble(*parts)]
 
 
-def in_prefix(report: Report, text: str) -> str:
+def shorten_prefix(report: Report, text: str) -> str:
     """Return `text` with the first provider's path written as ``$PREFIX``, as :func:`header_text` says."""
     # A path that is as short as $PREFIX is clearer as it is.
     if not report.providers or len(report.providers[0].path) <= len(_PREFIX):
@@ -76,11 +76,11 @@ def in_prefix(report: Report, text: str) -> str:
     return re.sub(path, lambda _: _PREFIX, text)
 
 
-def shortened(report: Report) -> Callable[[str], str]:
+def text_shortener(report: Report) -> Callable[[str], str]:
     """Return what shortens the texts of findings: ``$PREFIX``, and "the wheel" for the one that the header names."""
 
     def shown(text: str) -> str:
-        return "the wheel" if text == report.wheel.path else in_prefix(report, text)
+        return "the wheel" if text == report.wheel.path else shorten_prefix(report, text)
 
     return shown
 
@@ -88,7 +88,7 @@ def shortened(report: Report) -> Callable[[str], str]:
 def change_text(report: Report) -> Iterator[Line]:
     """A line for each group of files that change alike: their new search path and interpreter, and what happens to NEEDED."""
     changed = (file for file in report.files if file.changed)
-    groups = grouped((in_prefix(report, _change(file)), file.path) for file in changed)
+    groups = grouped((shorten_prefix(report, _change(file)), file.path) for file in changed)
     for change, members in list(groups.items())[:_MAX_GROUPS]:
         names = members[0].rpartition("/")[2] if len(members) == 1 else f"{len(members)} files"
         yield Line.assemble("  ", (names, "bold"), f": {change}")
@@ -220,7 +220,7 @@ def several_text(reports: Sequence[Report]) -> list[Line]:
         summed = verdict(report)
         name = f"{report.wheel.name} {report.wheel.version}"
         rows.append((name, Line(summed.text, style=VERDICT_STYLE[summed.level])))
-    return aligned(rows)
+    return align_rows(rows)
 
 
 def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Line]:
@@ -242,7 +242,7 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
             lines.append(
                 Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
             )
-    summed = verified(wheel, maps, findings)
+    summed = verification_verdict(wheel, maps, findings)
     name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
     first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
     return [first, *lines, *findings_text(findings, verbose=True), *verdict_text(summed)]
@@ -253,7 +253,7 @@ def rules_table() -> list[Line]:
     rows = [
         (rule.code, Line(rule.level, style=_LEVEL_STYLE[rule.level]), rule.title) for rule in RULES.values()
     ]
-    return aligned([("code", "level", "title"), *rows])
+    return align_rows([("code", "level", "title"), *rows])
 
 
 def rule_text(rule: Rule) -> list[Line]:

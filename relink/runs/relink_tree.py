@@ -46,10 +46,10 @@ from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendor_of
-from relink.wheel.changes import Content, pieces
+from relink.wheel.changes import Content, iterate_content
 from relink.wheel.limits import NO_LIMITS, WheelLimits
-from relink.wheel.naming import WheelName, not_a_wheel
-from relink.wheel.record import RecordEntry, hashed, with_new_hashes
+from relink.wheel.naming import WheelName, explain_not_a_wheel
+from relink.wheel.record import RecordEntry, record_entry, with_new_hashes
 from relink.wheel.source import READ_LIMIT, load_member, read_member, read_prefix
 from relink.wheel.zipformat import Member
 
@@ -212,7 +212,7 @@ class TreeSource:
                 facts = (name, 0, 0, 0, size, size, 0, 0, mode, _LONG_AGO, 0, 3)
                 members[name] = Member(*facts, is_directory=False)
         if not members:
-            raise UsageError(f"{not_a_wheel(path)}; no ELF file is in it either")
+            raise UsageError(f"{explain_not_a_wheel(path)}; no ELF file is in it either")
         self.members = members
         text = "".join(char if char.isalnum() and char.isascii() else "_" for char in path.name)
         self.name = WheelName(text.strip("_") or "tree", Version("0"), "0", "", "py3", "none", "any")
@@ -320,7 +320,7 @@ class TreeCopy:
         entries = self.tree.entries
         records = {name for name in entries if name.endswith(".dist-info/RECORD")}
         self._known |= {
-            name: hashed(name, hashlib.sha256(content).digest(), len(content))
+            name: record_entry(name, hashlib.sha256(content).digest(), len(content))
             for name, content in self.added.items()
         }
         # RECORD files are written last, since they list the hashes of the new files.
@@ -368,10 +368,10 @@ class TreeCopy:
             if new is None:
                 copy_content(source, file.fileno())
             else:
-                for piece in pieces(new):
+                for piece in iterate_content(new):
                     digest.update(piece)
                     size += file.write(piece)
-                self._known[name] = hashed(name, digest.digest(), size)
+                self._known[name] = record_entry(name, digest.digest(), size)
         # Once more after the copy: a file that changed meanwhile would be neither the old nor the new one.
         self.tree.check(name, source)
         _finish(path, status)

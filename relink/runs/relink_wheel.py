@@ -17,10 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from relink.elf.dynamic import Buffer
-from relink.elf.edit import result_of
+from relink.elf.edit import predict_edit
 from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
-from relink.elf.version_edits import edited_table
+from relink.elf.version_edits import edit_symbols
 from relink.loader.target import Target, find_target
 from relink.make.added_members import PLAN_MEMBER, added_members, read_plan
 from relink.make.editing import edit_members
@@ -161,11 +161,11 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 raise UsageError("the plan names files that the wheel does not have", unknown)
             planned = replace(
                 wheel_read,
-                images=kept | {name: result_of(kept[name], edit) for name, edit in edits.items()},
+                images=kept | {name: predict_edit(kept[name], edit) for name, edit in edits.items()},
                 tables={
                     **wheel_read.tables,
                     **{
-                        name: edited_table(wheel_read.tables[name], dict(edit.replace), edit.versions)
+                        name: edit_symbols(wheel_read.tables[name], dict(edit.replace), edit.versions)
                         for name, edit in edits.items()
                     },
                 },

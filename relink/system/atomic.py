@@ -174,7 +174,7 @@ def move_synced(source: Path, target: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have a directory's names on the disk, where the file system can do that; else a power cut may cost them, a kill not."""
+    """Fsync a directory, so that new names in it survive a power cut. File systems that cannot are ignored."""
     with contextlib.suppress(OSError):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

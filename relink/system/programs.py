@@ -23,7 +23,7 @@ Steps: TypeAlias = Generator[None, None, T]
 """Work that pauses while its process runs, waits for it when it goes on, and returns a T. Closing it ends the process."""
 
 
-def finished(steps: Steps[T]) -> T:
+def finish_steps(steps: Steps[T]) -> T:
     """Take all steps that are left; return the result, and raise as the work does."""
     while True:
         try:
@@ -33,7 +33,7 @@ def finished(steps: Steps[T]) -> T:
             return result
 
 
-def side_by_side(work: Iterable[tuple[int, Steps[T]]], jobs: int, room: int) -> Iterator[T]:
+def run_side_by_side(work: Iterable[tuple[int, Steps[T]]], jobs: int, room: int) -> Iterator[T]:
     """Yield the results of several pieces of work, in order; what has been begun is ended if one raises or nobody asks on.
 
     :param work: each with the bytes of memory that it takes.
@@ -52,7 +52,7 @@ def side_by_side(work: Iterable[tuple[int, Steps[T]]], jobs: int, room: int) -> 
                 begun.append((cost, _started(steps)))
                 following = next(waiting, None)
             # The work stays in `begun` until it has ended, so that a failure closes it below.
-            yield finished(begun[0][1])
+            yield finish_steps(begun[0][1])
             begun.popleft()
     finally:
         for _, steps in begun:

@@ -70,7 +70,7 @@ class Spool:
             f"{places[0]}: a temporary file of {size} bytes cannot be made there; raise --max-memory, or set TMPDIR"
         )
 
-    def keep(self, view: memoryview, parts: Iterable[range]) -> memoryview:
+    def copy_to_file(self, view: memoryview, parts: Iterable[range]) -> memoryview:
         """Return a copy of a buffer in a file: `parts` of it, and zeros for the rest.
 
         :raises RelinkError: nothing can be written, or the disk is full.

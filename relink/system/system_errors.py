@@ -51,7 +51,7 @@ def raise_if_machine_fault(error: Exception, subject: str | None = None) -> None
         raise _machine_error(error.errno or errno.EIO, subject or str(error.filename or "")) from error
 
 
-def trouble_in(text: str, subject: str) -> MachineError | None:
+def find_machine_fault(text: str, subject: str) -> MachineError | None:
     """Return the same for what a program printed in the C locale, if it ends with strerror(3), as ld.so's messages do."""
     number = _TEXTS.get(text.rpartition(": ")[2].strip())
     return None if number is None else _machine_error(number, subject)

@@ -14,7 +14,7 @@ _SHOWN = 4
 # line begins with blanks and "::" (ActionCommand.cs of actions/runner); Azure's at "##vso[" and "##[". A line
 # may be folded before any word, so every word counts as a beginning.
 _NUMBER_SIGN = re.compile("#(?=#)")
-# What Python calls printable and nobody sees (Unicode, Default_Ignorable_Code_Point); .NET passes over it as it compares strings.
+# Printable by Python's definition, but invisible (Unicode, Default_Ignorable_Code_Point); .NET ignores them when comparing.
 _UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
 _PRINTABLE = re.compile(rf"[{_UNSEEN}]|{_NUMBER_SIGN.pattern}|(?<!\S):(?=:)")
 

@@ -23,7 +23,7 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.deflate.stream import CHUNK, content, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
-from relink.wheel.naming import WheelName, not_a_wheel, parse_wheel_name
+from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
 from relink.wheel.schemes import scheme_defects, special_directories
 from relink.wheel.source import READ_LIMIT, find_member, load_member, read_member, read_prefix
 from relink.wheel.zipformat import Member, RangeReader
@@ -67,7 +67,7 @@ class WheelArchive:
 
     def _open_file(self) -> int:
         """Open the file and note its size."""
-        if problem := not_a_wheel(self.path):
+        if problem := explain_not_a_wheel(self.path):
             raise WheelError(problem)
         try:
             fd = open_regular(self.path)

@@ -17,7 +17,7 @@ Content: TypeAlias = BytesLike | Iterable[BytesLike]
 """What a member's new content may be: bytes, or pieces, each of which is valid until the next is asked for."""
 
 
-def pieces(content: Content) -> Iterable[BytesLike]:
+def iterate_content(content: Content) -> Iterable[BytesLike]:
     """Return the content as it comes."""
     return (content,) if isinstance(content, bytes | bytearray | memoryview) else content
 
@@ -80,7 +80,7 @@ class NewContent:
 class Changes:
     """What is different in the output.
 
-    :ivar name: of the output, see :func:`relink.wheel.naming.relinked`; the caller keeps the python and abi tags.
+    :ivar name: of the output, see :func:`relink.wheel.naming.relinked_name`; the caller keeps the python and abi tags.
     :ivar replacements: new contents by path in the input. The caller has compared the old content with the vendor's RECORD
         (:func:`relink.wheel.record.verify_member`).
     :ivar additions: new members by path in the output (:func:`relink.wheel.writer.output_path`), in the order in which they are

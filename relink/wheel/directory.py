@@ -72,7 +72,7 @@ def name_defect(name: str) -> str | None:
     return None
 
 
-def collisions(names: Iterable[str]) -> list[str]:
+def find_collisions(names: Iterable[str]) -> list[str]:
     """Find the distinct ``names`` that become one file where case or composition does not count.
 
     Also a file that would have to be a directory for another member. Takes O(n log n) steps whatever the
@@ -125,7 +125,7 @@ class DirectoryScan:
             self.issues.append("and more")
 
 
-def unreadable(reason: str) -> WheelError:
+def unreadable_error(reason: str) -> WheelError:
     """Return the error for a structure of which no member can be read."""
     return WheelError("the ZIP structure cannot be read", [reason])
 
@@ -157,8 +157,8 @@ def _find_end(scan: DirectoryScan) -> tuple[int, tuple[int, ...]]:
         # The search ends three bytes into this signature: any earlier one is found, and this one not again.
         at = tail.rfind(z.END_SIGNATURE, 0, at + 3)
     if last >= 0:
-        raise unreadable("trailing data after the end record, or the file is cut inside it")
-    raise unreadable("no end of central directory record: the file is truncated, or not a ZIP file")
+        raise unreadable_error("trailing data after the end record, or the file is cut inside it")
+    raise unreadable_error("no end of central directory record: the file is truncated, or not a ZIP file")
 
 
 def read_end_records(scan: DirectoryScan) -> EndRecord:
@@ -170,17 +170,17 @@ def read_end_records(scan: DirectoryScan) -> EndRecord:
     if locator.startswith(z.END64_LOCATOR_SIGNATURE):
         _, end64_disk, end64_at, disks = z.END64_LOCATOR.unpack(locator)
         if end64_at + z.END64.size > locator_at:
-            raise unreadable("the ZIP64 locator points outside of the file")
+            raise unreadable_error("the ZIP64 locator points outside of the file")
         signature, rest, _, _, disk64, first64, here64, *values = z.END64.unpack(
             scan.read(end64_at, z.END64.size)
         )
         # 4.3.14.1: the size in the record leaves out its first 12 bytes.
         if signature != z.END64_SIGNATURE or end64_at + 12 + rest != locator_at:
-            raise unreadable(
+            raise unreadable_error(
                 "the ZIP64 locator does not point at a ZIP64 end record that ends where it begins"
             )
         if end64_at + z.END64.size != locator_at:
-            raise unreadable(
+            raise unreadable_error(
                 "the ZIP64 end record holds more than its fields: some readers take that for a directory"
             )
         for short, true, mark in zip(end, values, (z.MARK16, z.MARK32, z.MARK32), strict=True):
@@ -194,19 +194,21 @@ def read_end_records(scan: DirectoryScan) -> EndRecord:
             number for number in (disk, first_disk) if number != z.MARK16
         }
         if disks_used != {0} or disks > 1:
-            raise unreadable("the archive says it is one disk of several")
+            raise unreadable_error("the archive says it is one disk of several")
         at = end64_at
     elif disk or first_disk:
-        raise unreadable("the archive says it is one disk of several")
+        raise unreadable_error("the archive says it is one disk of several")
     if here != end.entries:
-        raise unreadable("the archive says it is one disk of several")
+        raise unreadable_error("the archive says it is one disk of several")
     if end.offset + end.size > at:
-        raise unreadable(
+        raise unreadable_error(
             "the central directory reaches past the end record: the file is truncated or damaged"
         )
     if end.offset + end.size < at:
         gap = at - end.offset - end.size
-        raise unreadable(f"{gap} bytes between central directory and end record, or prepended to the file")
+        raise unreadable_error(
+            f"{gap} bytes between central directory and end record, or prepended to the file"
+        )
     return end
 
 
@@ -321,11 +323,13 @@ def read_directory(
     scan = DirectoryScan(read, file_size)
     end = read_end_records(scan)
     if end.entries > limits.members:
-        raise unreadable(
+        raise unreadable_error(
             f"{end.entries} members; the limit is {limits.members}, and --limit members=N allows more"
         )
     if end.size > limits.directory_size:
-        raise unreadable(f"a central directory of {end.size} bytes; the limit is {limits.directory_size}")
+        raise unreadable_error(
+            f"a central directory of {end.size} bytes; the limit is {limits.directory_size}"
+        )
     raw = read(end.offset, end.size)
     position = 0
     for number in range(end.entries):
@@ -346,7 +350,7 @@ def read_directory(
     if len(scan.extents) == end.entries:
         # With a member missing from the map its bytes would be reported a second time, as a gap.
         check_extents(scan, end.offset)
-    for issue in collisions(scan.members):
+    for issue in find_collisions(scan.members):
         scan.add("", issue)
     _check_limits(scan, limits)
     return scan.members, scan.issues

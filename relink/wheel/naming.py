@@ -33,10 +33,13 @@ _OTHERS = {
 }
 
 
-def not_a_wheel(path: Path) -> str | None:
+def explain_not_a_wheel(path: Path) -> str | None:
     """Return a sentence about what `path` is instead of a wheel; None where it may be one, or is not there."""
     if path.is_dir():
-        return no_tree(path) or f"{path} is a directory, and there is no wheel in it; pass a wheel (.whl)"
+        return (
+            explain_no_tree(path)
+            or f"{path} is a directory, and there is no wheel in it; pass a wheel (.whl)"
+        )
     if path.suffix == ".whl" or not path.is_file():
         return None
     if match := _SOURCE.fullmatch(path.name):
@@ -48,7 +51,7 @@ def not_a_wheel(path: Path) -> str | None:
     return f"{path} is {kind}, and relink takes wheels; get the vendor's wheel (.whl)" if kind else None
 
 
-def no_tree(path: Path) -> str | None:
+def explain_no_tree(path: Path) -> str | None:
     """Return a sentence about a directory of wheels or of sources; None where it may be an unpacked tree."""
     try:
         names = sorted(os.listdir(path))
@@ -149,7 +152,7 @@ def _with_label(version: Version, label: str, replaces: re.Pattern[str] | None) 
     return Version(f"{version.public}+{label}")
 
 
-def relinked(
+def relinked_name(
     name: WheelName, *, local: str | None, platform: str, replaces: re.Pattern[str] | None = None
 ) -> WheelName:
     """Return the name of the rewritten wheel. ``relinked(relinked(x)) == relinked(x)``.
@@ -172,7 +175,7 @@ def relinked(
     return replace(name, version=version, version_text=str(version), platform=platform)
 
 
-def renamed_directory(directory: str, name: WheelName) -> str:
+def rename_directory(directory: str, name: WheelName) -> str:
     """Return ``X-OLD.dist-info`` (or ``.data``) with the version of ``name``; X keeps the vendor's spelling.
 
     The directory as it is, if its version is the one of ``name`` already.

@@ -180,7 +180,7 @@ def read_record(archive: WheelArchive) -> tuple[tuple[RecordEntry, ...], tuple[R
     return parse_record(archive.read(f"{archive.dist_info}/RECORD"), 2 * len(archive.members) + _MORE_LINES)
 
 
-def signatures(dist_info: str, members: Iterable[str]) -> tuple[str, ...]:
+def find_signatures(dist_info: str, members: Iterable[str]) -> tuple[str, ...]:
     """Return the members that sign RECORD: they cannot be right any more once RECORD is rewritten."""
     names = {f"{dist_info}/{name}" for name in _SIGNATURES}
     return tuple(member for member in members if member in names)
@@ -196,7 +196,7 @@ def check_record(
         issues.append(RecordIssue(kind, path, message))
 
     record = f"{dist_info}/RECORD"
-    unhashed = {record, *signatures(dist_info, members)}
+    unhashed = {record, *find_signatures(dist_info, members)}
     seen: set[str] = set()
     for entry in entries:
         path = entry.path
@@ -230,7 +230,7 @@ def is_metadata(archive: WheelArchive, path: str) -> bool:
     return path.startswith(f"{archive.dist_info}/")
 
 
-def hashed(path: str, digest: bytes, size: int) -> RecordEntry:
+def record_entry(path: str, digest: bytes, size: int) -> RecordEntry:
     """Return the line of a file whose SHA-256 and size (bytes) are known."""
     return RecordEntry(path, "sha256", digest, size)
 
@@ -253,7 +253,7 @@ def verify_member(archive: WheelArchive, entry: RecordEntry) -> RecordEntry:
             other.update(chunk)
     if entry.digest is not None:
         check_digest(archive, entry, other.digest())
-    return hashed(entry.path, sha256.digest(), size)
+    return record_entry(entry.path, sha256.digest(), size)
 
 
 def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> None:
@@ -274,12 +274,12 @@ def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> No
 def start_verification(
     archive: WheelArchive, entries: Iterable[RecordEntry], pool: ThreadPoolExecutor
 ) -> dict[str, Future[RecordEntry]]:
-    """Begin :func:`verify_member` for each of ``entries`` on ``pool``; :func:`verified` waits for them."""
+    """Begin :func:`verify_member` for each of ``entries`` on ``pool``; :func:`collect_entries` waits for them."""
     # isal and hashlib release the interpreter lock (GIL), so threads run in parallel.
     return {entry.path: pool.submit(verify_member, archive, entry) for entry in entries}
 
 
-def verified(futures: Mapping[str, Future[RecordEntry]]) -> dict[str, RecordEntry]:
+def collect_entries(futures: Mapping[str, Future[RecordEntry]]) -> dict[str, RecordEntry]:
     """Wait for :func:`start_verification` and return the lines with SHA-256 and size, by path.
 
     :raises WheelError: with every member in ``issues`` that is damaged or is not what RECORD lists.
@@ -304,7 +304,7 @@ def verify_members(
     :raises WheelError: with every member in ``issues`` that is damaged or is not what RECORD lists.
     """
     with ThreadPoolExecutor(jobs or default_jobs(), "relink-verify") as pool:
-        return verified(start_verification(archive, entries, pool))
+        return collect_entries(start_verification(archive, entries, pool))
 
 
 def default_jobs() -> int:

@@ -38,22 +38,22 @@ from relink.system.progress import OnProgress
 from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
-from relink.wheel.changes import Changes, NewContent, Packed, WriteOptions, pieces
+from relink.wheel.changes import Changes, NewContent, Packed, WriteOptions, iterate_content
 from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.splice import Deflater, Joiner, Piece
 from relink.wheel.deflate.stream import content
-from relink.wheel.directory import collisions, name_defect
+from relink.wheel.directory import find_collisions, name_defect
 from relink.wheel.metadata import read_metadata, read_tags, rewrite_metadata, rewrite_wheel_info
-from relink.wheel.naming import WheelName, renamed_directory
+from relink.wheel.naming import WheelName, rename_directory
 from relink.wheel.record import (
     RecordEntry,
+    collect_entries,
     default_jobs,
-    hashed,
+    find_signatures,
     read_record,
+    record_entry,
     render_record,
-    signatures,
     start_verification,
-    verified,
 )
 from relink.wheel.zipformat import EXTRA_ZIP64, BytesLike, DosTime, Member
 
@@ -93,7 +93,7 @@ def pack(name: str, new: NewContent, write: Callable[[BytesLike], object], *, le
 
     joiner = Joiner(lambda: _deflater(level), spans, put) if method == z.DEFLATED else None
     digest = hashlib.sha256()
-    for data in pieces(new.content):
+    for data in iterate_content(new.content):
         view = memoryview(data).cast("B")
         if spans:
             digest.update(view)
@@ -336,7 +336,7 @@ class ReadBack:
             raise RelinkError(
                 f"{error.message}: the disk does not give back what was written to it"
             ) from error
-        return hashed(member.name, digest, member.size)
+        return record_entry(member.name, digest, member.size)
 
     def _digest(self, member: Member) -> bytes:
         sha256 = hashlib.sha256()
@@ -422,7 +422,7 @@ def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
     """
     top, slash, rest = member.partition("/")
     if slash and top in (archive.dist_info, archive.data_dir):
-        return f"{renamed_directory(top, name)}/{rest}"
+        return f"{rename_directory(top, name)}/{rest}"
     return member
 
 
@@ -496,7 +496,7 @@ def _output_members(
         else:
             planned.append((header, member))
     planned += added.values()
-    issues = collisions(header.name for header, _ in planned)
+    issues = find_collisions(header.name for header, _ in planned)
     if issues:
         raise UsageError(f"{archive.path.name} cannot be written like this", issues)
     return planned
@@ -543,7 +543,7 @@ def write_wheel(
     name = changes.name
     _check_arguments(archive, changes)
     new_time = _new_time(archive, options.epoch)
-    dropped = {*signatures(archive.dist_info, archive.members), *changes.removed}
+    dropped = {*find_signatures(archive.dist_info, archive.members), *changes.removed}
     planned = _output_members(archive, changes, dropped, new_time)
     copied = [member.name for _, member in planned if isinstance(member, Member) and not member.is_directory]
     vendor = {entry.path: entry for entry in read_record(archive)[0]}
@@ -574,7 +574,7 @@ def write_wheel(
         # The disk works while the pool computes; the fsync at the end then has little to do.
         os.fdatasync(file.fileno())
         entries = readback.entries()
-        rows |= verified(verification)
+        rows |= collect_entries(verification)
         lines = tuple(
             replace(rows[content.name], path=header.name)
             if isinstance(content, Member)

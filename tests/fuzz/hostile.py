@@ -57,7 +57,7 @@ from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions
 from relink.wheel.naming import parse_wheel_name
-from relink.wheel.naming import relinked as renamed
+from relink.wheel.naming import relinked_name as renamed
 from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import write_wheel
 from tests.fuzz import inputs

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from relink.elf.edit import ElfEdit, argument_lists, result_of
+from relink.elf.edit import ElfEdit, argument_lists, predict_edit
 from relink.elf.edit_checks import check_edit
 from relink.elf.image import read_image
 from relink.loader.target import find_target
@@ -130,7 +130,7 @@ def edit_by(patchelf: str, path: Path, edit: ElfEdit) -> list[str] | None:
             return None
     data = path.read_bytes()
     try:
-        after, planned = read_image(data, path.name), result_of(before, edit).needed
+        after, planned = read_image(data, path.name), predict_edit(before, edit).needed
         if sorted(after.needed) == sorted(planned):
             after = replace(after, needed=planned)  # relink itself puts them into this order
         return check_edit(original, data, before, after, edit)
@@ -183,7 +183,7 @@ def main(scratch: Path, seed: int, count: int, patchelf: str | None) -> dict[str
         issues: list[str] | None = []
         for left in reversed(range(rng.randrange(1, 4))):
             edit = inputs.edit(image.needed, image.interpreter, last=left == 0)
-            image = result_of(image, edit)
+            image = predict_edit(image, edit)
             if patchelf is None:
                 edit_by_relink(path, edit, sandbox, counted)
             else:

@@ -22,7 +22,7 @@ from relink.elf.edit import ElfEdit
 from relink.elf.edit_checks import check_version_edits
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_edits import VersionEdit, edited_table, write_versions
+from relink.elf.version_edits import VersionEdit, edit_symbols, write_versions
 from relink.loader.binding import bind, by_symbol, check_versions, unserved_records
 from relink.loader.loading import load
 from relink.loader.search import Environment
@@ -202,7 +202,7 @@ def _run(count: int, start: int, tmp_path: Path, record_property: Callable[[str,
             image = read_image(data, "libuser.so.1")
             needs = planned_needs(read_symbols(original).verneeds, ElfEdit(versions=edits))
             assert not differences(data, image, image.segments, needs)
-            expected = edited_table(read_symbols(original), {}, edits)
+            expected = edit_symbols(read_symbols(original), {}, edits)
             read = read_symbols(bytes(data))
             assert (read.imports, read.verneeds) == (expected.imports, expected.verneeds), number
             path.write_bytes(data)

@@ -10,7 +10,7 @@ from relink.elf.edit import ElfEdit
 from relink.elf.gaps import Gap
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
-from relink.system.programs import finished
+from relink.system.programs import finish_steps
 from relink.system.sandbox.start import Sandbox
 
 
@@ -18,7 +18,7 @@ def apply_edit(
     path: Path, edit: ElfEdit, before: Image, original: Buffer, sandbox: Sandbox | None = None
 ) -> Image:
     """Edit a file as a whole (:func:`relink.elf.patchelf.whole_edit`)."""
-    return finished(whole_edit(path, edit, before, original, sandbox))
+    return finish_steps(whole_edit(path, edit, before, original, sandbox))
 
 
 def edit_without_gaps(
@@ -30,4 +30,4 @@ def edit_without_gaps(
     keep: Iterable[range] = (),
 ) -> Edited:
     """Edit a file without its gaps (:func:`relink.elf.patchelf.short_edit`)."""
-    return finished(short_edit(path, edit, before, original, gaps, keep))
+    return finish_steps(short_edit(path, edit, before, original, gaps, keep))

@@ -50,7 +50,7 @@ class InlineEngine:
         del future
         return error
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         raise AssertionError("every task has ended")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from relink.elf.dynamic import Buffer
 from relink.elf.edit import ElfEdit
 from relink.elf.image import Image, Segment
-from relink.elf.version_edits import edited_needs
+from relink.elf.version_edits import edit_needs
 from relink.elf.versions import VersionNeed
 from relink.make.second_readers import offset_of, parsed, read_linking, string_at
 from relink.system.errors import ElfError
@@ -139,7 +139,7 @@ def planned_needs(needs: Iterable[VersionNeed], edit: ElfEdit) -> VersionNeeds:
                 for version in need.versions
             ),
         )
-        for need in edited_needs(needs, dict(edit.replace), edit.versions)
+        for need in edit_needs(needs, dict(edit.replace), edit.versions)
     )
 
 

@@ -22,7 +22,7 @@ from relink.library import relink
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent
-from relink.wheel.naming import relinked
+from relink.wheel.naming import relinked_name
 from relink.wheel.record import check_record, read_record, verify_members
 from relink.wheel.writer import write_wheel
 from tests.support.works import Works
@@ -107,7 +107,7 @@ def outputs(works: Works, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         # As if every member were larger than 4 GiB, and there were more than 65,535 of them.
         patch.setattr("relink.wheel.zipformat.ZIP64_LIMIT", 0)
         patch.setattr("relink.wheel.zipformat.ZIP64_COUNT", 0)
-        name = relinked(archive.name, local="large", platform=archive.name.platform)
+        name = relinked_name(archive.name, local="large", platform=archive.name.platform)
         (directory / "zip64").mkdir()
         replacements = {"demo/plain.so": NewContent(works.plain.read_bytes() + b"\0")}
         large = write_wheel(archive, directory / "zip64", Changes(name, replacements)).path
@@ -362,7 +362,7 @@ def test_what_is_written_of_sound_wheels_is_accepted(tmp_path: Path, case: str) 
         assert our_reader(path) == []
     with WheelArchive(path) as archive:
         (tmp_path / "out").mkdir()
-        name = relinked(archive.name, local="x", platform="any")
+        name = relinked_name(archive.name, local="x", platform="any")
         written = write_wheel(archive, tmp_path / "out", Changes(name)).path
     assert our_reader(written) == []
     for accept in (by_pip, by_installer, *([by_uv, by_uv_from_an_index] if UV else [])):

@@ -29,7 +29,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink import __version__
-from relink.indexes.build.engine import ClusterEngine, LocalEngine, drive
+from relink.indexes.build.engine import ClusterEngine, LocalEngine, run_tasks
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.running import BuildOptions, Say, Summary
 from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_lock, read_page
@@ -42,7 +42,7 @@ from relink.indexes.build.work import (
     TargetTask,
     TaskOutcome,
     WheelTask,
-    hold,
+    is_still_valid,
     relink_wheel,
     state_of,
 )
@@ -265,7 +265,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
                 for wheel, own in plan.todo.items()
             )
             with run.engine(options, plan.todo) as engine:
-                drive(engine, relink_wheel, tasks, run.on_done)
+                run_tasks(engine, relink_wheel, tasks, run.on_done)
         summary = run.summary
         if recipe.refused == "fail" and (refused := plan.refused + summary.refused):
             summary.red = refused
@@ -370,7 +370,7 @@ class _Run:
                 self.summary.bytes_written += file.get("size", 0)
                 event, said = "result", {"status": outcome.status, "seconds": outcome.seconds}
                 said |= {"text": record["verdict"]["text"], "file": file.get("filename")}
-            self.store.keep(facts, own.number, record, outcome.rests)
+            self.store.record_result(facts, own.number, record, outcome.rests)
             self.say(event, {"wheel": wheel.filename, "target": name, **said})
 
 
@@ -420,7 +420,7 @@ def stale_results(
     def unchanged(target: str, key: str, relink: str, rests_on: str | None) -> bool:
         kept = Version(relink) >= oldest if oldest else relink == __version__
         same = kept and key == keys.get(target)
-        return same and (rests_on is None or hold(rests[rests_on], states[target], digests))
+        return same and (rests_on is None or is_still_valid(rests[rests_on], states[target], digests))
 
     def has_file(row: Any) -> bool:
         if row["file_sha256"]:

@@ -29,7 +29,7 @@ from relink.indexes.build.simple_api import (
     ListedWheel,
     read_page,
 )
-from relink.indexes.build.site import BASIS, MATRIX_LIMIT, PROJECTS, no_site
+from relink.indexes.build.site import BASIS, MATRIX_LIMIT, PROJECTS, not_a_site_error
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import Page
 from relink.indexes.install.cache import LARGEST, cache_directory
@@ -65,7 +65,7 @@ def check_site(site: Path) -> CheckedSite:
     :raises UsageError: there is no site.
     """
     if not (site / "index.html").is_file() or not (site / "matrix.json").is_file():
-        raise no_site(site)
+        raise not_a_site_error(site)
     # The site that is shown now is checked, also if a new one appears meanwhile.
     site = site.resolve()
     problems: list[str] = []
@@ -90,7 +90,7 @@ def repair_site(site: Path) -> tuple[str, ...]:
     :raises UsageError: another run works on the site, or it cannot be written.
     """
     if not site.is_symlink():
-        raise no_site(site)
+        raise not_a_site_error(site)
     said, damaged = [], []
     with Store(site) as store:
         if removed := store.repair():

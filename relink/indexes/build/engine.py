@@ -58,7 +58,7 @@ class LostWorkerError(RelinkError):
         super().__init__("its worker died each time; it may need more memory")
 
 
-def drive(
+def run_tasks(
     engine: LocalEngine | ClusterEngine,
     function: Callable[[Any], Any],
     tasks: Iterable[Any],
@@ -84,7 +84,7 @@ def drive(
         try:
             task, future = ended.get(timeout=_LOOK)
         except Empty:
-            engine.look()
+            engine.check_workers()
             continue
         running -= 1
         try:
@@ -141,7 +141,7 @@ class LocalEngine(ExitStack):
         """Return what a task has ended with: where one process dies, all that ran in its pool is lost."""
         return LostWorkerError() if isinstance(error, BrokenProcessPool) else error
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         """Do nothing: a pool notices by itself when a process dies."""
 
 
@@ -248,7 +248,7 @@ class ClusterEngine(ExitStack):
             )
         return error
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         """Say which workers cannot be used; end where none of those that are there can be, and none comes for a while.
 
         Where there is no worker it is waited for: it may stand in a queue. ``distributed.scheduler.no-workers-timeout`` is Dask's

@@ -48,7 +48,7 @@ from relink.indexes.build.simple_api import (
     name_of,
     project_pages,
 )
-from relink.indexes.build.store import Store, now
+from relink.indexes.build.store import Store, read_clock
 from relink.system.atomic import publish_directory, sync_directory, working_directory
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_text
@@ -179,7 +179,7 @@ BASIS = "site.sha256"
 
 def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     """Publish what holds, where it is not shown yet. A wheel that its source has no more stays, until it is pruned or denied."""
-    superseded, indexes = now() - recipe.superseded, store.indexes()
+    superseded, indexes = read_clock() - recipe.superseded, store.indexes()
     targets = [target for target in recipe.targets if target.name in indexes]
     told = [[asdict(target), indexes[target.name]] for target in targets]
     facts = json.dumps([__version__, recipe.originals, told, store.digest(superseded)])
@@ -245,7 +245,7 @@ def check_place(site: Path) -> None:
         )
 
 
-def no_site(site: Path, recipe: Path | str = "RECIPE") -> UsageError:
+def not_a_site_error(site: Path, recipe: Path | str = "RECIPE") -> UsageError:
     """Return the error that says how a site is made."""
     return UsageError(f"{site}: is no site; make one by `relink index build {recipe} -o {site}`")
 
@@ -306,7 +306,7 @@ def old_results(store: Store, keep: int) -> Iterator[Any]:
                 yield from own[version]
 
 
-def take_out(
+def remove_results(
     recipe: Recipe, site: Path, chosen: Callable[[Store], Iterable[Any]], young: float = 0
 ) -> tuple[int, int, int]:
     """Publish a site without some results, and remove the files that nothing names.
@@ -318,12 +318,12 @@ def take_out(
     """
     check_place(site)
     if not site.is_symlink():
-        raise no_site(site, recipe.path)
+        raise not_a_site_error(site, recipe.path)
     with Store(site) as store:
         rows = list(chosen(store))
         store.drop(row["id"] for row in rows)
         publish_site(store, site, recipe)
-        named = {sha256 for _, sha256, _ in store.files_of(now() - recipe.superseded)}
+        named = {sha256 for _, sha256, _ in store.files_of(read_clock() - recipe.superseded)}
         count = size = 0
         # Renamed first: a directory is there whole, or it is not.
         with working_directory(store.files) as place:

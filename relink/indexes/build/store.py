@@ -54,7 +54,7 @@ _FORM = 2  # of the tables
 _RECORDS = {"records": "body", "rests": "body", "changes": "change", "indexes": "facts"}
 
 
-def now() -> float:
+def read_clock() -> float:
     """Return the time that is noted, in seconds since 1970: SOURCE_DATE_EPOCH (reproducible-builds.org) where it is set."""
     said = os.environ.get("SOURCE_DATE_EPOCH", "")
     return float(said) if said.isascii() and said.isdigit() else time.time()
@@ -169,7 +169,9 @@ class Store(contextlib.ExitStack):
             raise _failed(self.directory, ValueError("a record is no table"))
         return found
 
-    def keep(self, facts: Mapping[str, Any], number: int, record: Mapping[str, Any], rests: Any) -> None:
+    def record_result(
+        self, facts: Mapping[str, Any], number: int, record: Mapping[str, Any], rests: Any
+    ) -> None:
         """Note the result of a task, on disk when this returns. What its index has had of this wheel is superseded.
 
         :param facts: the columns `project`, `version`, `filename`, `target`, `input`, `key`, `relink` and `status`.
@@ -186,7 +188,7 @@ class Store(contextlib.ExitStack):
             "digest": hashlib.sha256(body.encode()).hexdigest(),
         }
         listed = (row["file_name"] or row["filename"]) if row["status"] in ("written", "original") else None
-        values = row | {"listed": listed, "now": now(), "number": number, "said": said}
+        values = row | {"listed": listed, "now": read_clock(), "number": number, "said": said}
         same = "where project = :project and filename = :filename and target = :target"
         with self._written() as database:
             if rests is not None:
@@ -210,7 +212,7 @@ class Store(contextlib.ExitStack):
         """Note that results, by id, do not hold any more."""
         with self._written() as database:
             query = "update results set until = ? where id = ? and until is null"
-            database.executemany(query, ((now(), number) for number in results))
+            database.executemany(query, ((read_clock(), number) for number in results))
             database.execute(
                 "delete from rests where id not in (select rests from results where rests is not null)"
             )
@@ -235,7 +237,7 @@ class Store(contextlib.ExitStack):
         """Note the numbers that versions of this run end in: project, version, target, number."""
         with self._written() as database:
             query = "insert or replace into releases values (?, ?, ?, ?, ?)"
-            database.executemany(query, ((*release, now()) for release in releases))
+            database.executemany(query, ((*release, read_clock()) for release in releases))
 
     def files_of(self, superseded: float = 0) -> list[tuple[int, str, str]]:
         """Return the id of the result, SHA-256 and name of all files; those superseded before a time are removed."""
@@ -259,7 +261,7 @@ class Store(contextlib.ExitStack):
     def note_changes(self) -> None:
         """Note what is shown now and was not when this was called last."""
         with self._written() as database:
-            database.execute(_CHANGED, (now(),))
+            database.execute(_CHANGED, (read_clock(),))
             database.execute("delete from shown")
             database.execute(
                 "insert into shown select filename, target, status from results where until is null"

@@ -290,7 +290,7 @@ def pip_settings() -> PipSettings:
     """
     pip = find_pip()
     values: dict[str, str] = {}
-    lines = [*filter(None, map(_LINE.fullmatch, _said([*pip, "config", "list"]).splitlines()))]
+    lines = [*filter(None, map(_LINE.fullmatch, _run_pip([*pip, "config", "list"]).splitlines()))]
     for section in _SECTIONS:
         own = (line for line in lines if line["section"] == section)
         values |= {line["key"]: ast.literal_eval(line["value"]) for line in own}
@@ -309,7 +309,7 @@ def pip_settings() -> PipSettings:
 
 def _default_index(pip: Sequence[str]) -> str:
     """The index that pip asks where none is configured: its help says it."""
-    match = _DEFAULT.search(_said([*pip, "download", "--help"]))
+    match = _DEFAULT.search(_run_pip([*pip, "download", "--help"]))
     if match is None:
         raise UsageError(
             "pip does not say which index it asks; set its index-url, or name the index in the recipe"
@@ -317,7 +317,7 @@ def _default_index(pip: Sequence[str]) -> str:
     return match[1]
 
 
-def _said(command: Sequence[str]) -> str:
+def _run_pip(command: Sequence[str]) -> str:
     try:
         run = ask_program(command, directory="/")
     except NoAnswerError as error:

@@ -43,7 +43,7 @@ from relink.indexes.build.checking import METADATA_LIMIT, place_wheel
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.web import FetchError, PipSettings, Web, WrongFileError, without_secrets
-from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, keep
+from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, store_wheel
 from relink.loader.seen_files import resolve_inside
 from relink.planning.case import open_providers, target_of
 from relink.planning.contents import Contents, spool_of
@@ -247,7 +247,7 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
     return {key: _value(key, state, digests) for key in keys}
 
 
-def hold(rests_on: Mapping[str, Any], state: TargetState, digests: Digests) -> bool:
+def is_still_valid(rests_on: Mapping[str, Any], state: TargetState, digests: Digests) -> bool:
     """Whether all that a result rests on is as it was."""
     # One of the libraries is gone.
     with contextlib.suppress(UsageError):
@@ -384,7 +384,7 @@ def _relinked(
                 return "refused", record_of_error(error), None
             report = Report((), planned.plan, None, planned.isa, timings=clock.timings)
             if planned.plan.ok and not planned.plan.empty:
-                plan = replace(planned.plan, output=numbered(planned.output, own.number))
+                plan = replace(planned.plan, output=number_version(planned.output, own.number))
                 report = carry_out(wheel, replace(planned, plan=plan), options, clock)
         record = record_of(report, task.wheel.name, own.target)
         if not planned.plan.ok:
@@ -401,7 +401,7 @@ def _relinked(
         return "written", record, report
 
 
-def numbered(name: WheelName, number: int) -> str:
+def number_version(name: WheelName, number: int) -> str:
     """Return the file name with a number at the end of the version: ``+rocm7.2.4`` becomes ``+rocm7.2.4.1``."""
     version = Version(f"{name.version}{'.' if name.version.local else '+'}{number}")
     return replace(name, version=version, version_text=str(version)).filename
@@ -461,7 +461,7 @@ def fetch_wheel(wheel: ListedWheel, web: Web, cache_size: int) -> CachedWheel:
         except WrongFileError:
             partial.unlink()
             raise
-        return keep(partial, cache_size)
+        return store_wheel(partial, cache_size)
 
 
 def _fetch(wheel: ListedWheel, web: Web, partial: Path) -> None:

@@ -1,8 +1,8 @@
 """The directory in which fetched wheels stay: each in a directory that is called by the SHA-256 of its content.
 
 It lies in ``$XDG_CACHE_HOME/relink/wheels`` (``~/.cache/relink/wheels``) and holds at most 20 GiB: what has been unused longest
-is removed, but for the vendors' wheels of what is installed relinked (:func:`hold`). It may be deleted at any time; what is
-installed then can be undone with the vendor's wheel from elsewhere alone.
+is removed, but for the vendors' wheels of what is installed relinked (:func:`pin_for_undo`). It may be deleted at any time; what
+is installed then can be undone only with the vendor's wheel from elsewhere.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def working_place() -> Iterator[Path]:
         yield place
 
 
-def keep(wheel: Path, size: int | None = None) -> CachedWheel:
+def store_wheel(wheel: Path, size: int | None = None) -> CachedWheel:
     """Move a wheel from :func:`working_place` into the cache, and remove there what has been unused for longest.
 
     :param size: bytes that the cache may hold then; :data:`SIZE` by default.
@@ -94,7 +94,7 @@ def keep(wheel: Path, size: int | None = None) -> CachedWheel:
     return CachedWheel(kept, sha256, name)
 
 
-def in_cache(wheel: Path) -> CachedWheel:
+def copy_to_cache(wheel: Path) -> CachedWheel:
     """Return a wheel in the cache: itself where it lies there, else a copy.
 
     :raises UsageError: it cannot be copied.
@@ -104,13 +104,13 @@ def in_cache(wheel: Path) -> CachedWheel:
         return CachedWheel(wheel, wheel.parent.name, parse_wheel_name(wheel.name))
     with working_place() as place:
         try:
-            return keep(copy_file(wheel, place / wheel.name))
+            return store_wheel(copy_file(wheel, place / wheel.name))
         except OSError as error:
             raise_if_machine_fault(error, str(wheel))
             raise UsageError(f"{wheel}: cannot be copied into the cache ({error.strerror})") from error
 
 
-def hold(wheel: CachedWheel, dist_info: Path) -> None:
+def pin_for_undo(wheel: CachedWheel, dist_info: Path) -> None:
     """Keep a wheel for --undo, whatever the cache's size: until what it became is not installed any more.
 
     :param dist_info: the directory of the relinked distribution.

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 
 from relink.elf.image import machine_name
-from relink.indexes.install.cache import CachedWheel, keep, working_place
+from relink.indexes.install.cache import CachedWheel, store_wheel, working_place
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
 from relink.planning.checks.tags import supported_tags
@@ -162,7 +162,7 @@ def fetch(wanted: Requirement, platform: Platform) -> CachedWheel:
         wheels = list(place.glob("*.whl"))
         if len(wheels) != 1:
             raise InstallerError(failed)
-        return keep(wheels[0])
+        return store_wheel(wheels[0])
 
 
 def fetch_url(url: str) -> CachedWheel:
@@ -192,7 +192,7 @@ def fetch_url(url: str) -> CachedWheel:
             f"{url}: pip has not got it; see what pip says, or download the wheel and pass its path and --url"
         )
         run_installer(command, place, failed)
-        return keep(place / name.filename)
+        return store_wheel(place / name.filename)
 
 
 def parse_requirement(text: str, *, exact: bool = False) -> Requirement:

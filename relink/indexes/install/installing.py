@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, canonicalize_version
 
-from relink.indexes.install.cache import LARGEST, find_by_sha256, hold, in_cache, working_place
+from relink.indexes.install.cache import LARGEST, copy_to_cache, find_by_sha256, pin_for_undo, working_place
 from relink.indexes.install.checking import check_environment
 from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, refuse_foreign
 from relink.indexes.install.installers import (
@@ -93,10 +93,10 @@ def install_wheel(
             )
             if has_errors(refused):
                 return InstallResult(None, None, refused=refused)
-        report, result = relinked_into(place, wheel, environment, options)
+        report, result = relink_for(place, wheel, environment, options)
         if result is None:
             return InstallResult(report, None)
-        original = in_cache(wheel).path
+        original = copy_to_cache(wheel).path
         install_exactly(environment, result)
         hold_for_undo(original, environment, name.distribution)
         done = parse_wheel_name(result.name)
@@ -107,7 +107,7 @@ def install_wheel(
             failed = f"{requirement} is installed, but not all that it depends on"
             run_installer([*installer_of(environment), requirement], place, failed)
             relinked = _relink(done.canonical, environment, options, import_test=import_test)
-        imports, loads = tested(result, report, environment) if import_test else ((), ())
+        imports, loads = import_and_load(result, report, environment) if import_test else ((), ())
         return InstallResult(report, done, imports, required_by(result), loads, relinked)
 
 
@@ -247,13 +247,13 @@ def repair(
     if installed.plan is None:
         _refuse_another(original, installed)
     with working_place() as place:
-        report, result = relinked_into(place, original, environment, options)
+        report, result = relink_for(place, original, environment, options)
         if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
         refuse_full_disk(result, environment)
         install_exactly(environment, result)
         hold_for_undo(original, environment, installed.name)
-        imports, loads = tested(result, report, environment) if import_test else ((), ())
+        imports, loads = import_and_load(result, report, environment) if import_test else ((), ())
         return InstallResult(report, parse_wheel_name(result.name), imports, required_by(result), loads)
 
 
@@ -303,7 +303,7 @@ def _original(
 
     :param sha256: what it must have, where that is known.
     """
-    known = in_cache(given) if given else find_by_sha256(sha256) if sha256 else None
+    known = copy_to_cache(given) if given else find_by_sha256(sha256) if sha256 else None
     if known is None:
         # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
         exact = canonicalize_version(version, strip_trailing_zero=False)
@@ -371,7 +371,7 @@ class InstallResult:
 
     @property
     def ok(self) -> bool:
-        """Whether it was installed and works as far as that was tried, or nothing had to change; so for its dependencies."""
+        """True if nothing had to change, or the wheel was installed and every import and load test passed, with dependencies."""
         if self.installed is None:
             return self.report is not None and self.report.ok
         tried = any(result.problem for result in (*self.imports, *self.loads))
@@ -416,12 +416,12 @@ def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> 
 
     :raises UsageError: that cannot be noted.
     """
-    now, kept = find_installed(environment, name), in_cache(original)
+    now, kept = find_installed(environment, name), copy_to_cache(original)
     if now is None or now.plan is None or now.plan.wheel.sha256 != kept.sha256:
         # Nothing had to change, or it was relinked before: there is nothing to undo with it.
         return
     try:
-        hold(kept, now.dist_info)
+        pin_for_undo(kept, now.dist_info)
     except OSError as error:
         raise_if_machine_fault(error)
         raise UsageError(
@@ -442,7 +442,7 @@ def required_by(wheel: Path) -> tuple[str, ...]:
     return tuple(canonicalize_name(match[0]) for match in names if match)
 
 
-def tested(
+def import_and_load(
     wheel: Path, report: Report, environment: TargetEnvironment
 ) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
     """Import what a wheel has brought into an environment, and load its GPU part."""
@@ -474,7 +474,7 @@ def _is_gpu_part(file: FilePlan) -> bool:
     return file.interpreter.before is None and any(own(needed.soname) for needed in file.needed)
 
 
-def relinked_into(
+def relink_for(
     place: Path, wheel: Path, environment: TargetEnvironment, options: Options
 ) -> tuple[Report, Path | None]:
     """Relink a wheel for an environment.

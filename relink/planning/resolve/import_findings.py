@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from relink.elf.edit import result_of
+from relink.elf.edit import predict_edit
 from relink.loader.binding import Closest, Unbound, check_versions, differences
 from relink.loader.closure import Closure
 from relink.loader.duplicates import SharedSymbols, duplicates, two_versions
@@ -189,7 +189,7 @@ def _changed_bindings(
     """Yield RLK304: bindings that differ between the flattened image and one whose libraries all come from LD_LIBRARY_PATH."""
     if not outcome.edit.add:
         return
-    natural_image = result_of(outcome.original, replace(outcome.edit, add=()))
+    natural_image = predict_edit(outcome.original, replace(outcome.edit, add=()))
     natural, flat = simulate(context, member, natural_image, via_library_path=True), outcome.closure
     changed = differences((natural, prover.bindings(member, natural)), (flat, prover.bindings(member, flat)))
     # An import that was unbound before is left out: it has gained a binding, and nothing was taken over.

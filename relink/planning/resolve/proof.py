@@ -27,7 +27,7 @@ from typing import Literal
 
 from relink.elf.edit import ElfEdit
 from relink.elf.symbols import SymbolTable
-from relink.elf.version_edits import edited_table
+from relink.elf.version_edits import edit_symbols
 from relink.loader.binding import Bindings, Difference, Unbound, bind, differences
 from relink.loader.closure import Closure, Edge, LoadedObject, breadth_first, file_of, needed_by
 from relink.loader.duplicates import duplicates, two_versions
@@ -360,7 +360,7 @@ class Prover:
 
     def adopt(self, member: str, edit: ElfEdit) -> None:
         """Bind with the symbols that `member` has after an edit from now on."""
-        after = edited_table(self.originals[member], dict(edit.replace), edit.versions)
+        after = edit_symbols(self.originals[member], dict(edit.replace), edit.versions)
         if after != self.members[member]:
             self.members[member] = after
             self.tables.replace(member, after)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from relink.elf.edit import ElfEdit, result_of
+from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image
 from relink.loader.closure import Closure, DlopenNames, Edge
 from relink.loader.loading import load, trace
@@ -410,7 +410,7 @@ def _attempt(
 ) -> Outcome:
     """Simulate loading `member` after an edit, classify its entries, and check every edge."""
     image = context.images[member]
-    edited = result_of(image, edit)
+    edited = predict_edit(image, edit)
     closure = simulate(context, member, edited)
     # A Python dlopens the member last. A library that was dlopened before may have mapped it by another spelling of the path.
     root = 0 if image.is_executable or context.target.python is None else closure.roots[-1]
@@ -443,7 +443,7 @@ class _Base:
 
     def attempts(self) -> Iterator[Outcome]:
         """Yield the outcome of each strategy that edits, the least invasive first."""
-        needed = result_of(self.nothing.original, self.edit).needed
+        needed = predict_edit(self.nothing.original, self.edit).needed
         # A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object).
         last = self.attempt("runpath", needed, "runpath")
         yield last

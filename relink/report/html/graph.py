@@ -57,7 +57,7 @@ def rule_phrase(found_by: str, requesters: Collection[str]) -> str:
     return f"by {found_by}" if found_by == "ld.so.cache" else found_by
 
 
-def few(parts: Sequence[Html], what: str) -> list[Html]:
+def fold_rest(parts: Sequence[Html], what: str) -> list[Html]:
     """Return the first parts as they are, and the others in a closed element that says how many there are.
 
     :param what: what the others are, in the plural; a single one is shown, too.
@@ -67,8 +67,8 @@ def few(parts: Sequence[Html], what: str) -> list[Html]:
     return [*parts[:FEW], _closed(len(parts) - FEW, what, *parts[FEW:])]
 
 
-def few_items(items: Sequence[Html], what: str, class_: str | None = None) -> list[Html]:
-    """Return a list of the first items, and one of the others in a closed element; see :func:`few`."""
+def fold_items(items: Sequence[Html], what: str, class_: str | None = None) -> list[Html]:
+    """Return a list of the first items, and one of the others in a closed element; see :func:`fold_rest`."""
     if len(items) <= FEW + 1:
         return [tag("ul", *items, class_=class_)]
     rest = tag("ul", *items[FEW:], class_=class_)

@@ -25,7 +25,7 @@ class Html(str):
 EMPTY = Html("")
 
 
-def shown(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return `text` escaped (:func:`relink.system.text.escaped`), and its middle cut if it is too long."""
     if len(text) > _LONGEST:
         half = _LONGEST // 2
@@ -46,7 +46,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | None) -
         parts.append(f" {key.rstrip('_').replace('_', '-')}")
         if value is not True:
             # Quotes are escaped as well, since one would end the attribute.
-            text = value if isinstance(value, Html) else html.escape(shown(str(value)))
+            text = value if isinstance(value, Html) else html.escape(escape_text(str(value)))
             parts.append(f'="{text}"')
     parts.append(">")
     if name in _VOID:
@@ -57,7 +57,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | None) -
 
 
 def _html(child: str) -> str:
-    return child if isinstance(child, Html) else html.escape(shown(child), quote=False)
+    return child if isinstance(child, Html) else html.escape(escape_text(child), quote=False)
 
 
 def joined(parts: Iterable[str | None], between: str = "") -> Html:
@@ -68,6 +68,6 @@ def joined(parts: Iterable[str | None], between: str = "") -> Html:
 def breakable(text: str) -> Html:
     """Return text out of a file, escaped, that may be broken behind the slashes, semicolons and underscores of long words."""
     # split() gives the text and, at odd places, what the group of the pattern matched.
-    escaped = (html.escape(part, quote=False) for part in _BREAK.split(shown(text)))
+    escaped = (html.escape(part, quote=False) for part in _BREAK.split(escape_text(text)))
     broken = "".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped))
     return Html(_OPTION.sub(r'<span class="option">\g<0></span>', broken))

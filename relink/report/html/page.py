@@ -32,8 +32,8 @@ from relink.report.html.graph import (
     Graph,
     Node,
     change_mark,
-    few,
-    few_items,
+    fold_items,
+    fold_rest,
     graph_of,
     name_of,
     node_words,
@@ -42,10 +42,10 @@ from relink.report.html.graph import (
     rule_phrase,
     shortened,
 )
-from relink.report.html.markup import EMPTY, Html, breakable, joined, shown, tag
+from relink.report.html.markup import EMPTY, Html, breakable, escape_text, joined, tag
 from relink.report.model import Report
 from relink.report.summary import product_of, verdict
-from relink.report.text import in_prefix
+from relink.report.text import shorten_prefix
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import grouped, pluralize
 
@@ -173,16 +173,18 @@ def files_section(files: tuple[FilePlan, ...]) -> Html:
     parts = [_group(group, alone=changed == 1) for group in groups]
     if not parts:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet.")]
-    return tag("section", tag("h2", "Files", id="files"), *few(parts, "entries"), aria_labelledby="files")
+    return tag(
+        "section", tag("h2", "Files", id="files"), *fold_rest(parts, "entries"), aria_labelledby="files"
+    )
 
 
 def _alike(file: FilePlan) -> tuple[Any, ...]:
     """Everything that is shown of a file but its name."""
     own = _own(file)
-    shown = tuple(
+    entries = tuple(
         (entry.action, entry.soname, entry.soname_after, *_served(entry, own)) for entry in file.needed
     )
-    return file.changed, file.served, _sentence(file), file.rpath, file.interpreter, shown
+    return file.changed, file.served, _sentence(file), file.rpath, file.interpreter, entries
 
 
 def _own(file: FilePlan) -> str:
@@ -203,7 +205,7 @@ def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
         parts.insert(0, _interpreter(file))
     if others:
         names = [tag("li", path_of(other.path), id=f"file-{place}") for place, other in others]
-        parts.insert(0, joined(few_items(names, "files", class_="alike")))
+        parts.insert(0, joined(fold_items(names, "files", class_="alike")))
     return tag("details", title, *parts, class_="file", id=f"file-{number}", open=alone and file.changed)
 
 
@@ -335,7 +337,7 @@ _MOST_SUBJECTS = 3
 _MOST_FACTS = 20
 
 
-def told(findings: Iterable[Finding]) -> list[Cause]:
+def visible_causes(findings: Iterable[Finding]) -> list[Cause]:
     """Return the causes in the order of the page; all notes of one code are one."""
     grouped = causes(_as_note(found) if found.level == "info" else found for found in findings)
     return sorted(grouped, key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
@@ -355,14 +357,14 @@ def _idle(remedy: str) -> bool:
     return not remedy or remedy.startswith("Nothing")
 
 
-def counted(findings: Iterable[Finding]) -> Counter[Level]:
+def count_entries(findings: Iterable[Finding]) -> Counter[Level]:
     """Return how many entries the page has of each level."""
-    return Counter(cause.level for cause in told(findings))
+    return Counter(cause.level for cause in visible_causes(findings))
 
 
 def findings_section(findings: Sequence[Finding]) -> Html:
     """Return the section; notes are closed."""
-    found = told(findings)
+    found = visible_causes(findings)
     parts: list[Html] = []
     for level, (title, sign) in LEVELS.items():
         group = [cause for cause in found if cause.level == level]
@@ -378,7 +380,7 @@ def findings_section(findings: Sequence[Finding]) -> Html:
         if level == "info":
             parts.append(tag("details", tag("summary", head), tag("ul", *items), class_=f"findings {level}"))
         else:
-            parts.append(tag("div", head, *few_items(items, title.lower()), class_=f"findings {level}"))
+            parts.append(tag("div", head, *fold_items(items, title.lower()), class_=f"findings {level}"))
     if not parts:
         parts.append(tag("p", "Nothing was found that is worth telling."))
     elif len(found) > FEW:
@@ -512,7 +514,7 @@ def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Ite
     yield tag("h1", tag("bdi", wheel.name), " ", tag("bdi", wheel.version, class_="version"))
     yield from _planned(report) if plan else _verdict(report)
     yield tag("dl", *_counts(report, graph, isa), class_="counts")
-    if report.providers and in_prefix(report, report.providers[0].path) != report.providers[0].path:
+    if report.providers and shorten_prefix(report, report.providers[0].path) != report.providers[0].path:
         words = (name_of("$PREFIX"), " stands for ", name_of(report.providers[0].path), ".")
         yield tag("p", *words, class_="prefix")
 
@@ -533,7 +535,7 @@ def _verdict(report: Report) -> Iterator[Html]:
     if found.step is None:
         return
     # The button copies what is shown, so a command that is cut or has characters spelled out is not offered.
-    commands = [command for command in found.commands if shown(command) == command]
+    commands = [command for command in found.commands if escape_text(command) == command]
     if commands != [found.step]:
         yield tag("p", tag("b", "Next: "), breakable(found.step), class_="step")
     for number, command in enumerate(commands):
@@ -549,7 +551,7 @@ def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
     needed = {edge.end for edge in graph.edges if edge.change != "dropped"}
     origins = Counter(graph.nodes[number].origin for number in needed)
     missing, assumed = origins["missing"], origins["assumed"]
-    entries = counted(report.findings)
+    entries = count_entries(report.findings)
     counts: list[tuple[str, str, str]] = [
         (str(entries[level]), title, level) for level, (title, _) in LEVELS.items()
     ]
@@ -574,7 +576,7 @@ def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
 
 def _navigation(report: Report) -> Html:
     places: list[tuple[str, str, int | None]] = [
-        ("findings", "Findings", sum(counted(report.findings).values())),
+        ("findings", "Findings", sum(count_entries(report.findings).values())),
         ("dependencies", "Dependencies", None),
         ("gpu", "GPU code", None),
         ("files", "Files", len(report.files)),
@@ -628,7 +630,7 @@ def prefixed(report: Report) -> Report:
 
     The command, the target and the providers keep their paths, too.
     """
-    short = partial(in_prefix, report)
+    short = partial(shorten_prefix, report)
     plan = dataclasses.replace(
         report.plan,
         files=map_strings(report.files, short),
@@ -639,5 +641,5 @@ def prefixed(report: Report) -> Report:
 
 
 def _finding(finding: Finding, short: Callable[[str], str]) -> Finding:
-    shown: Finding = map_strings(finding, short)
-    return dataclasses.replace(shown, remedy=finding.remedy, step=finding.step)
+    shortened: Finding = map_strings(finding, short)
+    return dataclasses.replace(shortened, remedy=finding.remedy, step=finding.step)

@@ -158,7 +158,7 @@ ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
 
 @dataclass(frozen=True, slots=True)
 class Cause(Finding):
-    """One thing that was found, with everything that it is about: `subjects` of the findings that have its code, each once.
+    """Findings that share one cause, merged: the worst one, with the subjects of all, each once.
 
     :ivar findings: the single findings, the one that `code`, `level` and `remedy` are from first. Those of another code follow
         from it: an import that is lost because a version is missing.

@@ -269,7 +269,7 @@ class Sandbox:
         """Start a program in / with nothing on standard input; its output and errors are read from the process.
 
         It is in a session of its own and does not outlive the thread that starts it: wait for it there, and end it by
-        :func:`stop`. :func:`failure` says why it could not be started.
+        :func:`stop`. :func:`explain_failure` says why it could not be started.
 
         :param command: absolute path and arguments.
         :param environment: the whole environment of the program.
@@ -369,7 +369,7 @@ def stop(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def failure(status: int, errors: str) -> str | None:
+def explain_failure(status: int, errors: str) -> str | None:
     """Return why a sandbox did not start its program, or None where it did.
 
     :param status: how the process ended; `errors`: what it wrote there.
@@ -446,7 +446,9 @@ def why_not(kind: str) -> str | None:
         return f"no answer in {_TIMEOUT:.0f} s"
     if process.returncode == 0 and output.startswith("Python "):
         return None
-    return failure(process.returncode, errors) or f"status {process.returncode}: {errors.strip()[:200]}"
+    return (
+        explain_failure(process.returncode, errors) or f"status {process.returncode}: {errors.strip()[:200]}"
+    )
 
 
 def _probe(kind: str, directory: str) -> tuple[subprocess.Popen[str], str, str]:

@@ -39,7 +39,7 @@ from zlib_ng import zlib_ng
 
 from relink.system.spool import release_pages
 from relink.wheel.deflate.bits import EMPTY_STORED, LAST_BLOCK, PADDING, STORED_BLOCK, copy_bits
-from relink.wheel.deflate.stream import WINDOW, Block, InflateError, inflated, read_up_to
+from relink.wheel.deflate.stream import WINDOW, Block, InflateError, inflate_piece, read_up_to
 from relink.wheel.zipformat import BytesLike, RangeReader
 
 # Compressed bytes that are searched at a time.
@@ -276,7 +276,7 @@ class Blocks:
         try:
             while text and not inflater.eof and start <= offset and self._inflate_budget > 0:
                 byte += len(text)
-                for data in inflated(inflater, feed, _OUTPUT):
+                for data in inflate_piece(inflater, feed, _OUTPUT):
                     crc = isal_zlib.crc32(data, crc)
                     start += len(data)
                     self._inflate_budget -= len(data)
@@ -340,7 +340,7 @@ class Blocks:
         while not inflater.eof:
             byte += len(text)
             try:
-                parts = inflated(inflater, feed, _OUTPUT) if text else ()
+                parts = inflate_piece(inflater, feed, _OUTPUT) if text else ()
             except InflateError:
                 return None
             for data in parts:
@@ -376,7 +376,7 @@ class Blocks:
             feed = b"".join(copy_bits(self._read, first, bit, LAST_BLOCK))
             inflater = zlib_ng.decompressobj(-15, self._window(start))
             with suppress(InflateError):
-                data = b"".join(inflated(inflater, feed, size))
+                data = b"".join(inflate_piece(inflater, feed, size))
                 ended = inflater.eof and not inflater.unused_data
                 if ended and len(data) == size and self._is(start, data):
                     return bit, end.start

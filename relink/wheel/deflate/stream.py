@@ -34,7 +34,7 @@ _MOST_EMPTY: Final = 1 << 20
 InflateError = cast("type[Exception]", zlib_ng.error)
 
 
-def inflated(inflater: zlib_ng._Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
+def inflate_piece(inflater: zlib_ng._Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
     """Return the content of more data, about `size` bytes, in two parts.
 
     ``decompress`` starts with a buffer of 16 KiB and takes the interpreter lock (GIL) each time that it enlarges it;
@@ -45,7 +45,7 @@ def inflated(inflater: zlib_ng._Decompress, feed: bytes, size: int) -> tuple[byt
     return inflater.decompress(feed, 1), b"" if inflater.eof else inflater.flush(max(1, size))
 
 
-def dense(pieces: Iterator[bytes], produced: Callable[[], int]) -> Iterator[bytes]:
+def refuse_empty_blocks(pieces: Iterator[bytes], produced: Callable[[], int]) -> Iterator[bytes]:
     """Yield the pieces of a stream as long as they give content.
 
     A block without content takes 10 bits and up to a microsecond, so a stream of these would keep a reader busy for a minute
@@ -73,7 +73,7 @@ def read_up_to(inflater: zlib_ng._Decompress, read: RangeReader, byte: int, bit:
     block, random_bytes = _random_block()
     feed = b"".join(copy_bits(read, 8 * byte, bit, joined_bits([block, LAST_BLOCK])))
     try:
-        data = b"".join(inflated(inflater, feed, _OUTPUT))
+        data = b"".join(inflate_piece(inflater, feed, _OUTPUT))
     except InflateError:
         return None
     if inflater.eof and not inflater.unused_data and data.endswith(random_bytes):
@@ -130,11 +130,11 @@ def _inflate(read: RangeReader, member: Member) -> Iterator[bytes]:
     left = member.size
     # Pieces of a member that compresses well are smaller, so that each gives about a chunk.
     piece_size = min(COMPRESSED_CHUNK, max(1 << 10, CHUNK * member.compressed_size // max(1, member.size)))
-    source = dense(raw_content(read, member, piece_size), lambda: member.size - left)
+    source = refuse_empty_blocks(raw_content(read, member, piece_size), lambda: member.size - left)
     while not inflater.eof:
         try:
             piece = next(source, b"")
-            parts = inflated(inflater, piece, _EXPECTED)
+            parts = inflate_piece(inflater, piece, _EXPECTED)
         except InflateError as error:
             raise WheelError(f"{member.name!r} cannot be inflated: {error}") from error
         for part in parts:

@@ -126,7 +126,7 @@ def test_what_is_no_report(run: Run, tmp_path: Path, content: str, says: str) ->
     (tmp_path / "plan.json").write_text(content)
     code, out, err = run("report", "plan.json")
     assert (code, out) == (2, "")
-    assert "plan.json: " in err
+    assert "plan.json" in err
     assert says in err
     assert not (tmp_path / "plan.html").exists()
 

@@ -13,7 +13,13 @@ from typer.testing import CliRunner
 
 from relink.cli import app
 from relink.cli.formats import Shown
-from relink.cli.options import REMOVED_OPTIONS, is_requirement, option_names, takes_options, unknown_word
+from relink.cli.options import (
+    REMOVED_OPTIONS,
+    explain_unknown_word,
+    is_requirement,
+    option_names,
+    takes_options,
+)
 from relink.indexes.build.running import BuildOptions
 from relink.planning.options import WORK, Option, Options, mebibytes, option_table
 from tests.support.command import Run
@@ -92,11 +98,11 @@ def test_a_bare_name_is_not_fetched(run: Run) -> None:
 
 def test_what_is_there_is_taken_for_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert unknown_word("inspct", COMMANDS) is not None
+    assert explain_unknown_word("inspct", COMMANDS) is not None
     assert is_requirement("demo==1.0")
     Path("inspct").touch()
     Path("demo==1.0").touch()
-    assert unknown_word("inspct", COMMANDS) is None
+    assert explain_unknown_word("inspct", COMMANDS) is None
     assert not is_requirement("demo==1.0")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relink.cli.terminal import watched
+from relink.cli.terminal import watch_build
 from relink.system.errors import UsageError
 
 EVENTS: list[tuple[str, dict[str, Any]]] = [
@@ -30,7 +30,7 @@ EVENTS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_lines_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet: bool) -> None:
-    with watched(tmp_path / "log", quiet=quiet) as say:
+    with watch_build(tmp_path / "log", quiet=quiet) as say:
         for event in EVENTS:
             say(*event)
     lines = capsys.readouterr().err.splitlines()
@@ -43,5 +43,5 @@ def test_lines_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet
     assert lines == (failed if quiet else [*told, *failed])
     logged = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["event"] for line in logged] == [event for event, _ in EVENTS]
-    with pytest.raises(UsageError, match="the log cannot be written"), watched(tmp_path, quiet=True):
+    with pytest.raises(UsageError, match="the log cannot be written"), watch_build(tmp_path, quiet=True):
         pass

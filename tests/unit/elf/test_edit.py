@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relink.elf.edit import ElfEdit, argument_lists, refuse_names, result_of
+from relink.elf.edit import ElfEdit, argument_lists, predict_edit, refuse_names
 from relink.elf.image import read_image
 from relink.system.errors import EditError
 from tests.support.elf_builder import Library, build
@@ -16,14 +16,14 @@ ALWAYS = "--no-clobber-old-sections"
 def test_nothing_to_do() -> None:
     assert not ElfEdit()
     assert ElfEdit(search_path="")
-    assert result_of(IMAGE, ElfEdit()) == IMAGE
+    assert predict_edit(IMAGE, ElfEdit()) == IMAGE
 
 
 def test_needed() -> None:
     edit = ElfEdit(
         replace=(("libb.so", "libB.so"),), remove=("liba.so",), add=("libd.so", "libB.so", "libd.so")
     )
-    assert result_of(IMAGE, edit).needed == ("libB.so", "libc.so", "libd.so")
+    assert predict_edit(IMAGE, edit).needed == ("libB.so", "libc.so", "libd.so")
     (arguments,) = argument_lists(
         IMAGE, ElfEdit(**{name: getattr(edit, name) for name in ("replace", "remove")})
     )
@@ -42,7 +42,7 @@ def test_needed() -> None:
 )
 def test_search_paths(edit: ElfEdit, words: list[str], rpath: str | None, runpath: str | None) -> None:
     assert argument_lists(IMAGE, edit) == [[ALWAYS, *words]]
-    after = result_of(IMAGE, edit)
+    after = predict_edit(IMAGE, edit)
     assert (after.rpath, after.runpath) == (rpath, runpath)
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from relink.elf import edit_checks
-from relink.elf.edit import ElfEdit, result_of
+from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.edit_checks import check_edit, check_version_edits, new_issues, same_symbols
 from relink.elf.image import Image, Segment, read_image
 from relink.elf.patchelf import find_patchelf
 from relink.elf.sections import Section, read_sections
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_edits import VersionEdit, freed_symbols, read_records
+from relink.elf.version_edits import VersionEdit, find_freed_symbols, read_records
 from relink.loader.target import find_target
 from tests.support import old_kernel
 from tests.support.cc import cc, shared
@@ -675,7 +675,7 @@ def test_each_changed_byte_of_an_entry_is_seen(edits: tuple[VersionEdit, ...]) -
 @pytest.mark.parametrize("edits", EDITS)
 def test_each_changed_version_number_is_seen(edits: tuple[VersionEdit, ...]) -> None:
     good = edited(edits)
-    first = min(freed_symbols(build(USER), FREED).values()) - 2
+    first = min(find_freed_symbols(build(USER), FREED).values()) - 2
     for number in range(len(USER.imports) + len(USER.exports) + 1):
         for mask in (1, 2, 0x80):
             data = bytearray(good)
@@ -718,4 +718,4 @@ def test_of_a_real_file_that_exports_nothing(tmp_path: Path) -> None:
     result = user.read_bytes()
     assert [(symbol.name, symbol.index) for symbol in read_symbols(result).imports] == [("one", 1)]
     needs = planned_needs(table.verneeds, edit)
-    assert differences(result, result_of(image, edit), after.segments, needs) == []
+    assert differences(result, predict_edit(image, edit), after.segments, needs) == []

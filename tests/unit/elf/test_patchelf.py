@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from relink.elf import patchelf
-from relink.elf.edit import ElfEdit, result_of
+from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image, read_image
 from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
@@ -194,7 +194,7 @@ def test_what_is_planned_is_what_is_written(libraries: dict[str, bytes], tmp_pat
         path = tmp_path / "libuser.so"
         path.write_bytes(libraries[kind])
         before = read_image(libraries[kind], "libuser.so")
-        planned = result_of(before, edit)
+        planned = predict_edit(before, edit)
         after = edited(path, edit)
         table = read_symbols(path.read_bytes())
         assert {need.file for need in table.verneeds} <= set(after.needed)
@@ -355,16 +355,19 @@ def test_nothing_to_do_is_false() -> None:
 
 def test_result_of() -> None:
     image = read_image(build(Library("libx.so", ("liba.so", "libb.so", "liba.so"), rpath="/r")), "x")
-    assert result_of(image, ElfEdit()) == image
-    assert result_of(image, ElfEdit(add=("libc.so", "liba.so", "libc.so"))).needed == (
+    assert predict_edit(image, ElfEdit()) == image
+    assert predict_edit(image, ElfEdit(add=("libc.so", "liba.so", "libc.so"))).needed == (
         *image.needed,
         "libc.so",
     )
-    assert result_of(image, ElfEdit(remove=("liba.so",), add=("liba.so",))).needed == ("libb.so", "liba.so")
-    assert result_of(image, ElfEdit("/p", "runpath")) == replace(image, rpath=None, runpath="/p")
-    assert result_of(image, ElfEdit("/p", "rpath")) == replace(image, rpath="/p")
-    assert result_of(image, ElfEdit(search_path="")) == replace(image, rpath=None)
-    assert result_of(image, ElfEdit(interpreter="/i")) == replace(image, interpreter="/i")
+    assert predict_edit(image, ElfEdit(remove=("liba.so",), add=("liba.so",))).needed == (
+        "libb.so",
+        "liba.so",
+    )
+    assert predict_edit(image, ElfEdit("/p", "runpath")) == replace(image, rpath=None, runpath="/p")
+    assert predict_edit(image, ElfEdit("/p", "rpath")) == replace(image, rpath="/p")
+    assert predict_edit(image, ElfEdit(search_path="")) == replace(image, rpath=None)
+    assert predict_edit(image, ElfEdit(interpreter="/i")) == replace(image, interpreter="/i")
 
 
 # What goes wrong

@@ -11,7 +11,13 @@ import pytest
 from relink.elf.edit import ElfEdit
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_edits import VersionEdit, edited_table, freed_symbols, read_records, write_versions
+from relink.elf.version_edits import (
+    VersionEdit,
+    edit_symbols,
+    find_freed_symbols,
+    read_records,
+    write_versions,
+)
 from relink.loader.dryrun import LoaderMap, dry_run
 from relink.loader.target import find_target
 from relink.system.errors import EditError, ElfError
@@ -67,17 +73,17 @@ def test_weak_and_without_a_version() -> None:
         ("libother.so.1", [False]),
     ]
     assert wants(data)[:2] == [("numa_available", None, None), ("numa_free", None, None)]
-    assert sorted(freed_symbols(build(USER), FREED)) == [1, 2]
+    assert sorted(find_freed_symbols(build(USER), FREED)) == [1, 2]
 
 
 @pytest.mark.parametrize("edits", [RENAMED, FREED, RENAMED[:1] + FREED[1:]])
 def test_the_simulation_sees_what_is_written(edits: tuple[VersionEdit, ...]) -> None:
-    expected = edited_table(read_symbols(build(USER)), {}, edits)
+    expected = edit_symbols(read_symbols(build(USER)), {}, edits)
     assert read_symbols(bytes(edited(edits))) == expected
 
 
 def test_replaced_files_are_renamed_in_the_simulation() -> None:
-    table = edited_table(read_symbols(build(USER)), {"libother.so.1": "libother.so.2"}, ())
+    table = edit_symbols(read_symbols(build(USER)), {"libother.so.1": "libother.so.2"}, ())
     assert [need.file for need in table.verneeds] == [OLD, "libother.so.2"]
     assert table.imports[2].file == "libother.so.2"
 
@@ -105,7 +111,7 @@ def test_edits_that_contradict_each_other() -> None:
 
 def test_a_definition_with_the_version_of_a_record() -> None:
     data = bytearray(build(USER))
-    first = min(freed_symbols(data, FREED).values())
+    first = min(find_freed_symbols(data, FREED).values())
     number = data[first : first + 2]
     defined = first + 2 * len(USER.imports)
     data[defined : defined + 2] = number

@@ -26,7 +26,7 @@ from relink.report.summary import verdict
 from relink.system.errors import UsageError
 from relink.vendors.rocm.vendor import rocm
 from relink.wheel.archive import WheelArchive
-from relink.wheel.naming import relinked as rename_wheel
+from relink.wheel.naming import relinked_name
 from tests.support import therock, torch_wheels
 from tests.support.cc import cc, shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
@@ -447,7 +447,7 @@ def test_what_cannot_be_read_and_what_is_not_pinned_stays(tmp_path: Path) -> Non
     ]
     wheel = therock.pack(tmp_path, "demo", "1.0+rocm10.0.0", {}, requires=requires, tag="py3-none-any")
     with WheelArchive(wheel) as archive:
-        output = rename_wheel(
+        output = relinked_name(
             archive.name, local="rocm7.2.4", platform="any", replaces=rocm.packages.version_label
         )
         assert following_label(archive, output, rocm) == (

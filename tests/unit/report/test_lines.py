@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from relink.report.lines import Line, aligned, branch, show
+from relink.report.lines import Line, align_rows, branch, show
 from relink.report.summary import Verdict
 from relink.report.text import verdict_text
 
@@ -33,8 +33,8 @@ def test_no_markup_and_no_second_line() -> None:
 
 
 def test_rows_are_aligned() -> None:
-    assert printed(*aligned([("na\nme", "size"), ("[b]", "1")])) == "na\\nme  size\n[b]     1\n"
-    assert aligned([]) == []
+    assert printed(*align_rows([("na\nme", "size"), ("[b]", "1")])) == "na\\nme  size\n[b]     1\n"
+    assert align_rows([]) == []
 
 
 def test_a_tree() -> None:
@@ -52,7 +52,7 @@ def test_a_path_stays_whole_on_a_narrow_terminal() -> None:
     assert printed(tree, terminal=True) == (
         f"root\n├── librocblas.so.5\n│   │ {path}\n│   │ by RUNPATH\n│   └── deep\n└── last\n"
     )
-    assert printed(*aligned([("RUNPATH", path)]), terminal=True).split() == ["RUNPATH", path]
+    assert printed(*align_rows([("RUNPATH", path)]), terminal=True).split() == ["RUNPATH", path]
     assert printed("a b", terminal=True) == "a b\n"
 
 

@@ -89,8 +89,8 @@ def test_a_saved_plan(works: Works, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", r"a\.json: this is not JSON"),
-        ("[{}, {}]", r"a\.json: 2 reports; a page shows one"),
-        ('{"schema": "relink.reports/1", "reports": []}', r"a\.json: 0 reports; a page shows one"),
+        ("[{}, {}]", r"a\.json has 2 reports, and a page shows one"),
+        ('{"schema": "relink.reports/1", "reports": []}', r"a\.json has 0 reports, and a page shows one"),
         ("7", r"a\.json: this is no report of relink"),
         ('{"schema": "relink.report/9"}', r"a\.json: this is no report of relink"),
         ('{"schema": "relink.report/1"}', r"a\.json: "),

@@ -211,9 +211,9 @@ def test_the_header_says_what_the_prefix_is_called_below() -> None:
         "with ROCm 7.2.4 in /opt/rocm-7.2.4 ($PREFIX), for glibc 2.36",
     ]
     assert text.header_text(made, summed, verbose=True)[1].plain.endswith(", for glibc 2.36 (/lib64/ld.so)")
-    shown = text.in_prefix(made, "/opt/rocm-7.2.4/lib:/opt/rocm-7.2.4.1/lib:/opt/rocm-7.2.4")
+    shown = text.shorten_prefix(made, "/opt/rocm-7.2.4/lib:/opt/rocm-7.2.4.1/lib:/opt/rocm-7.2.4")
     assert shown == "$PREFIX/lib:/opt/rocm-7.2.4.1/lib:$PREFIX"
-    assert text.in_prefix(made, "/data/opt/rocm-7.2.4/lib") == "/data/opt/rocm-7.2.4/lib"
+    assert text.shorten_prefix(made, "/data/opt/rocm-7.2.4/lib") == "/data/opt/rocm-7.2.4/lib"
 
 
 def test_files_that_change_alike_are_one_line() -> None:
@@ -280,7 +280,7 @@ def test_the_wheel_needs_no_second_name() -> None:
     found = [
         finding("RLK520", WHEEL.path, "is tagged cp312: m", "Do.", level="warning", brief="is tagged cp312")
     ]
-    told = lines(text.findings_text(found, verbose=False, shown=text.shortened(report(*found))))
+    told = lines(text.findings_text(found, verbose=False, shown=text.text_shortener(report(*found))))
     assert told == ["warning RLK520 the wheel: is tagged cp312", "    → Do."]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.system.programs import NoAnswerError, Steps, ask_program, finished, side_by_side
+from relink.system.programs import NoAnswerError, Steps, ask_program, finish_steps, run_side_by_side
 
 
 class Log:
@@ -37,8 +37,8 @@ class Log:
 
 
 def test_all_steps_are_taken() -> None:
-    assert finished(Log().work("a", pauses=3)) == "a"
-    assert finished(Log().work("a", pauses=0)) == "a"
+    assert finish_steps(Log().work("a", pauses=3)) == "a"
+    assert finish_steps(Log().work("a", pauses=0)) == "a"
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3, 9])
@@ -46,7 +46,7 @@ def test_all_steps_are_taken() -> None:
 def test_results_come_in_order_and_no_more_than_jobs_are_under_way(jobs: int, pauses: int) -> None:
     log = Log()
     names = list("abcdef")
-    assert list(side_by_side([(1, log.work(name, pauses)) for name in names], jobs, 100)) == names
+    assert list(run_side_by_side([(1, log.work(name, pauses)) for name in names], jobs, 100)) == names
     assert log.most == (min(jobs, len(names)) if pauses else 1)
     assert log.lines == [f"begin {name}" for name in names]
 
@@ -58,14 +58,14 @@ def test_what_has_no_room_beside_others_is_alone() -> None:
         for cost in (50, 50, 1, 500, 1):
             yield cost, log.work(str(cost))
 
-    under_way = [log.running for _ in side_by_side(work(), 9, 100)]
+    under_way = [log.running for _ in run_side_by_side(work(), 9, 100)]
     assert under_way == [1, 1, 0, 0, 0]
     assert log.most == 2
 
 
 def test_what_was_begun_is_ended_when_one_raises() -> None:
     log = Log()
-    results = side_by_side([(1, log.work(name)) for name in ("a", "wrong", "b", "c")], 3, 100)
+    results = run_side_by_side([(1, log.work(name)) for name in ("a", "wrong", "b", "c")], 3, 100)
     assert next(results) == "a"
     with pytest.raises(ValueError, match="wrong"):
         next(results)
@@ -74,7 +74,7 @@ def test_what_was_begun_is_ended_when_one_raises() -> None:
 
 def test_what_was_begun_is_ended_when_nobody_asks_on() -> None:
     log = Log()
-    results = side_by_side([(1, log.work(name)) for name in "abc"], 2, 100)
+    results = run_side_by_side([(1, log.work(name)) for name in "abc"], 2, 100)
     next(results)
     assert isinstance(results, Iterator)
     results.close()  # type: ignore[attr-defined]

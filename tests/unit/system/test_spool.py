@@ -66,7 +66,7 @@ def test_little_memory_is_used(tmp_path: Path) -> None:
 
 def test_parts_are_kept(tmp_path: Path) -> None:
     parts = (range(10, 20), range(PAGE, 3 * PAGE + 1))
-    kept = Spool(tmp_path).keep(memoryview(DATA), parts)
+    kept = Spool(tmp_path).copy_to_file(memoryview(DATA), parts)
     expected = bytearray(len(DATA))
     for part in parts:
         expected[part.start : part.stop] = DATA[part.start : part.stop]

@@ -20,7 +20,7 @@ from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix
 from relink.system.errors import MachineError, ProviderError
 from relink.system.sandbox.start import Sandbox
-from relink.system.system_errors import is_trouble, raise_if_machine_fault, trouble_in
+from relink.system.system_errors import find_machine_fault, is_trouble, raise_if_machine_fault
 from tests.support.command import Run
 from tests.support.forking import run as forked
 from tests.support.works import OUTPUT, Works
@@ -35,7 +35,7 @@ def test_trouble(number: int) -> None:
     assert is_trouble(error)
     with pytest.raises(MachineError, match=re.escape(f"/a/b.so: {os.strerror(number)}: ")):
         raise_if_machine_fault(error)
-    found = trouble_in(f"/a/b.so: cannot open shared object file: {os.strerror(number)}", "ld.so")
+    found = find_machine_fault(f"/a/b.so: cannot open shared object file: {os.strerror(number)}", "ld.so")
     assert found is not None
     assert found.message.startswith(f"ld.so: {os.strerror(number)}: ")
 
@@ -45,12 +45,14 @@ def test_what_says_that_nothing_is_there(number: int) -> None:
     error = OSError(number, os.strerror(number), "/a/b.so")
     assert not is_trouble(error)
     raise_if_machine_fault(error)
-    assert trouble_in(f"/a/b.so: cannot open shared object file: {os.strerror(number)}", "ld.so") is None
+    assert (
+        find_machine_fault(f"/a/b.so: cannot open shared object file: {os.strerror(number)}", "ld.so") is None
+    )
 
 
 def test_static_tls_is_no_memory_of_this_machine() -> None:
     """glibc elf/dl-reloc.c: too many thread-local variables in one process."""
-    assert trouble_in("/a/b.so: cannot allocate memory in static TLS block", "ld.so") is None
+    assert find_machine_fault("/a/b.so: cannot allocate memory in static TLS block", "ld.so") is None
 
 
 def test_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from wheel.wheelfile import WheelFile
 
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions
-from relink.wheel.naming import relinked
+from relink.wheel.naming import relinked_name
 from relink.wheel.record import check_record, read_record
 from relink.wheel.writer import WrittenWheel, write_wheel
 
@@ -24,7 +24,7 @@ def rewrite(wheel: Path, out: Path, *, local: str | None = "rocm7.2.4", **argume
     """`arguments`: the fields of Changes and of WriteOptions."""
     out.mkdir(exist_ok=True)
     with WheelArchive(wheel) as archive:
-        name = relinked(archive.name, local=local, platform="linux_x86_64")
+        name = relinked_name(archive.name, local=local, platform="linux_x86_64")
         how = {
             field.name: arguments.pop(field.name) for field in fields(WriteOptions) if field.name in arguments
         }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from relink.system.errors import RelinkError
-from relink.wheel.changes import Content, NewContent, pieces
+from relink.wheel.changes import Content, NewContent, iterate_content
 from relink.wheel.zipformat import DEFLATED, STORED
 
 DATA = bytes(range(256)) * (10 << 10)
@@ -27,7 +27,7 @@ def in_pieces() -> Iterator[bytes]:
 def test_each_form(content: Content) -> None:
     new = NewContent(content, len(DATA) if isinstance(content, Iterator) else None)
     assert new.length == len(DATA)
-    assert b"".join(bytes(piece) for piece in pieces(new.content)) == DATA
+    assert b"".join(bytes(piece) for piece in iterate_content(new.content)) == DATA
 
 
 def test_pieces_need_a_size() -> None:

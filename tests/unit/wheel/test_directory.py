@@ -19,10 +19,10 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.directory import (
     DirectoryScan,
     EndRecord,
-    collisions,
+    find_collisions,
     name_defect,
     read_end_records,
-    unreadable,
+    unreadable_error,
 )
 from relink.wheel.limits import WheelLimits
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, deflate, good_entries, write_raw
@@ -59,18 +59,18 @@ def test_bad_names(name: str, word: str) -> None:
 
 
 def test_collisions() -> None:
-    assert collisions(["a/B.py", "a/b", "c/", "c/d", "e", "ef/g", "e.py"]) == []
-    assert "only in case" in collisions(["a/B.py", "A/b.py"])[0]
-    assert "only in case" in collisions(["stra\u00dfe", "STRASSE"])[0]
-    assert "composition" in collisions(["e\u0301", "\u00e9"])[0]
-    assert "final slash" in collisions(["a", "a/"])[0]
-    assert "directory of 'A/b/c'" in collisions(["a", "A/b/c"])[0]
-    assert "directory of 'a/b'" in collisions(["a", "a.b", "a-b", "a/b"])[0]
+    assert find_collisions(["a/B.py", "a/b", "c/", "c/d", "e", "ef/g", "e.py"]) == []
+    assert "only in case" in find_collisions(["a/B.py", "A/b.py"])[0]
+    assert "only in case" in find_collisions(["stra\u00dfe", "STRASSE"])[0]
+    assert "composition" in find_collisions(["e\u0301", "\u00e9"])[0]
+    assert "final slash" in find_collisions(["a", "a/"])[0]
+    assert "directory of 'A/b/c'" in find_collisions(["a", "A/b/c"])[0]
+    assert "directory of 'a/b'" in find_collisions(["a", "a.b", "a-b", "a/b"])[0]
 
 
 def test_deep_paths_take_no_time() -> None:
     start = time.monotonic()
-    assert collisions(f"{number}" + "/a" * 30_000 for number in range(200)) == []
+    assert find_collisions(f"{number}" + "/a" * 30_000 for number in range(200)) == []
     assert time.monotonic() - start < 5
 
 
@@ -95,7 +95,7 @@ def test_no_more_than_a_hundred() -> None:
 
 
 def test_the_error() -> None:
-    error = unreadable("it is cut")
+    error = unreadable_error("it is cut")
     assert (error.message, error.issues) == ("the ZIP structure cannot be read", ("it is cut",))
 
 

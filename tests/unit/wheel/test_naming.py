@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from relink.system.errors import UsageError, WheelError
 from relink.vendors.rocm.facts import VERSION_LABEL
-from relink.wheel.naming import not_a_wheel, parse_wheel_name, relinked, renamed_directory
+from relink.wheel.naming import explain_not_a_wheel, parse_wheel_name, relinked_name, rename_directory
 from tests.support.command import Run
 from tests.support.works import Works
 
@@ -58,8 +58,8 @@ def test_a_directory(run: Run, works: Works, tmp_path: Path) -> None:
 
 def test_what_may_be_a_wheel_is_opened(tmp_path: Path) -> None:
     (tmp_path / "store-name").touch()
-    assert not_a_wheel(tmp_path / "store-name") is None
-    assert not_a_wheel(tmp_path / "gone.tar.gz") is None
+    assert explain_not_a_wheel(tmp_path / "store-name") is None
+    assert explain_not_a_wheel(tmp_path / "gone.tar.gz") is None
 
 
 VENDOR = "onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl"
@@ -135,40 +135,42 @@ def test_tag_product_is_not_made_to_read_a_name(monkeypatch: pytest.MonkeyPatch)
 )
 def test_local_version(version: str, local: str, expected: str) -> None:
     name = parse_wheel_name(f"x-{version}-py3-none-any.whl")
-    once = relinked(name, local=local, platform="linux_x86_64", replaces=VERSION_LABEL)
+    once = relinked_name(name, local=local, platform="linux_x86_64", replaces=VERSION_LABEL)
     assert once.version_text == expected
     assert once.version == Version(expected)
-    assert relinked(once, local=local, platform="linux_x86_64", replaces=VERSION_LABEL) == once
+    assert relinked_name(once, local=local, platform="linux_x86_64", replaces=VERSION_LABEL) == once
     assert parse_wheel_name(once.filename) == once
 
 
 def test_a_label_is_kept_where_nothing_says_that_it_is_replaced() -> None:
     name = parse_wheel_name("x-2.9.1+rocm7.2.0-py3-none-any.whl")
-    assert relinked(name, local="rocm7.2.4", platform="any").version_text == "2.9.1+rocm7.2.0.rocm7.2.4"
+    assert relinked_name(name, local="rocm7.2.4", platform="any").version_text == "2.9.1+rocm7.2.0.rocm7.2.4"
 
 
 def test_only_the_platform_changes() -> None:
-    new = relinked(parse_wheel_name(VENDOR), local="rocm7.2.4", platform="linux_x86_64")
+    new = relinked_name(parse_wheel_name(VENDOR), local="rocm7.2.4", platform="linux_x86_64")
     assert new.filename == "onnxruntime_rocm-1.22.2.post3+rocm7.2.4-cp312-cp312-linux_x86_64.whl"
-    kept = relinked(parse_wheel_name("x-1.0_rc1-3-py3-none-any.whl"), local=None, platform="linux_x86_64")
+    kept = relinked_name(
+        parse_wheel_name("x-1.0_rc1-3-py3-none-any.whl"), local=None, platform="linux_x86_64"
+    )
     assert kept.filename == "x-1.0_rc1-3-py3-none-linux_x86_64.whl"
 
 
 def test_bad_label_and_platform() -> None:
     name = parse_wheel_name(VENDOR)
     with pytest.raises(UsageError, match="local version label"):
-        relinked(name, local="rocm 7", platform="linux_x86_64")
+        relinked_name(name, local="rocm 7", platform="linux_x86_64")
     with pytest.raises(UsageError, match="platform tag"):
-        relinked(name, local=None, platform="linux-x86_64")
+        relinked_name(name, local=None, platform="linux-x86_64")
 
 
 def test_renamed_directory() -> None:
-    new = relinked(parse_wheel_name(VENDOR), local="rocm7", platform="any")
-    assert renamed_directory("Onnx_RT-1.22.2.post3.dist-info", new) == "Onnx_RT-1.22.2.post3+rocm7.dist-info"
-    assert renamed_directory("onnxruntime_rocm-1.22.2.post3.data", new) == (
+    new = relinked_name(parse_wheel_name(VENDOR), local="rocm7", platform="any")
+    assert rename_directory("Onnx_RT-1.22.2.post3.dist-info", new) == "Onnx_RT-1.22.2.post3+rocm7.dist-info"
+    assert rename_directory("onnxruntime_rocm-1.22.2.post3.data", new) == (
         "onnxruntime_rocm-1.22.2.post3+rocm7.data"
     )
-    assert renamed_directory("x-1.22.2-post3+rocm7.dist-info".replace("-p", "_p"), new) == (
+    assert rename_directory("x-1.22.2-post3+rocm7.dist-info".replace("-p", "_p"), new) == (
         "x-1.22.2_post3+rocm7.dist-info"
     )
 
@@ -179,5 +181,5 @@ _LABEL = st.from_regex(r"\A[a-z0-9]{1,5}(\.[a-z0-9]{1,4}){0,4}\Z")
 @given(_LABEL, _LABEL)
 def test_labels_are_idempotent(old: str, new: str) -> None:
     name = parse_wheel_name(f"x-{Version('1.0+' + old)}-py3-none-any.whl")
-    once = relinked(name, local=new, platform="any", replaces=VERSION_LABEL)
-    assert relinked(once, local=new, platform="any", replaces=VERSION_LABEL) == once
+    once = relinked_name(name, local=new, platform="any", replaces=VERSION_LABEL)
+    assert relinked_name(once, local=new, platform="any", replaces=VERSION_LABEL) == once

@@ -31,7 +31,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent, Packed
 from relink.wheel.deflate import splice
 from relink.wheel.deflate.splice import Piece, find_spans
-from relink.wheel.naming import relinked
+from relink.wheel.naming import relinked_name
 from relink.wheel.record import read_record
 from relink.wheel.writer import (
     MemberHeader,
@@ -641,7 +641,7 @@ def test_output_path(tmp_path: Path) -> None:
     with WheelArchive(
         make_wheel(tmp_path, {"demo_pkg-1.0.data/data/x": b"", "demo_pkg-1.0.data2": b""})
     ) as archive:
-        name = relinked(archive.name, local="rocm7.2.4", platform="linux_x86_64")
+        name = relinked_name(archive.name, local="rocm7.2.4", platform="linux_x86_64")
         assert output_path(archive, name, f"{DIST_INFO}/RECORD") == f"{NEW_DIST_INFO}/RECORD"
         assert output_path(archive, name, "demo_pkg-1.0.data/data/x") == "demo_pkg-1.0+rocm7.2.4.data/data/x"
         assert output_path(archive, name, "demo_pkg-1.0.data2") == "demo_pkg-1.0.data2"

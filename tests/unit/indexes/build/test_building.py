@@ -19,7 +19,7 @@ from relink.indexes.build.building import find_wheels, fits, plan_tasks, target_
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.running import BuildOptions
 from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.site import old_results, take_out
+from relink.indexes.build.site import old_results, remove_results
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import PipSettings, Web
 from relink.indexes.build.work import Digests, TargetState
@@ -444,7 +444,7 @@ def test_wheels_of_an_index(
     gone = built(recipe, site, monkeypatch)
     assert (gone.summary.ok(recipe.refused), gone.summary.source_failures) == (False, 2)
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
-    take_out(recipe, site, partial(old_results, keep=1))
+    remove_results(recipe, site, partial(old_results, keep=1))
     assert [file["yanked"] for file in page(site, "one", "demo")] == ["broken"]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import relink
-from relink.indexes.build.engine import ClusterEngine, ClusterError, LostWorkerError, drive
+from relink.indexes.build.engine import ClusterEngine, ClusterError, LostWorkerError, run_tasks
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.work import fingerprints
 from tests.support.dask_cluster import DaskCluster, dask_cluster
@@ -93,7 +93,7 @@ def run(
         after(len(found), result)
 
     with engine:
-        drive(engine, call, jobs, on_done)
+        run_tasks(engine, call, jobs, on_done)
     return found
 
 

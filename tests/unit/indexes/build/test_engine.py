@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from relink.indexes.build.engine import LocalEngine, LostWorkerError, drive
+from relink.indexes.build.engine import LocalEngine, LostWorkerError, run_tasks
 from relink.system.errors import RelinkError
 
 
@@ -60,7 +60,7 @@ def results(engine: Any, jobs: list[Job]) -> dict[Any, Any]:
         assert job.task not in found, "a task is done once"
         found[job.task] = result
 
-    drive(engine, call, jobs, on_done)
+    run_tasks(engine, call, jobs, on_done)
     return found
 
 
@@ -135,7 +135,7 @@ class Manual:
         assert future.done()
         return LostWorkerError() if isinstance(error, ConnectionError) else error
 
-    def look(self) -> None:
+    def check_workers(self) -> None:
         raise RelinkError("nobody can be used")
 
 

@@ -31,8 +31,8 @@ from relink.indexes.build.site import (
     old_results,
     publish_site,
     publishing,
+    remove_results,
     state_of,
-    take_out,
 )
 from relink.indexes.build.store import Store
 from relink.system.errors import UsageError
@@ -136,7 +136,9 @@ def keep(store: Store, status: str, name: str = "demo-1.0") -> None:
         "relink": "1",
         "status": status,
     }
-    store.keep(facts, 1, {**record(), "wheel": wheel, "file": None if status == "refused" else file}, None)
+    store.record_result(
+        facts, 1, {**record(), "wheel": wheel, "file": None if status == "refused" else file}, None
+    )
 
 
 def recipe_with(originals: str = "mirror") -> Recipe:
@@ -269,11 +271,11 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def prune(recipe: Recipe, site: Path, keep: int) -> tuple[int, int, int]:
-    return take_out(recipe, site, partial(old_results, keep=keep), YOUNG)
+    return remove_results(recipe, site, partial(old_results, keep=keep), YOUNG)
 
 
 def remove(recipe: Recipe, site: Path, requirement: str) -> tuple[int, int, int]:
-    return take_out(recipe, site, partial(named_results, requirement=Requirement(requirement)))
+    return remove_results(recipe, site, partial(named_results, requirement=Requirement(requirement)))
 
 
 def versions(site: Path) -> list[str]:

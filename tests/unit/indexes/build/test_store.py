@@ -27,7 +27,7 @@ def kept(store: Store, target: str = "one", file: Any = FILE, rests: Any = None,
         "key": "key",
     }
     record = {"verdict": {"text": "t"}, "wheel": {}, "file": file}
-    store.keep({**facts, "relink": "1.0", "status": "written", **more}, 1, record, rests)
+    store.record_result({**facts, "relink": "1.0", "status": "written", **more}, 1, record, rests)
 
 
 def holding(store: Store) -> list[Any]:
@@ -36,7 +36,7 @@ def holding(store: Store) -> list[Any]:
 
 def failed(store: Store) -> None:
     facts = {"project": "a", "version": "1", "filename": "a.whl", "target": "one", "input": None, "key": ""}
-    store.keep({**facts, "relink": "1.0", "status": "failed"}, 1, {"error": "full"}, None)
+    store.record_result({**facts, "relink": "1.0", "status": "failed"}, 1, {"error": "full"}, None)
 
 
 def test_what_is_noted_is_there_again(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from relink.indexes.build.work import (
     WheelTask,
     fetch_wheel,
     fingerprints,
-    hold,
-    numbered,
+    is_still_valid,
+    number_version,
     record_of,
     record_of_error,
     relink_wheel,
@@ -38,7 +38,7 @@ from relink.system import safe_open as files
 from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.system.findings.model import Finding
 from relink.vendors.registry import VENDORS
-from relink.wheel.naming import parse_wheel_name, relinked
+from relink.wheel.naming import parse_wheel_name, relinked_name
 from tests.support.cc import shared
 from tests.support.reports import isa_block, sample_report
 from tests.support.web_server import Answer, WebServer
@@ -108,7 +108,7 @@ RESTS = {
     ],
 )  # fmt: skip
 def test_what_a_result_rests_on(rests: dict[str, str], state: TargetState, expected: bool) -> None:
-    assert hold(rests, state, Digests()) is expected
+    assert is_still_valid(rests, state, Digests()) is expected
 
 
 def test_each_content_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,10 +186,10 @@ def test_labels_sort_by_their_number() -> None:
     for release in ("rocm6.4", "rocm7.2.4", "rocm7.14.0", "rocm10.0.0", "relinked"):
         for vendor in ("1.0", "1.0+rocm6.1", "1.0+rocm7.2.4.git12ab", "1.0+cpu", "1!2.0rc1"):
             name = parse_wheel_name(f"demo-{vendor}-py3-none-linux_x86_64.whl")
-            plain = relinked(
+            plain = relinked_name(
                 name, local=release, platform="linux_x86_64", replaces=VENDORS[0].packages.version_label
             )
-            versions = [parse_wheel_name(numbered(plain, number)).version for number in range(1, 120)]
+            versions = [parse_wheel_name(number_version(plain, number)).version for number in range(1, 120)]
             assert sorted(versions, key=lambda version: (version, str(version))) == versions
             assert len(set(versions)) == len(versions)
             assert plain.version < versions[0]

@@ -19,10 +19,10 @@ from relink.indexes.install import cache
 from relink.indexes.install.cache import (
     cache_directory,
     cached_sha256s,
+    copy_to_cache,
     find_by_sha256,
-    hold,
-    in_cache,
-    keep,
+    pin_for_undo,
+    store_wheel,
     working_place,
 )
 from relink.indexes.install.installers import InstallerError, fetch_url, parse_requirement
@@ -213,7 +213,7 @@ def test_pips_own_configuration_names_the_index(run: Run, simple_index: Path, tm
 @pytest.mark.usefixtures("index")
 def test_what_changed_in_the_cache_is_not_taken() -> None:
     with working_place() as place:
-        kept = keep(vendor(place))
+        kept = store_wheel(vendor(place))
     assert find_by_sha256(kept.sha256) == kept
     kept.path.write_bytes(b"something else")
     assert find_by_sha256(kept.sha256) is None
@@ -226,16 +226,16 @@ def test_the_cache_stays_within_its_size(monkeypatch: pytest.MonkeyPatch) -> Non
     wheels = []
     for number in range(3):
         with working_place() as place:
-            wheels.append(keep(vendor(place, f"1.{number}")))
+            wheels.append(store_wheel(vendor(place, f"1.{number}")))
         os.utime(wheels[-1].path, (number, number))
     os.utime(wheels[0].path)  # it was used
     monkeypatch.setattr(cache, "SIZE", sum(wheel.path.stat().st_size for wheel in wheels) + 64)
     with working_place() as place:
-        newest = keep(vendor(place, "1.9"))
+        newest = store_wheel(vendor(place, "1.9"))
     assert cached_sha256s() == {wheel.sha256 for wheel in (wheels[0], wheels[2], newest)}
     monkeypatch.setattr(cache, "SIZE", 0)
     with working_place() as place:
-        last = keep(vendor(place, "2.0"))
+        last = store_wheel(vendor(place, "2.0"))
     assert cached_sha256s() == {last.sha256}
 
 
@@ -245,20 +245,20 @@ def test_what_is_held_stays_whatever_the_size(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(cache, "SIZE", 0)
     installed = tmp_path / "site/demo-1.0+rocm7.dist-info"
     with working_place() as place:
-        wheel = in_cache(vendor(place))
-    assert in_cache(wheel.path) == wheel
+        wheel = copy_to_cache(vendor(place))
+    assert copy_to_cache(wheel.path) == wheel
     plan = installed / PLAN_MEMBER
     plan.parent.mkdir(parents=True)
     plan.write_text(f'{{"wheel": {{"sha256": "{wheel.sha256}"}}}}')
-    hold(wheel, installed)
+    pin_for_undo(wheel, installed)
 
     def left() -> set[str]:
         with working_place() as place:
-            newest = keep(vendor(place, "2.0"))
+            newest = store_wheel(vendor(place, "2.0"))
         return set(cached_sha256s()) - {newest.sha256}
 
     assert left() == {wheel.sha256}
-    hold(wheel, tmp_path / "another")
+    pin_for_undo(wheel, tmp_path / "another")
     assert left() == {wheel.sha256}
     plan.write_text('{"wheel": {"sha256": "of another wheel"}}')
     assert left() == set()

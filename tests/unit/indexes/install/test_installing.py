@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from relink.indexes.install import cache
-from relink.indexes.install.cache import cached_sha256s, keep, working_place
+from relink.indexes.install.cache import cached_sha256s, store_wheel, working_place
 from relink.indexes.install.environment import TargetEnvironment, find_installed
 from relink.indexes.install.installing import Trial, import_modules, load_members, required_by
 from relink.loader.loading import RootRefusedError
@@ -354,7 +354,7 @@ def test_the_vendors_wheel_is_kept_until_it_is_undone(
 
     def fill() -> None:
         with working_place() as place:
-            keep(make_wheel(place, {"other.py": b""}, name="other", tag="py3-none-any"))
+            store_wheel(make_wheel(place, {"other.py": b""}, name="other", tag="py3-none-any"))
 
     fill()
     assert len(cached_sha256s()) == 2

@@ -12,7 +12,7 @@ from relink.report.html import html_page
 from relink.report.html.graph import (
     Graph,
     Node,
-    few_items,
+    fold_items,
     graph_of,
     node_words,
     rule_phrase,
@@ -181,7 +181,7 @@ def test_the_rule_in_a_few_words(found_by: str, phrase: str) -> None:
 
 @pytest.mark.parametrize(("count", "seen", "closed"), [(5, 5, 0), (6, 6, 0), (7, 5, 2)])
 def test_a_list_shows_its_first_items(count: int, seen: int, closed: int) -> None:
-    root = Page("".join(few_items([tag("li", str(number)) for number in range(count)], "files"))).root
+    root = Page("".join(fold_items([tag("li", str(number)) for number in range(count)], "files"))).root
     rest = root.all("details")
     assert sum(len(part.all("li")) for part in root.children if part.name == "ul") == seen
     assert sum(len(part.all("li")) for part in rest) == closed

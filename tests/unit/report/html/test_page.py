@@ -25,8 +25,8 @@ from relink.library import relink
 from relink.planning.model.files import RpathChange
 from relink.planning.model.model import Load, ProviderFacts, plain
 from relink.report.html import html_page
-from relink.report.html.markup import Html, breakable, joined, shown, tag
-from relink.report.html.page import counted, findings_section, prefixed, told
+from relink.report.html.markup import Html, breakable, escape_text, joined, tag
+from relink.report.html.page import count_entries, findings_section, prefixed, visible_causes
 from relink.report.model import Report, from_json, to_json
 from relink.report.summary import verdict
 from relink.system.bounded_json import typed
@@ -97,7 +97,7 @@ def test_the_worst_first_and_of_these_what_can_be_done_at_once() -> None:
     decide = finding("RLK101", "liba.so.1", "m1")
     install = finding("RLK101", "libb.so.1", "m2", step="apt install libb1")
     note = finding("RLK407", "GPU code", "m")
-    found = told([note, idle, decide, install])
+    found = visible_causes([note, idle, decide, install])
     assert [cause.subjects[0] for cause in found] == ["libb.so.1", "liba.so.1", "a.so", "GPU code"]
 
 
@@ -161,7 +161,7 @@ def test_more_than_five_are_closed_and_can_be_filtered() -> None:
 def test_the_page_counts_what_it_shows() -> None:
     notes = [finding("RLK206", f"{number}.so", f"m{number}", "Nothing.") for number in range(3)]
     report = replanned(sample_report(), findings=(*notes, finding("RLK101", "liba.so.1", "m")))
-    assert counted(report.findings) == {"error": 1, "info": 1}
+    assert count_entries(report.findings) == {"error": 1, "info": 1}
     root = Page(html_page(report)).root
     counts = {part.one("dt").text: part.one("dd").text for part in root.one("dl").children}
     assert (counts["errors"], counts["warnings"], counts["notes"]) == ("1", "0", "1")
@@ -487,7 +487,7 @@ def test_hostile_names_stay_text(name: str) -> None:
         assert elements[0] == elements[1]
     assert root.one("script").text == ROOT.one("script").text
     assert root.one("style").text == ROOT.one("style").text
-    assert shown(f"libnew.so.2{name}") in text_of(root)
+    assert escape_text(f"libnew.so.2{name}") in text_of(root)
     page.encode()
 
 
@@ -501,21 +501,21 @@ def test_any_name_stays_text(first: str, second: str) -> None:
     root = Page(page).root
     no_way_out(root)
     assert root.one("script").text == ROOT.one("script").text
-    assert shown(f"{first}libadded.so.3{second}") in text_of(root)
+    assert escape_text(f"{first}libadded.so.3{second}") in text_of(root)
     unseen = {unicodedata.category(character) for character in page.replace("\n", "")}
     assert not unseen & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 @given(st.text())
 def test_escaping_loses_nothing(text: str) -> None:
-    assert Page(tag("p", text)).root.text == Page(breakable(text)).root.text == shown(text)
-    assert Page(tag("p", title=text)).root.one("p").attributes["title"] == shown(text)
+    assert Page(tag("p", text)).root.text == Page(breakable(text)).root.text == escape_text(text)
+    assert Page(tag("p", title=text)).root.one("p").attributes["title"] == escape_text(text)
 
 
 def test_shown() -> None:
-    assert shown("a\u202eb\nc\xa0\udcff") == "a\\u202eb\\nc\\xa0\\udcff"
-    assert shown("naïve ж 漢") == "naïve ж 漢"
-    long = shown("x" * 5000)
+    assert escape_text("a\u202eb\nc\xa0\udcff") == "a\\u202eb\\nc\\xa0\\udcff"
+    assert escape_text("naïve ж 漢") == "naïve ж 漢"
+    long = escape_text("x" * 5000)
     assert len(long) < 2100
     assert "3000 characters" in long
 
