@@ -54,7 +54,9 @@ def _by_state(levels: dict[str, CoverageLevel]) -> str:
 def _together(survey: Survey) -> Iterator[str]:
     """What the files cover together; one line a group."""
     if not survey.known:
-        if survey.items:
+        if processors := {name for one in survey.kernel_files for name in one.processors()}:
+            yield f"kernel files are there for {join_with_and(sorted(processors))}"
+        elif survey.items:
             yield "nothing here restricts the GPUs"
         return
     for group in survey.groups:

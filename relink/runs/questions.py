@@ -88,7 +88,7 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
     result = verify(
         archive.path.name,
         lambda name: (archive.chunks(name), loaded[name].gaps if name in loaded else ()),
-        list(wheel.images),
+        [member for member in wheel.images if member not in assessed.draft.carried],
         assessed.context,
         assessed.draft.tables,
         sandbox=sandbox,
