@@ -25,15 +25,13 @@ from relink.loader.target import Target
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
+from relink.python.parts import FilePart
 from relink.python.process import PythonProcesses
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 
-ProcessPart: TypeAlias = Literal[
-    "import", "GPU", "guarded", "later", "carried", "program", "foreign", "unknown"
-]
-"""How a file gets into a process. ``GPU``: it is there for the GPU; ``carried``: others need it; ``foreign``: it
-is for another Python or machine, or for a debugger; ``unknown``: nobody is known to load it."""
+ProcessPart: TypeAlias = FilePart | Literal["GPU"]
+"""How a file gets into a process. ``GPU``: it is there for the GPU, whoever opens it."""
 
 _PARTS: Mapping[str, ProcessPart] = {"certain": "import", "guarded": "guarded", "inferred": "guarded"}
 # Directories of a distribution that no installed program imports.
@@ -86,7 +84,7 @@ class ImportOutcome:
             yield _error(opening, site)
         for name, opening in self.lost.items():
             text = f"it does not load ({opening.why}), and {_who(opening.event, site)} goes on without it"
-            reported = finding("RLK124", posixpath.relpath(opening.event.name, site), text)
+            reported = finding("RLK124", _below(opening.event.name, site), text)
             lacks = join_truncated(opening.missing) if opening.missing else opening.why
             yield replace(reported, without=f"{name} ({lacks})")
 
@@ -184,7 +182,7 @@ class EnvironmentProcesses:
             for event in read.events:
                 if event.kind not in ("extension", "library") or event.flags & os.RTLD_NOLOAD:
                     continue
-                is_own = event.name in paths or posixpath.relpath(event.file or "/", site) in members
+                is_own = event.name in paths or _below(event.file, site) in members
                 if event.when in ("later", "conditional"):
                     if is_own:
                         pending.setdefault(event.name, event)
@@ -294,7 +292,7 @@ def _open(process: Process, event: Event, *, binds: bool = True) -> FailedOpenin
 def _error(opening: FailedOpening, site: str) -> Finding:
     """Return the finding about a dlopen that ends an import."""
     failure, event = opening.failure, opening.event
-    who = f"{_who(event, site)} opens {posixpath.relpath(event.name, site) if '/' in event.name else event.name}"
+    who = f"{_who(event, site)} opens {_below(event.name, site)}"
     codes = {"missing": "RLK101", "versions": "RLK301", "symbols": "RLK302", "aborts": "RLK305"}
     subject = event.name
     if opening.missing:
@@ -311,7 +309,12 @@ def _who(event: Event, site: str) -> str:
     """Say which line asks for a dlopen."""
     if not event.file:
         return event.module or "Python"
-    return f"{posixpath.relpath(event.file, site)}:{event.line}"
+    return f"{_below(event.file, site)}:{event.line}"
+
+
+def _below(path: str, site: str) -> str:
+    """Return a path below a directory without that; other paths and names as they are."""
+    return path.removeprefix(f"{site}/")
 
 
 def _shown_name(event: Event, site: str) -> str:

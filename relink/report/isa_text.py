@@ -54,7 +54,9 @@ def _by_state(levels: dict[str, CoverageLevel]) -> str:
 def _together(survey: Survey) -> Iterator[str]:
     """What the files cover together; one line a group."""
     if not survey.known:
-        if survey.items:
+        if processors := {name for one in survey.kernel_files for name in one.processors()}:
+            yield f"kernel files are there for {join_with_and(sorted(processors))}"
+        elif survey.items:
             yield "nothing here restricts the GPUs"
         return
     for group in survey.groups:
@@ -76,7 +78,9 @@ def _name(group: Group, groups: int) -> str:
 def _verdicts(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
     for gpu in gpus:
         if survey.covers(gpu.target):
-            sure = survey.known or survey.kernel_files
+            # A library that its callers can do without restricts nothing, and may have code all the same.
+            served = any(item.level(gpu.target).state in ("full", "slow") for item in survey.items)
+            sure = survey.known or served
             word = "covered" if sure else "not restricted: no prebuilt code"
             having = [group for group in survey.groups if not group.lacking(gpu.target)]
             if survey.known and len(having) < len(survey.groups):

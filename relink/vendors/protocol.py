@@ -239,7 +239,7 @@ class Gpus:
     :ivar compare_code: the code before and after an edit → what the edit changed.
     :ivar add_archives: codes by member, the wheel, where a member is installed, pairs of a directory in which members are
         installed and one on disk, other wheels → the codes with what lies in archives beside the members.
-    :ivar parse: a text of ``--gpu`` → the GPU, or None where it names none of the vendor's.
+    :ivar parse: a text of ``--gpu``, environment → the GPU, or None where it names none of the vendor's.
     :ivar find_local: root directory, environment → the GPUs of this machine as nobody asked for them, and why there are none.
     :ivar products: processor → the products that have it.
     :ivar check: what is known of a planned wheel → which GPUs it runs on.
@@ -255,7 +255,7 @@ class Gpus:
     read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
     compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
     add_archives: Callable[..., Mapping[str, FileCode]] = lambda codes, *_: codes
-    parse: Callable[[str], RequestedGpu | None] = lambda *_: None
+    parse: Callable[[str, Mapping[str, str]], RequestedGpu | None] = lambda *_: None
     find_local: Callable[[str, Mapping[str, str]], tuple[Sequence[RequestedGpu], Sequence[str]]] = lambda *_: (
         (),
         (),

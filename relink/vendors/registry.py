@@ -222,7 +222,7 @@ def requested_gpus(
                 raise UsageError(f"--gpu auto finds none: {reason} (for example --gpu {targets})")
             for gpu in local:
                 found.setdefault(gpu.target, gpu)
-        elif named := next(filter(None, (vendor.gpus.parse(text) for vendor in VENDORS)), None):
+        elif named := next(filter(None, (vendor.gpus.parse(text, environment) for vendor in VENDORS)), None):
             found.setdefault(named.target, named)
         else:
             names = " or ".join(vendor.gpus.examples[1] for vendor in VENDORS if vendor.gpus.examples)

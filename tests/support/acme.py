@@ -104,7 +104,7 @@ def check(question: GpuQuestion) -> GpuPlan:
     return GpuPlan({"targets": sorted({name for code in codes for name in code.targets})}, tuple(missing))
 
 
-def parse(text: str) -> RequestedGpu | None:
+def parse(text: str, _environment: Mapping[str, str]) -> RequestedGpu | None:
     name = "sm90" if text == "ACME One" else text
     return RequestedGpu(TargetId(name), vendor="acme") if _GPU.fullmatch(name) else None
 

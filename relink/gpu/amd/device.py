@@ -21,13 +21,14 @@ from relink.gpu.coverage import RequestedGpu, TargetId
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_start
 
+_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
 # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h.
 _SRAM_EDC = 1 << 26
 HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
 """Variables that choose among GPUs and change no code."""
 EFFECTS = {
-    "HSA_OVERRIDE_GFX_VERSION": "GPUs pass for another architecture, for every library of a process",
+    _OVERRIDE: "GPUs pass for another architecture, for every library of a process",
     "HIP_USE_RUNTIME_UNBUNDLER": "HIP unbundles by itself, which fails on compressed bundles: unset it",
     "LD_LIBRARY_PATH": "comes before the RUNPATH of every wheel: libraries may be taken from there",
     "ROCBLAS_TENSILE_LIBPATH": "rocBLAS takes its kernels from there and aborts if they are of another version",
@@ -165,8 +166,8 @@ def apply_override(devices: Devices, environment: Mapping[str, str]) -> Devices:
     """Apply HSA_OVERRIDE_GFX_VERSION_<node> and HSA_OVERRIDE_GFX_VERSION, as libhsakmt does; all parts are decimal."""
     gpus, problems = [], list(devices.problems)
     for gpu in devices.gpus:
-        name = f"HSA_OVERRIDE_GFX_VERSION_{gpu.node}"
-        name = name if name in environment else "HSA_OVERRIDE_GFX_VERSION"
+        name = f"{_OVERRIDE}_{gpu.node}"
+        name = name if name in environment else _OVERRIDE
         value = environment.get(name)
         if value is None:
             gpus.append(gpu)
@@ -207,11 +208,7 @@ def doctor(
     if not names:
         nodes.append(NodeAccess(os.fspath(render / "renderD*"), exists=False, accessible=False))
     missing = {n.group for n in nodes if n.exists and not n.accessible and n.group and not n.member}
-    hazards = [
-        (k, v)
-        for k, v in sorted(environment.items())
-        if k in EFFECTS or k.startswith("HSA_OVERRIDE_GFX_VERSION")
-    ]
+    hazards = [(k, v) for k, v in sorted(environment.items()) if k in EFFECTS or k.startswith(_OVERRIDE)]
     return Doctor(devices, tuple(nodes), tuple(sorted(missing)), tuple(hazards))
 
 
@@ -229,15 +226,30 @@ def _access(path: Path, groups: frozenset[int]) -> NodeAccess:
     return NodeAccess(os.fspath(path), True, accessible, group if opens else "", info.st_gid in groups)
 
 
-def parse_gpu(text: str) -> RequestedGpu | None:
-    """Return the GPU that a text of ``--gpu`` names, ``gfx1031`` or ``RX 6750 XT``, or None."""
+def parse_gpu(text: str, environment: Mapping[str, str]) -> RequestedGpu | None:
+    """Return the GPU that a text of ``--gpu`` names, ``gfx1031`` or ``RX 6750 XT``, or None.
+
+    The GPU passes for another where HSA_OVERRIDE_GFX_VERSION of `environment` has the value that is known for it. The GPU may
+    be of another machine, so other values say nothing about it.
+    """
     try:
         target = processor_for(text)
     except UsageError:
         return None
     known = table().processors.get(target.processor)
+    products = known.products if known else ()
+    override = environment.get(_OVERRIDE)
+    for row in table().workarounds:
+        if row.override == override and target.processor in row.processors:
+            return RequestedGpu(
+                TargetId(row.stands_in),
+                products=products,
+                physical=target.processor,
+                vendor="rocm",
+                overridden_by=_OVERRIDE,
+            )
     name = "" if text.strip().lower() == str(target) else text.strip()
-    return RequestedGpu(target, name, known.products if known else (), vendor="rocm")
+    return RequestedGpu(target, name, products, vendor="rocm")
 
 
 def find_local(root: str, environment: Mapping[str, str]) -> tuple[tuple[RequestedGpu, ...], tuple[str, ...]]:
@@ -258,7 +270,7 @@ def find_local(root: str, environment: Mapping[str, str]) -> tuple[tuple[Request
                 physical=gpu.physical.processor if gpu.overridden else "",
                 asked=False,
                 vendor="rocm",
-                overridden_by="HSA_OVERRIDE_GFX_VERSION",
+                overridden_by=_OVERRIDE,
             ),
         )
     return tuple(found.values()), devices.problems or ("KFD lists no GPU",)

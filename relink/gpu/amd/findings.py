@@ -317,7 +317,13 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
         )
         yield finding("RLK401", subject, message, remedy, "warning" if gpu.asked else "info")
     elif missing:
-        yield finding("RLK401", subject, _missing(facts, gpu, missing), _way_out(facts, gpu), levels[gpu])
+        running = [str(one.target) for one in levels if gpu.local and one.local and facts.runs(one.target)]
+        way_out = (
+            f"Leave this GPU out: set HIP_VISIBLE_DEVICES to the numbers of {join_with_and(running)} alone."
+            if running
+            else _way_out(facts, gpu)
+        )
+        yield finding("RLK401", subject, _missing(facts, gpu, missing), way_out, levels[gpu])
     for library, level in facts.lacking(target, "partial"):
         message = f"{display_name(library)} has code for {gpu} in {level.count} of its {level.total} bundles"
         yield finding("RLK402", subject, message, _way_out(facts, gpu))
@@ -396,7 +402,11 @@ def _optional(library: LibraryCoverage, gpu: RequestedGpu, *, reached: bool) -> 
 def _runtime(
     facts: GpuFacts, gpus: Sequence[RequestedGpu], levels: Mapping[RequestedGpu, Level]
 ) -> Iterator[Finding]:
+    by_target = {gpu.target: level for gpu, level in levels.items()}
     for row in facts.rows:
+        # The rows are those of all GPUs, also where one is judged alone.
+        if row.gpu is not None and row.gpu.target not in by_target:
+            continue
         need = row.requirement
         subject = str(row.gpu.target) if row.gpu else need.what
         by = join_some([os.path.basename(path) for path in row.files]) or "this GPU"
@@ -413,7 +423,7 @@ def _runtime(
                 # No option covers this: without the archives there is not one kernel, for no GPU.
                 chosen = "error"
             elif row.gpu is not None:
-                chosen = levels[row.gpu]
+                chosen = by_target[row.gpu.target]
             elif not any(gpu.asked for gpu in gpus) and need.needed == "yes":
                 # No GPU was named, and there may be native code for the one that the wheel will meet.
                 chosen = "warning"

@@ -34,8 +34,9 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
-# With more of them in one directory, kernel files are shown as one item.
+# With more of them, kernel files are a choice: no GPU needs all.
 _MAX_SINGLE_FILES = 4
+_GPU_NAME = re.compile(r"gfx[0-9a-f]{3,5}(?![0-9a-z])|gfx[0-9-]+-generic")
 # Of kernel files in one directory; each is asked for every processor.
 _MAX_TARGETS = 4000
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
@@ -105,12 +106,21 @@ class _Found:
         self.read += 1
 
     def gather(self, known: Mapping[str, SideFiles]) -> None:
-        """Put kernel files of one directory together, where they are many; compare those of libraries with their names."""
+        """Put kernel files of one directory together where they are a choice; compare those of libraries with their names.
+
+        They are a choice where they are many, are archives, or are named for GPUs, as are their directories.
+        """
+        sides = {
+            directory: known.get(os.path.realpath(directory)) if known else None for directory in self.loose
+        }
+        free = [code for directory, codes in self.loose.items() if sides[directory] is None for code in codes]
+        top = os.path.realpath(self.root)
+        choice = len(free) > _MAX_SINGLE_FILES or any(
+            code.form == "kpack-archive" or _GPU_NAME.search(code.path.removeprefix(top)) for code in free
+        )
         for directory, codes in self.loose.items():
-            side = known.get(os.path.realpath(directory)) if known else None
-            # Each is for another GPU.
-            choice = any(code.form == "kpack-archive" for code in codes)
-            if len(codes) <= _MAX_SINGLE_FILES and side is None and not choice:
+            side = sides[directory]
+            if side is None and not choice:
                 self.items += [coverage_of(code) for code in codes]
                 continue
             kernels = _kernels(directory, codes)

@@ -184,7 +184,7 @@ def processor_for(text: str) -> TargetId:
         if any(re.sub(r"\b(radeon)\b|[\s_()-]+", "", name.lower()) == wanted for name in processor.products):
             return TargetId(processor.name)
     target = parse_target_id(text.strip().lower())
-    if sort_key(target)[0] == 1 << 30:
+    if sort_key(target)[0] == 1 << 30 and target.processor not in table().processors:
         raise UsageError(
             f"{text[:200]!r} is neither a gfx processor nor a product relink knows; give --gpu gfxNNNN"
         )

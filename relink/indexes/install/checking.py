@@ -238,10 +238,8 @@ def _checked(
     outcome = world.processes.follow(str(source.path), name, source.members, wheel.images, gpu)
     outcome, drivers = _without_drivers(outcome)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
-    assessed = _assess(source, wheel, world, options, judged) if judged else None
-    every = [*wheel.findings]
-    if assessed is not None:
-        every += _confirmed(assessed.found, outcome)
+    assessed = _assess(source, wheel, world, options, judged)
+    every = [*wheel.findings, *_confirmed(assessed.found, outcome)]
     told = {subject for reported in every if reported.level == "error" for subject in reported.subjects}
     codes = {reported.code for reported in every if reported.level == "error"}
     # What the planner says of the vendor's libraries says more than the process does.
@@ -251,9 +249,8 @@ def _checked(
         if not (told & {*reported.subjects} or reported.code in codes - {"RLK101"})
     ]
     findings = _selected(every, options)
-    files = assessed.files if assessed is not None else ()
-    loaded = [*outcome.mapped, *(pair for file in files if file.served for pair in file.closure)]
-    vendor = assessed.context.vendor if assessed is not None else VENDORS[0]
+    loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
+    vendor = assessed.context.vendor
     runtimes = dict.fromkeys(
         os.path.realpath(path) for soname, path in loaded if soname_stem(soname) == vendor.libraries.runtime
     )

@@ -26,7 +26,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decision_findings import decision_findings, has_vendors, mapped_for
 from relink.planning.resolve.import_findings import find_version_gaps, import_findings
 from relink.planning.resolve.proof import Prover, add_forgotten_needed, add_known_preloads, list_opened
-from relink.planning.resolve.strategy import Outcome, assumed_kind, find_strategy
+from relink.planning.resolve.strategy import Outcome, assumed_kind
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped, join_truncated
@@ -47,6 +47,7 @@ class PlanDraft:
     :ivar loads: who asks for whom in all closures.
     :ivar is_in_vain: whether optional parts were left although no other part gets the vendor's libraries.
     :ivar opened: what the objects in them open by dlopen.
+    :ivar carried: members that do not load alone, and do where another member needs them; the files stay as they are.
     """
 
     files: tuple[FilePlan, ...]
@@ -58,6 +59,7 @@ class PlanDraft:
     loads: tuple[Load, ...] = ()
     opened: tuple[DlopenEdge, ...] = ()
     is_in_vain: bool = False
+    carried: frozenset[str] = frozenset()
 
 
 def decide(
@@ -126,6 +128,9 @@ def decide(
             prover.adopt(member, ElfEdit())
         else:
             images[member] = outcome.image
+    carried = _find_carried(outcomes) if context.as_it_is else frozenset[str]()
+    outcomes = {member: outcome for member, outcome in outcomes.items() if member not in carried}
+    unserved = [member for member in unserved if member not in carried]
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     mapped = {member: mapped_for(outcome) for member, outcome in served.items()}
     # An optional part is left only where another part gets the vendor's libraries. If none does, all parts are to be planned.
@@ -166,15 +171,23 @@ def decide(
         tuple(loads),
         opened,
         is_in_vain=in_vain,
+        carried=carried,
     )
 
 
-def draft_links(context: ResolveContext) -> PlanDraft:
-    """Draft what every image loads as it is, and bind no symbol: there are no findings."""
-    outcomes = {member: find_strategy(context, member) for member in context.images}
-    closures = {member: outcome.closure for member, outcome in outcomes.items()}
-    files = tuple(_plan_file(context, member, outcome, served=True) for member, outcome in outcomes.items())
-    return PlanDraft(files, (), outcomes, context, Tables(context.files, {}), closures)
+def _find_carried(outcomes: Mapping[str, Outcome]) -> frozenset[str]:
+    """Return the members that do not load alone, and that a member which loads maps: they are judged there.
+
+    A library of NAME.libs often has no search path: the DT_RPATH of what needs it serves it (glibc elf/dl-load.c).
+    """
+    mapped = {
+        str(outcome.closure.objects[index].identity[-1])
+        for outcome in outcomes.values()
+        if outcome.loads
+        for index in outcome.closure.scope
+        if outcome.closure.objects[index].identity[0] == "member"
+    }
+    return frozenset(member for member, outcome in outcomes.items() if not outcome.loads and member in mapped)
 
 
 def _refuse_more(loads: int, most: int) -> None:

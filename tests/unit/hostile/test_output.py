@@ -194,7 +194,7 @@ COMMANDS = {
     "no page": "run {forged} --prefix {works} --report {forged}/name/name.html",
 }
 # These print nothing of such a name; nothing raw is to be seen in them all the same.
-SILENT = {"run, as it is printed by itself", "isa wheel", "report", "report plan"}
+SILENT = {"run, as it is printed by itself", "isa wheel", "report", "report plan", "diff", "diff plan"}
 WIDE = 1 << 15  # columns, so that no line is wrapped
 
 
@@ -341,4 +341,4 @@ def test_rich_is_used_where_everything_is_escaped_only() -> None:
         )
         or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print")
     }
-    assert using == {"report/lines.py", "report/tree.py", "cli/terminal.py", "cli/watching.py"}
+    assert using == {"report/lines.py", "report/tree.py", "cli/terminal.py"}

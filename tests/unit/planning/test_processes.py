@@ -185,6 +185,13 @@ def test_a_library_that_ctypes_opens_by_name(site: Site) -> None:
     assert said(site.outcome("smi"), site) == ["error RLK101 librelink_nowhere_smi.so"]
 
 
+def test_a_name_that_is_opened_in_a_try(site: Site) -> None:
+    source = 'import ctypes\ntry:\n    ctypes.CDLL("librelink_nowhere_smi.so")\nexcept OSError:\n    pass\n'
+    site.write("smi/__init__.py", source)
+    assert site.imports("smi")
+    assert said(site.outcome("smi"), site) == ["warning RLK124 librelink_nowhere_smi.so"]
+
+
 def test_a_sibling_opens_what_is_beside_it(site: Site) -> None:
     """The module beside it has the name, and the function that opens it is called by the import."""
     site.write("hip/_util.py", "import ctypes\ndef load(name):\n    return ctypes.CDLL(name)\n")

@@ -17,6 +17,7 @@ from relink.runs.questions import explain, inspect, verify_wheel
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
+from tests.support.cc import shared
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, TAG, Works
 
@@ -114,6 +115,26 @@ def test_no_program_is_run_because_a_wheel_names_it(works: Works, tmp_path: Path
         with pytest.raises(UsageError, match=r"relinked for another loader.*name it: --interpreter"):
             verify_wheel(forged, Options())
     assert not canary.exists()
+
+
+def test_a_library_that_only_others_need_is_judged_where_they_load_it(tmp_path: Path) -> None:
+    """The library in NAME.libs has no search path; the DT_RPATH of the module that needs it serves what it needs."""
+    libs = tmp_path / "num.libs"
+    deep = shared(libs / "libquad.so.0", "int quad(void){return 1;}")
+    middle = shared(
+        libs / "libfort.so.5", "extern int quad(void); int fort(void){return quad();}", needed=[deep]
+    )
+    old = ["-Wl,--disable-new-dtags", "-Wl,-rpath,$ORIGIN/../num.libs"]
+    core = shared(
+        tmp_path / "core.so", "extern int fort(void); int c(void){return fort();}", needed=[middle], flags=old
+    )
+    members = {"num/core.so": core, "num.libs/libquad.so.0": deep, "num.libs/libfort.so.5": middle}
+    whole = verify_wheel(make_wheel(tmp_path, members, name="num", tag=TAG), Options())
+    assert (whole.ok, [*whole.maps]) == (True, ["num/core.so", "num.libs/libquad.so.0"])
+    del members["num/core.so"]
+    (tmp_path / "other").mkdir()
+    alone = verify_wheel(make_wheel(tmp_path / "other", members, name="num", tag=TAG), Options())
+    assert [found.code for found in alone.findings if found.level == "error"] == ["RLK101"]
 
 
 def test_the_demo_gets_its_words_and_gives_its_code(monkeypatch: pytest.MonkeyPatch) -> None:

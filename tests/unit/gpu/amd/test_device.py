@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu.amd.device import decode_version, doctor, find_gpus
+from relink.gpu.amd.device import decode_version, doctor, find_gpus, parse_gpu
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 from relink.vendors.registry import local_gpus, requested_gpus
@@ -230,3 +230,19 @@ def test_gpus_that_nobody_asked_for(tmp_path: Path) -> None:
 
 def test_none_is_seen_where_there_is_none(tmp_path: Path) -> None:
     assert local_gpus(str(tmp_path), {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "shown"),
+    [
+        ("gfx1031", "10.3.0", "gfx1030 (gfx1031 by HSA_OVERRIDE_GFX_VERSION)"),
+        ("RX 6750 XT", "10.3.0", "gfx1030 (gfx1031 by HSA_OVERRIDE_GFX_VERSION)"),
+        ("gfx1102", "11.0.0", "gfx1100 (gfx1102 by HSA_OVERRIDE_GFX_VERSION)"),
+        ("gfx942", "10.3.0", "gfx942 (MI300A, MI300X, MI325X)"),
+        ("gfx1250-strict", "10.3.0", "gfx1250-strict"),
+    ],
+)
+def test_a_gpu_that_is_named_passes_for_another_by_the_value_known_for_it(
+    text: str, override: str, shown: str
+) -> None:
+    assert str(parse_gpu(text, {"HSA_OVERRIDE_GFX_VERSION": override})) == shown

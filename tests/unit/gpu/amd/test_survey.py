@@ -58,7 +58,7 @@ def test_a_wheel(tmp_path: Path) -> None:
     )
     found = survey(wheel)
     assert (found.kind, found.plain, found.read) == ("wheel", ("demo/plain.so",), 8)
-    assert [item.path for item in found.items] == ["demo/a.so", "demo/b.so", "demo/k/one.co", "demo/many"]
+    assert [item.path for item in found.items] == ["demo/a.so", "demo/b.so", "demo/k", "demo/many"]
     many = found.items[-1]
     assert isinstance(many, Kernels)
     assert (many.files, many.restricts) == (5, False)
@@ -66,6 +66,27 @@ def test_a_wheel(tmp_path: Path) -> None:
     assert many.level(TargetId("gfx1200")).state == "none"
     assert found.covers(GFX1030)
     assert not found.covers(GFX1100)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("hsa/gfx942/pa.co", "hsa/gfx950/pa.co"),
+        ("k/pa_gfx942.co", "k/pa_gfx950.co"),
+        ("aot/one/k.hsaco", "aot/two/k.hsaco", "aot/three/k.hsaco", "hsa/a.co", "hsa/b.co"),
+    ],
+)
+def test_kernel_files_for_different_gpus_are_a_choice(tmp_path: Path, names: tuple[str, ...]) -> None:
+    targets = ["gfx942", *["gfx940"] * (len(names) - 1)]
+    members = {f"demo/{name}": code_object(one) for name, one in zip(names, targets, strict=True)}
+    found = survey(make_wheel(tmp_path, members))
+    assert not found.known
+    assert [found.covers(TargetId(name)) for name in ("gfx942", "gfx940", "gfx1100")] == [True, True, False]
+    for name, content in members.items():
+        (tmp_path / "gfx1100" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "gfx1100" / name).write_bytes(content)
+    found = survey(tmp_path / "gfx1100")
+    assert [found.covers(TargetId(name)) for name in ("gfx942", "gfx940", "gfx1100")] == [True, True, False]
 
 
 def test_variants_of_a_wheel_are_a_choice(tmp_path: Path) -> None:

@@ -531,6 +531,17 @@ def test_one_covered_gpu_of_several_that_were_seen_suffices() -> None:
     assert [gpu["covered"] for gpu in plan.block["gpus"]] == [True, False]
 
 
+def test_an_igpu_beside_a_card_that_runs_is_left_out() -> None:
+    auto = [replace(gpu, local=True) for gpu in gpus("gfx1036", "gfx1100")]
+    found = only(check_gpus(wheel("gfx1100"), (), RUNTIME, auto), "RLK401")
+    assert (found.level, found.remedy) == (
+        "warning",
+        "Leave this GPU out: set HIP_VISIBLE_DEVICES to the numbers of gfx1100 alone.",
+    )
+    alone = only(check_gpus(wheel("gfx1100"), (), RUNTIME, auto[:1]), "RLK401")
+    assert "HIP_VISIBLE_DEVICES" not in alone.remedy
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("gfx90a", "full"), ("gfx942", "full"), ("gfx1030", "slow"), ("gfx1031", "none"), ("gfx1100", "none")],
