@@ -46,7 +46,7 @@ def relink(
     :raises RelinkError: the input cannot be read, the target, a prefix or patchelf cannot be used, or there is no sandbox
         although `options` requires one.
     """
-    from relink.planning.contents import Contents, spool_of
+    from relink.planning.contents import Contents, make_spool
 
     options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.
@@ -54,7 +54,7 @@ def relink(
         Path(wheel),
         options.limits,
         reuse=not options.dry_run,
-        spool=spool_of(options),
+        spool=make_spool(options),
         beside=[Path(path) for path in beside],
     ) as contents:
         from relink.runs import relink_wheel as pipeline

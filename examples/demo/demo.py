@@ -33,7 +33,7 @@ from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.python import ask_python
 from relink.loader.target import Target, find_target
-from relink.planning.checks.tags import installs
+from relink.planning.checks.tags import accepts_wheel
 from relink.providers.prefix import open_prefix
 from relink.report.lines import Line, align_rows, show
 from relink.system.errors import RelinkError
@@ -179,7 +179,7 @@ def _demo(work: Path, wheel: Path | None, prefix: str | None) -> None:
 def _check_tags(wheel: Path) -> None:
     """Refuse a wheel that pip would refuse at the end: the demo installs into an environment of the Python that runs it."""
     name, own = parse_wheel_name(wheel.name), ask_python(sys.executable)
-    if not installs(own, name, platform.machine()):
+    if not accepts_wheel(own, name, platform.machine()):
         raise DemoError(
             f"{wheel.name} is tagged {name.python}-{name.abi}, which {own.shown} does not install; pass a wheel for {own.shown}, "
             "or run the demo with a Python that installs this one (PYTHON -m relink demo)",

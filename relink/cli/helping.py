@@ -89,7 +89,7 @@ def check(
     from relink.runs import questions as queries
 
     found = read_profile(file)
-    unmatched = queries.unmatched(found, wheel) if wheel is not None else []
+    unmatched = queries.find_unmatched(found, wheel) if wheel is not None else []
     for line in unmatched:
         show(Line(f"{file}: {line} of {wheel}", style="yellow"))
     if unmatched:

@@ -97,9 +97,9 @@ def platform_for(options: Options) -> Platform:
     """Return what wheels are chosen for; the Python that runs relink where only a loader was named, or nothing."""
     from relink.indexes.install.installers import platform_of
     from relink.loader.python import ask_python
-    from relink.planning.case import target_of
+    from relink.planning.case import choose_target
 
-    target = target_of(options)
+    target = choose_target(options)
     own = ask_python(sys.executable) if options.interpreter and target.python_facts is None else None
     return platform_of(target, own)
 

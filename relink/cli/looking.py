@@ -202,7 +202,7 @@ def report(
     from relink.cli.terminal import show
     from relink.runs import questions as queries
 
-    found, plan = queries.saved_report(source)
+    found, plan = queries.read_report(source)
     path = output or Path(f"{source.stem}.html")
     if os.path.isdir(path):
         path /= f"{source.stem}.html"

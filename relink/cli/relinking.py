@@ -15,7 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, page_path, print_results, write_page
 from relink.cli.options import is_requirement, takes_options
-from relink.planning.options import SHOWN, Options, source_date_epoch
+from relink.planning.options import SHOWN, Options, read_source_date_epoch
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(
     text = chosen is OutputFormat.text
     # Programs read the output: no progress, and no sentences beside it.
     quiet = shown.quiet or not text
-    options = replace(options, epoch=source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
+    options = replace(options, epoch=read_source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
     from relink.cli.terminal import print_report, progress, say, show
     from relink.report.text import several_text
 

@@ -33,15 +33,15 @@ MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
 _NAMESPACE = uuid.UUID("5b2d6f0e-6a3d-5e0a-9a4c-0c8a5d7f1e42")
 
 
-def added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, NewContent]:
-    """Return what is added to the output `name`, by path.
+def make_added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> dict[str, NewContent]:
+    """Make the members that are added to the output `name`, by path.
 
     :raises UsageError: a library that the plan rests on cannot be read.
     """
     dist_info, plan = rename_directory(archive.dist_info, name), embed_plan(with_digests(plan))
     added = {
-        PLAN_MEMBER: NewContent(json_bytes(to_json(plan))),
-        SBOM_MEMBER: NewContent(json_bytes(bill_of_materials(plan, str(name.version)))),
+        PLAN_MEMBER: NewContent(encode_json(to_json(plan))),
+        SBOM_MEMBER: NewContent(encode_json(make_bill_of_materials(plan, str(name.version)))),
     }
     if paths := store_paths(plan):
         # Not compressed: Nix finds references by searching the bytes of a file.
@@ -55,7 +55,7 @@ def _package_url(name: str, version: str) -> str:
     return f"pkg:pypi/{canonicalize_name(name)}@{quote(version, safe='')}"
 
 
-def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
+def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     """Describe where the output comes from as a CycloneDX 1.6 document: the vendor's wheel, the plan, every library linked to.
 
     Nothing in it depends on when or where it was made, so the same input gives the same bytes.
@@ -65,7 +65,7 @@ def bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     wheel = plan.wheel
     vendor, result = (_package_url(wheel.name, own) for own in (wheel.version, version))
     # The plan is all that the output depends on, beside the release of relink.
-    content = hashlib.sha256(json_bytes(to_json(plan))).hexdigest()
+    content = hashlib.sha256(encode_json(to_json(plan))).hexdigest()
     serial = uuid.uuid5(_NAMESPACE, f"{content} {version} {__version__}")
     libraries = sorted((path, soname) for file in plan.changed for soname, path in file.closure)
     # The wheel's own files are shown as $WHEEL/… and $PREFIX/…. A file may have been loaded by two names: the first one stays.
@@ -142,6 +142,6 @@ def read_plan(source: MemberSource) -> Plan | None:
     return from_json(source.read(name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)
 
 
-def json_bytes(data: dict[str, Any]) -> bytes:
-    """Return JSON data as it is written into the wheel."""
+def encode_json(data: dict[str, Any]) -> bytes:
+    """Encode JSON data for a member."""
     return json.dumps(data, indent=1).encode() + b"\n"

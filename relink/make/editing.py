@@ -20,9 +20,9 @@ from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.elf.source import BufferSource
 from relink.make.static_scan import screen_member
 from relink.planning.checks.gpu import changed_code
-from relink.planning.contents import Contents, LoadedMember, edit_memory, shares_of
+from relink.planning.contents import Contents, LoadedMember, divide_memory, estimate_edit_memory
 from relink.planning.model.files import FilePlan
-from relink.planning.options import Options, trusted
+from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel
 from relink.planning.wheel_plan import PreparedPlan
 from relink.system.errors import EditError
@@ -68,18 +68,18 @@ def edit_members(
     contents = wheel.contents
     sizes = {file.path: contents.source.members[file.path].size for file in planned.plan.changed}
     files = sorted(planned.plan.changed, key=lambda file: sizes[file.path], reverse=True)
-    screening = partial(screen_member, layout=planned.context.layout, trust=trusted(options))
+    screening = partial(screen_member, layout=planned.context.layout, trust=check_trust(options))
 
     def work() -> Iterator[tuple[int, Steps[Edited | list[Finding]]]]:
         for number, file in enumerate(files):
             steps = _edit_one(wheel, file, directory / f"{number}.elf", screening, sandbox)
-            yield edit_memory(contents, file.path), steps
+            yield estimate_edit_memory(contents, file.path), steps
 
     edits: dict[str, Edited] = {}
     failures: list[Finding] = []
     kept = 0
     for edited in run_side_by_side(
-        work(), options.jobs or default_jobs(), shares_of(options.max_memory).edits
+        work(), options.jobs or default_jobs(), divide_memory(options.max_memory).edits
     ):
         if isinstance(edited, list):
             failures += edited
@@ -91,11 +91,14 @@ def edit_members(
         spooled = kept > contents.spool.kept
         kept = 0 if spooled else kept
         edits[name] = _in_a_file(edited, contents) if spooled else edited
-        add(name, new_content(contents, edits[name], check=options.verify_record, on_progress=on_progress))
+        add(
+            name,
+            make_new_content(contents, edits[name], check=options.verify_record, on_progress=on_progress),
+        )
     return edits, failures
 
 
-def new_content(
+def make_new_content(
     contents: Contents, edited: Edited, *, check: bool, on_progress: OnProgress = lambda _: None
 ) -> NewContent:
     """Return an edited member's content for the output, which can be read once.
@@ -116,7 +119,7 @@ def _in_a_file(edited: Edited, contents: Contents) -> Edited:
 def _edit_one(
     wheel: Wheel, file: FilePlan, path: Path, screening: _Screening, sandbox: Sandbox | None
 ) -> Steps[Edited | list[Finding]]:
-    """Edit one file, in steps, and compare its device code; only findings where it cannot be edited, or must not be read.
+    """Edit one file, in steps, and compare its device code; only findings where the file cannot be edited or must not be read.
 
     :param path: for what patchelf works on.
     :raises PatchelfError: there is no patchelf that can be used.
@@ -137,7 +140,7 @@ def _edit_one(
 def _edited(
     wheel: Wheel, file: FilePlan, path: Path, screening: _Screening, sandbox: Sandbox | None
 ) -> Steps[Edited | list[Finding]]:
-    """Edit one file: without its gaps if that can be done, as a whole otherwise; not at all if the static scan refuses it.
+    """Edit one file: without its gaps if possible, else as a whole; not at all if the static scan refuses the file.
 
     :raises EditError: patchelf fails, or its result does not hold up.
     """
@@ -178,7 +181,7 @@ def _failed(name: str, error: EditError) -> Finding:
 
 
 def _reusable(contents: Contents, edited: Edited) -> tuple[Span, ...]:
-    """Return the spans in which the edit has changed nothing: in gaps, and in what lies between them."""
+    """Return the spans that the edit has not changed: gaps, and the bytes between them."""
     name = edited.image.path
     loaded = contents.loaded.get(name)
     if loaded is None or not edited.gaps:

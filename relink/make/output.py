@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from relink.make.second_readers import reread_wheel
-from relink.planning.contents import Contents, shares_of
+from relink.planning.contents import Contents, divide_memory
 from relink.planning.options import COMPRESSION_LEVELS, Options
 from relink.system.atomic import move_synced, working_directory
 from relink.system.errors import RelinkError, UsageError
@@ -70,7 +70,7 @@ class Staging:
         self._on_progress = on_progress
         self._replacements: dict[str, NewContent] = {}
         # Bytes of members that may be deflated before it is their turn.
-        self._ahead = shares_of(options.max_memory).edits
+        self._ahead = divide_memory(options.max_memory).edits
         self._closing = threading.Event()
         self._written: Future[tuple[str, tuple[Finding, ...]]] = Future()
         self._stack = ExitStack()
@@ -105,7 +105,7 @@ class Staging:
         self._on_progress(more)
 
     def add(self, name: str, new: NewContent) -> None:
-        """Take a member's new content, and begin to deflate it if there is memory for the result.
+        """Take a member's new content, and begin to deflate if there is memory for the result.
 
         SHA-256 of the largest member takes as long as the loader's dry run, so both are done at once.
 
@@ -136,11 +136,11 @@ class Staging:
         self._written = self._thread.submit(self._write, changes)
 
     def copy(self) -> None:
-        """Begin to make the output a copy of the input, which must be what its RECORD lists; the input itself may be it."""
+        """Begin to copy the input to the output, and compare the input with its RECORD; both may be one file."""
         self._written = self._thread.submit(self._copy)
 
     def finish(self) -> tuple[Finding, ...]:
-        """Wait for the output, and return what the second reader of archives finds in it; nothing in a copy.
+        """Wait for the output, and return the findings of the second reader of archives; none for a copy.
 
         :raises WheelError: a member of the input is damaged or is not what RECORD lists.
         :raises RelinkError: the output cannot be written, or is not what was written.
@@ -148,7 +148,7 @@ class Staging:
         return self._written.result()[1]
 
     def publish(self, *, withhold: bool = False) -> str:
-        """Wait for the output, give it its final name, and return its SHA-256 (hex); raises as :meth:`finish`.
+        """Wait for the output, move the file to its final name, and return the SHA-256 (hex); raises as :meth:`finish`.
 
         :param withhold: do not give it the name.
         """
@@ -182,7 +182,7 @@ class Staging:
             raise UsageError(f"{self.final}: the result would take the input's place; {_ELSEWHERE}")
 
     def _failed(self, error: OSError) -> RelinkError:
-        """Return what to raise for an error about the output, or about another file that was needed for it.
+        """Return the error to raise for an OSError about the output, or about another file that the output needs.
 
         :raises MachineError: the machine is the reason.
         """

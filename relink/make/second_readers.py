@@ -48,7 +48,7 @@ _FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Linking:
-    """What ld.so goes by, as pyelftools reads it; the first five fields are those of :class:`relink.elf.image.Image`.
+    """The facts that ld.so uses, as pyelftools reads them; the first five fields are those of :class:`relink.elf.image.Image`.
 
     :ivar headers: the program headers, as pyelftools gives them.
     :ivar dynamic: the last value of each tag of the dynamic array; a tag without a name is a number.
@@ -108,8 +108,8 @@ class _Stream(io.RawIOBase):
         return head + bytes(self._view[start + len(head) : stop])
 
 
-def parsed(buffer: Buffer, gaps: Sequence[range], read: Callable[[ELFFile, Any], _Result]) -> _Result:
-    """Open an ELF file by pyelftools, and return what `read` makes of the file and its stream.
+def parse_elf(buffer: Buffer, gaps: Sequence[range], read: Callable[[ELFFile, Any], _Result]) -> _Result:
+    """Open an ELF file by pyelftools, and return the result of `read` for the file and its stream.
 
     :param gaps: file offsets at which the bytes are not the file's (:mod:`relink.elf.gaps`); nothing there is read.
     :raises ElfError: pyelftools cannot read it; the message has its reason.
@@ -138,7 +138,7 @@ def parsed(buffer: Buffer, gaps: Sequence[range], read: Callable[[ELFFile, Any],
 
 
 def read_linking(elf: ELFFile, stream: Any) -> Linking:
-    """Read what ld.so goes by.
+    """Read the facts that ld.so uses.
 
     Of entries that may occur once the last one counts, as in ld.so (glibc elf/get-dynamic-info.h), of PT_DYNAMIC too
     (elf/dl-load.c), and of PT_INTERP the first, as in Linux (fs/binfmt_elf.c).
@@ -154,7 +154,7 @@ def read_linking(elf: ELFFile, stream: Any) -> Linking:
     def text(offset: int) -> str:
         if "DT_STRTAB" not in last:
             raise ElfError("there is no DT_STRTAB")
-        return string_at(stream, offset_of(elf, last["DT_STRTAB"]) + offset)
+        return read_string(stream, find_offset(elf, last["DT_STRTAB"]) + offset)
 
     def optional(tag: str) -> str | None:
         return text(last[tag]) if tag in last else None
@@ -164,7 +164,7 @@ def read_linking(elf: ELFFile, stream: Any) -> Linking:
         rpath=optional("DT_RPATH"),
         runpath=optional("DT_RUNPATH"),
         soname=optional("DT_SONAME"),
-        interpreter=string_at(stream, interpreters[0]) if interpreters else None,
+        interpreter=read_string(stream, interpreters[0]) if interpreters else None,
         headers=tuple(headers),
         dynamic=last,
     )
@@ -183,7 +183,7 @@ def _tags(elf: ELFFile, stream: Any, start: int) -> Iterator[tuple[str | int, in
     raise ElfError(f"the dynamic array has more than {_MAX_ENTRIES} entries")
 
 
-def offset_of(elf: ELFFile, address: int) -> int:
+def find_offset(elf: ELFFile, address: int) -> int:
     """Return the file offset of an address.
 
     :raises ElfError: no PT_LOAD segment has it.
@@ -194,7 +194,7 @@ def offset_of(elf: ELFFile, address: int) -> int:
     return offset
 
 
-def string_at(stream: Any, offset: int) -> str:
+def read_string(stream: Any, offset: int) -> str:
     """Return a string; pyelftools' own tables fail on a name that is not UTF-8, and in the gABI strings are bytes.
 
     :raises ElfError: the string has no end.
@@ -220,7 +220,7 @@ def reread_files(
             continue
         planned, edited = predict_edit(images[file.path], file.edit), edits[file.path]
         try:
-            other = parsed(edited.view, edited.gaps, read_linking)
+            other = parse_elf(edited.view, edited.gaps, read_linking)
         except ElfError as error:
             yield finding("RLK610", file.path, f"relink can read it, pyelftools cannot: {error.message}")
             continue
@@ -242,8 +242,8 @@ def _shown(fact: object) -> str:
 _MOST = 5
 
 
-def refusals(path: Path, members: Iterable[str]) -> list[str]:
-    """Open a wheel by ``WheelFile``; returns a sentence for each thing that it refuses or reads otherwise.
+def find_refusals(path: Path, members: Iterable[str]) -> list[str]:
+    """Open a wheel by ``WheelFile``; return a sentence for each member that ``WheelFile`` refuses or reads otherwise.
 
     It must accept the file's name, every line of RECORD, and the local header of each member, which must have a hash in RECORD.
 
@@ -295,5 +295,5 @@ def reread_wheel(path: Path) -> Iterator[Finding]:
         # the same distribution and version.
         level: Level = "error" if archive.dist_info.lower() == expected.lower() else "warning"
         members = list(archive.members)
-    for refusal in refusals(path, members):
+    for refusal in find_refusals(path, members):
         yield finding("RLK611", path.name, refusal, level=level)

@@ -62,7 +62,7 @@ class _Files:
         soname: str | None,
         refusals: tuple[Refusal, ...],
     ) -> None:
-        """Record why a file is refused; nothing where it is not."""
+        """Record the reason for which a file is refused, if there is one."""
         self.refusals[identity] = refusals
         self.shown[identity] = _names(self.context.layout, path, soname)
 
@@ -80,10 +80,10 @@ def _is_trusted(names: tuple[str, str], patterns: Sequence[str]) -> bool:
 def screen_member(
     content: Buffer, member: str, image: Image, layout: Layout, trust: Sequence[str] = ()
 ) -> Iterator[Finding]:
-    """Scan a member before patchelf reads it; yields RLK605 where it must not, RLK606 where it gets the file on trust.
+    """Scan a member before patchelf reads the file; yield RLK605 where patchelf must not, RLK606 where the user trusts the file.
 
     :param content: the bytes that patchelf would get; gaps in it read as zeros.
-    :param trust: as for :func:`screen`.
+    :param trust: as for :func:`screen_members`.
     """
     refusals = scan(content)
     if refusals:
@@ -97,7 +97,7 @@ def screen_member(
             )
 
 
-def screen(
+def screen_members(
     context: ResolveContext, closures: Mapping[str, Closure | None], trust: Sequence[str] = ()
 ) -> tuple[list[str], list[Finding]]:
     """Scan all members and everything else in the closures; remove refused members from the loader's view.
@@ -174,7 +174,7 @@ def _identity(context: ResolveContext, loaded: LoadedObject) -> tuple[object, ..
 
 
 def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:
-    """Yield the files that relink cannot read but the loader may accept: what they need is unknown."""
+    """Yield the files that relink cannot read but the loader may accept: their NEEDED is unknown."""
     # The loader has given up at the last edge, over one of the files that it tried there.
     for tried in closure.edges[-1].tried if closure.edges else ():
         opened = context.files.open(tried.path)

@@ -44,11 +44,11 @@ from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment, token_in, why_not_searched
 from relink.loader.seen_files import Files, resolve_inside
 from relink.loader.tables import Tables
-from relink.make.static_scan import screen
+from relink.make.static_scan import screen_members
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.strategy import own_libc
-from relink.planning.siblings import sibling_paths
+from relink.planning.siblings import list_sibling_paths
 from relink.system.atomic import working_directory
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
@@ -67,7 +67,7 @@ _VERSION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What the loader printed for each member that was asked about (members' paths as ``$WHEEL/…``), and the findings."""
+    """The loader's map of each member that was asked about (members' paths as ``$WHEEL/…``), and the findings."""
 
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
@@ -113,26 +113,30 @@ def verify(
         return Verification(maps, ())
     try:
         with ExitStack() as stack:
-            layout = stack.enter_context(laid_out(context))
+            layout = stack.enter_context(lay_out(context))
             for name in context.images:
                 pieces, gaps = contents(name)
-                extract(pieces, context, layout, name, gaps)
-            link_beside(context, layout, links or {})
+                extract_member(pieces, context, layout, name, gaps)
+            make_links(context, layout, links or {})
             planned = {layout.path_of(name): image for name, image in context.images.items()}
             context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
             symbols = _symbols(context, known)
             tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
             findings += _never_opened(context, members)
             never = {outcome.subject for outcome in findings}
-            scenarios = {member: scenario_of(context, member) for member in members if member not in never}
-            simulated = {member: simulated_run(context, scenario) for member, scenario in scenarios.items()}
+            scenarios = {
+                member: choose_scenario(context, member) for member in members if member not in never
+            }
+            simulated = {
+                member: simulate_scenario(context, scenario) for member, scenario in scenarios.items()
+            }
             closures = {
                 name: outcome if isinstance(outcome, Closure) else None for name, outcome in simulated.items()
             }
-            safe, refusals = screen(context, closures, trust)
+            safe, refusals = screen_members(context, closures, trust)
             findings += refusals
             scenarios = {member: scenarios[member] for member in safe}
-            said = stack.enter_context(answers(context, scenarios, simulated, tables, sandbox))
+            loader_answers = stack.enter_context(ask_loader(context, scenarios, simulated, tables, sandbox))
             scratch = ScratchDirectory(context, sandbox)
             # The simulation goes on while the first loaders run.
             expected = {member: _expected(context, simulated[member]) for member in safe}
@@ -141,14 +145,14 @@ def verify(
                 for member, outcome in expected.items()
                 if isinstance(outcome, Closure)
             }
-            for member, answer in zip(safe, said, strict=True):
+            for member, answer in zip(safe, loader_answers, strict=True):
                 maps[member] = _without_scratch_path(answer, layout)
                 findings += _compared(
                     context, member, expected[member], bindings.get(member), answer, scratch
                 )
     except (TargetError, OSError) as error:
         raise_if_machine_fault(error, f"{wheel}: the loader could not be asked")
-        findings.append(finding("RLK602", wheel, why_not_laid_out(error)))
+        findings.append(finding("RLK602", wheel, explain_layout_error(error)))
     return Verification(maps, tuple(dict.fromkeys(findings)))
 
 
@@ -203,14 +207,14 @@ def _with_path(refused: LoaderRefusal | None, expected: Closure | RootRefusedErr
 def _load_error(context: ResolveContext, member: str, refused: LoaderRefusal) -> str:
     """Return which file the loader does not load, why, and its size in the address space where that is unusual."""
     own = context.layout.path_of(member)
-    size = address_space_text(context, refused.path or own)
+    size = describe_address_space(context, refused.path or own)
     if refused.path in (None, own):
         return f"the loader does not load it: {refused.reason}{size}"
     return f"the loader does not load {refused.path}, which it needs: {refused.reason}{size}"
 
 
 def _never_opened(context: ResolveContext, members: Iterable[str]) -> Iterator[Finding]:
-    """Members that no dlopen(3) gets, so that no import does: the temporary directory would hide it."""
+    """Yield RLK116 for members that no dlopen(3), and so no import, can open: the temporary directory would hide that."""
     installed = Layout(site=context.layout.site)
     for member in members:
         if not context.images[member].is_executable and (token := token_in(installed.path_of(member))):
@@ -230,8 +234,8 @@ def _without_scratch_path(answer: LoaderMap, layout: Layout) -> LoaderMap:
 def _compare_objects(
     context: ResolveContext, member: str, closure: Closure, answer: LoaderMap
 ) -> Iterator[Finding]:
-    """Compare the objects that the loader maps, in their order, and the libraries that it does not find."""
-    expected, expected_missing = mapped_by(closure)
+    """Compare the objects that the loader maps, in order, and the libraries that are not found."""
+    expected, expected_missing = list_mapped(closure)
     if closure.fatal is not None and answer.died:
         return
     same = (expected, expected_missing) == (answer.objects, answer.missing)
@@ -302,7 +306,7 @@ def _lines(objects: Iterable[tuple[str, str]], missing: Iterable[str], problems:
 
 
 def _loader_errors(context: ResolveContext, member: str, answer: LoaderMap) -> Iterator[Finding]:
-    """Yield the errors of the loader beside libraries that it does not find."""
+    """Yield the errors of the loader, but for libraries that are not found."""
     shown = context.layout.shown
     if answer.died:
         yield finding("RLK105", member, f"the loader dies: {shown('; '.join(answer.problems))}")
@@ -371,13 +375,13 @@ class ScratchDirectory:
 
 
 @contextmanager
-def laid_out(context: ResolveContext) -> Iterator[Layout]:
+def lay_out(context: ResolveContext) -> Iterator[Layout]:
     """Make a temporary directory, inside of the sysroot, for a wheel's ELF members.
 
     :raises OSError: the directory cannot be made.
     """
     sysroot = context.target.sysroot
-    with working_directory(Path(temporary_place(sysroot))) as directory:
+    with working_directory(Path(choose_temporary_directory(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
         layout = Layout(root, context.layout.site, context.layout.tree, links=context.layout.links)
@@ -388,7 +392,7 @@ def laid_out(context: ResolveContext) -> Iterator[Layout]:
         yield layout
 
 
-def extract(
+def extract_member(
     chunks: Iterable[Buffer],
     context: ResolveContext,
     layout: Layout,
@@ -413,7 +417,7 @@ def extract(
     path.chmod(0o755 if context.images[member].interpreter else 0o644)
 
 
-def link_beside(context: ResolveContext, layout: Layout, links: Mapping[str, str]) -> None:
+def make_links(context: ResolveContext, layout: Layout, links: Mapping[str, str]) -> None:
     """Make the symbolic links of a tree: relative ones, in directories that have a member, or that lead to such."""
     for name, text in links.items():
         path = Path(resolve_inside(context.target.sysroot, layout.path_of(name)))
@@ -423,7 +427,7 @@ def link_beside(context: ResolveContext, layout: Layout, links: Mapping[str, str
                 path.symlink_to(text)
 
 
-def temporary_place(sysroot: str) -> str:
+def choose_temporary_directory(sysroot: str) -> str:
     """Return the first temporary directory that is not mounted noexec, or the first: the loader maps nothing from the others.
 
     Not one with a line feed in its path: the loader's answer has a line for each library.
@@ -438,7 +442,7 @@ def temporary_place(sysroot: str) -> str:
     return next((path for path in known if not os.statvfs(path).f_flag & os.ST_NOEXEC), known[0])
 
 
-def address_space_text(context: ResolveContext, path: str) -> str:
+def describe_address_space(context: ResolveContext, path: str) -> str:
     """Return how much of the address space a file takes, as a text, if that is more than any library needs."""
     size = _address_space(context.files.open(path).image)
     return f" (its segments take {size} bytes of the address space)" if size > _MAX_ADDRESS_SPACE else ""
@@ -453,15 +457,15 @@ def _address_space(image: Image | None) -> int:
     return end - min(segment.address for segment in loads) + max(segment.align for segment in loads)
 
 
-def why_not_laid_out(error: TargetError | OSError) -> str:
-    """Return the message without the name of the temporary directory, which is removed before anybody reads it."""
+def explain_layout_error(error: TargetError | OSError) -> str:
+    """Return the message without the name of the temporary directory, which nobody can look at later."""
     if isinstance(error, TargetError):
         return error.message
     where = _TEMPORARY.sub("", str(error.filename or "temporary directory"))
     return f"{where}: the members cannot be laid out ({error.strerror}); set TMPDIR to where there is room for them"
 
 
-def mapped_by(closure: Closure) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+def list_mapped(closure: Closure) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return the objects that the loader should print (the scope without program and loader), and the missing libraries."""
     # Of a program that needs nothing the loader prints nothing, not even what is preloaded (elf/rtld.c).
     scope = closure.scope[1:] if closure.objects[0].image.needed else ()
@@ -470,13 +474,13 @@ def mapped_by(closure: Closure) -> tuple[tuple[tuple[str, str], ...], tuple[str,
     return names, tuple(edge.soname for edge in closure.missing)
 
 
-def scenario_of(context: ResolveContext, member: str) -> Scenario:
-    """Return program and preloads of the dry run that shows what loading `member` maps."""
+def choose_scenario(context: ResolveContext, member: str) -> Scenario:
+    """Return program and preloads of the dry run that loads `member`."""
     path = context.layout.path_of(member)
     if context.images[member].is_executable:
         return path, []
     if context.target.python is not None and _can_be_preloaded(path):
-        return context.target.python, [*filter(_can_be_preloaded, sibling_paths(context.siblings)), path]
+        return context.target.python, [*filter(_can_be_preloaded, list_sibling_paths(context.siblings)), path]
     libc = own_libc(context)
     return path, [libc] if libc and _can_be_preloaded(libc) else []
 
@@ -486,8 +490,8 @@ def _can_be_preloaded(path: str) -> bool:
     return " " not in path and why_not_searched(path) is None
 
 
-def simulated_run(context: ResolveContext, scenario: Scenario) -> Closure | TargetError:
-    """Simulate a dry run: what it maps, or the error that something cannot be loaded."""
+def simulate_scenario(context: ResolveContext, scenario: Scenario) -> Closure | TargetError:
+    """Simulate a dry run; return its closure, or the error that a file cannot be loaded."""
     program, preloads = scenario
     try:
         return trace(Environment(context.target, context.files), program, preloads)
@@ -496,14 +500,14 @@ def simulated_run(context: ResolveContext, scenario: Scenario) -> Closure | Targ
 
 
 @contextmanager
-def answers(
+def ask_loader(
     context: ResolveContext,
     scenarios: Mapping[str, Scenario],
     simulated: Mapping[str, Closure | TargetError],
     tables: Tables,
     sandbox: Sandbox | None,
 ) -> Iterator[Iterator[LoaderMap]]:
-    """Ask the loader about members; yields what it says of each, in their order.
+    """Ask the loader about members; yield its map of each, in their order.
 
     Members that need the same libraries are asked about each for what it maps, and together for their symbols
     (:mod:`relink.loader.dryrun`), unless what they map together is not what the simulation says.
@@ -530,10 +534,10 @@ def answers(
 
         first = ask([*((run.program, run.preloads) for run in runs), *single])
 
-        def said() -> Iterator[LoaderMap]:
+        def take_answers() -> Iterator[LoaderMap]:
             # Not strict: the answers about single members follow in `first`, and are taken below.
             for run, answer in zip(runs, first, strict=False):
-                if not answer.died and mapped_by(run.closure) == (answer.objects, answer.missing):
+                if not answer.died and list_mapped(run.closure) == (answer.objects, answer.missing):
                     joined.update({paths[root]: (run, answer) for root in run.roots})
             mapped = ask([scenarios[member] for member in scenarios if member in joined], symbols=False)
             again = ask([scenarios[member] for member in scenarios if member in grouped - joined.keys()])
@@ -544,4 +548,4 @@ def answers(
                 else:
                     yield next(again if member in grouped else first)
 
-        yield said()
+        yield take_answers()

@@ -16,34 +16,34 @@ from functools import cached_property
 from relink.elf.image import machine_name
 from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import GpuPlan
-from relink.planning.case import Case, Command, context_of, is_python_named, open_used_places
+from relink.planning.case import Case, Command, build_context, is_python_named, open_used_places
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.model.files import ChangedRequirement, FilePlan
-from relink.planning.reading import required_versions
+from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.decision_findings import has_vendors, mapped_for
-from relink.planning.resolve.layout import is_below, version_in_tags
+from relink.planning.resolve.layout import is_below, read_exact_version
 from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
 from relink.planning.site import (
     NOTHING_BESIDE,
     Relocation,
+    choose_platform_tag,
     find_copies,
-    following_label,
+    find_members_to_drop,
+    find_relied_on,
+    find_relocation,
+    find_vendor_requirements,
+    follow_label,
     idle_findings,
     layer_findings,
-    left_out,
-    of_vendor,
-    overlays,
+    list_overlays,
     packages_findings,
-    platform_of,
     reliance_findings,
-    relocation,
     relocation_findings,
     requirement_findings,
-    siblings_relied_on,
 )
 from relink.providers.profiles import profile_for, with_hints
 from relink.providers.site_packages import SITE_PACKAGES
@@ -100,7 +100,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What becomes of a wheel beside its ELF files.
+    """The changes of a wheel beside those of its ELF files.
 
     :ivar changes: whether anything of the wheel changes; without, it keeps its name.
     :ivar sites: the site-packages that have what the result relies on.
@@ -119,7 +119,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What is known of a case: how its files are linked, and what follows from that.
+    """The facts about a case: how its files are linked, and all that follows.
 
     :ivar draft: what is decided about linking the files.
     :ivar stubs: the stubs and forwarders that are written.
@@ -148,7 +148,7 @@ class Assessment:
 
     @cached_property
     def rewrite(self) -> Rewrite:
-        """What becomes of the wheel's name, tags and requirements: nothing, where its files stay as they are."""
+        """The changes of the wheel's name, tags and requirements; none where its files stay as they are."""
         return _rewrite(self)
 
     @cached_property
@@ -162,7 +162,9 @@ class Assessment:
             used = open_used_places([path for name, path in taken if own(name)], target)
             context = replace(context, providers=used)
             draft = replace(draft, context=context)
-        sites = overlays(context.providers, context.layout, target, named=is_python_named(self.case.options))
+        sites = list_overlays(
+            context.providers, context.layout, target, named=is_python_named(self.case.options)
+        )
         with ExitStack() as stack:
             # Other wheels are opened for their archives of code alone, and only where a library names such an archive.
             named = any(code.in_archives for code in wheel.codes.values())
@@ -183,7 +185,7 @@ class Assessment:
 
     @cached_property
     def found(self) -> tuple[Finding, ...]:
-        """Everything that is found and that the command shows, whatever the user selects."""
+        """All findings that the command shows, whatever the user selects."""
         shown = (producer for producer in PRODUCERS if self.case.command not in producer.not_in)
         return tuple(
             with_hints((one for producer in shown for one in producer.find(self)), self.context.profile)
@@ -191,7 +193,7 @@ class Assessment:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What of that the user selects, and does not ignore."""
+        """The findings that the user selects and does not ignore."""
         return select(self.found, self.case.options.select, self.case.options.ignore)
 
 
@@ -200,17 +202,17 @@ def _rewrite(assessed: Assessment) -> Rewrite:
     options, target, vendor, providers = case.options, case.target, context.vendor, context.providers
     # A tree stays one, and what is only looked at stays as it is.
     stays = context.layout.tree or context.as_it_is
-    asked = () if stays else of_vendor(source, vendor, providers)
-    removed = {} if stays else left_out(context.profile, source.members, providers)
+    asked = () if stays else find_vendor_requirements(source, vendor, providers)
+    removed = {} if stays else find_members_to_drop(context.profile, source.members, providers)
     changes = bool(assessed.stubs.stubs or asked or removed) or any(file.changed for file in files)
     if case.as_it_is or not changes:
         return Rewrite(source.name)
-    siblings, sites = siblings_relied_on(files, providers, target)
-    moves = relocation(files, providers, context.layout.links, target.interpreter, siblings)
+    siblings, sites = find_relied_on(files, providers, target)
+    moves = find_relocation(files, providers, context.layout.links, target.interpreter, siblings)
     platform = f"linux_{machine_name(target.header.machine)}"
     if moves.relocatable:
-        versions = required_versions(case.wheel.tables.values())
-        platform = platform_of(source.name.platform, versions, files, target.header.machine)
+        versions = list_required_versions(case.wheel.tables.values())
+        platform = choose_platform_tag(source.name.platform, versions, files, target.header.machine)
     releases = (vendor.libraries.release_of(provider, target.sysroot) for provider in providers)
     label = options.local_version or next((release.label for release in releases if release), None)
     output = relinked_name(
@@ -220,7 +222,7 @@ def _rewrite(assessed: Assessment) -> Rewrite:
         replaces=vendor.packages.version_label,
     )
     # These requirements follow the label of the output.
-    following = () if stays else following_label(source, output, vendor)
+    following = () if stays else follow_label(source, output, vendor)
     own = (provider.path for provider in providers if provider.kind == SITE_PACKAGES)
     labelled = options.keep_version or label is not None
     return Rewrite(output, True, moves, (*own, *sites), (*asked, *following), removed, labelled)
@@ -228,7 +230,7 @@ def _rewrite(assessed: Assessment) -> Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """What yields findings about an assessment.
+    """A source of findings about an assessment.
 
     :ivar subject: what it looks at, for the table.
     :ivar not_in: the commands that do not show it → why.
@@ -252,7 +254,7 @@ def _find_layers(assessed: Assessment) -> Iterable[Finding]:
 def _find_python_of_programs(assessed: Assessment) -> Iterator[Finding]:
     """Yield RLK208 for each program beside site-packages that gets a search path into that of one Python."""
     layout, case = assessed.context.layout, assessed.case
-    if layout.tree or version_in_tags(assessed.source.name) is not None:
+    if layout.tree or read_exact_version(assessed.source.name) is not None:
         return
     known = is_python_named(case.options) and case.target.python_facts is not None
     for file in assessed.files:
@@ -272,7 +274,7 @@ def _find_packages(assessed: Assessment) -> Iterable[Finding]:
 
 
 def _find_changes(assessed: Assessment) -> Iterator[Finding]:
-    """Yield what becomes of the wheel's name, tags and requirements; or RLK507, where nothing of it changes."""
+    """Yield the changes of the wheel's name, tags and requirements; or RLK507, where nothing changes."""
     context, made = assessed.context, assessed.rewrite
     if not made.changes:
         alone = (
@@ -365,7 +367,7 @@ PRODUCERS: list[Producer] = [
 
 @dataclass(frozen=True, slots=True)
 class _Setup:
-    """What one attempt is made with.
+    """The inputs of one attempt.
 
     :ivar alone: the files stay as they are, and no provider counts: for a wheel that may have nothing to do with a vendor.
     :ivar leave_optional: parts that the package does without are left, if the providers cannot serve them.
@@ -384,7 +386,7 @@ class _Setup:
 
 
 def assess(case: Case, trace: Trace | None = None) -> Assessment:
-    """Assess a case: decide what its files are linked to, or see what they load as they are.
+    """Assess a case: decide the libraries that its files are linked to, or see which they load unchanged.
 
     A wheel is planned in several attempts. Each is planned whole, and its result says whether another one follows: a wheel that
     may have nothing to do with a vendor first as it is, one with copies of libraries first without these.
@@ -405,7 +407,7 @@ def assess(case: Case, trace: Trace | None = None) -> Assessment:
 
 
 def _first_setup(case: Case) -> _Setup:
-    """Return how a case is planned first: without the wheel's own copies of libraries, where it has such."""
+    """Return the first attempt for a case: a wheel with copies of libraries is planned without them."""
     wheel = case.wheel
     if case.as_it_is or not case.is_installed:
         return _setup_of(case, "the files as they are" if case.as_it_is else "the files of the directory")
@@ -414,8 +416,8 @@ def _first_setup(case: Case) -> _Setup:
     if copies is None:
         return _setup_of(case, "the wheel")
     if not copies.removed:
-        return _with_copies(case, copies.told)
-    left = finding("RLK541", wheel.source.path.name, copies.told)
+        return _with_copies(case, copies.explanation)
+    left = finding("RLK541", wheel.source.path.name, copies.explanation)
     rest = replace(case, wheel=replace(copies.rest, findings=(*wheel.findings, left)))
     setup = _setup_of(rest, "without the wheel's own copies of libraries")
     return replace(setup, copies=copies.removed, whole=case)
@@ -430,7 +432,7 @@ def _with_copies(case: Case, why: str) -> _Setup:
 
 def _setup_of(case: Case, what: str) -> _Setup:
     """Return how a case is planned, with the stubs and forwarders that are asked for."""
-    context, tables, options = context_of(case), case.wheel.tables, case.options
+    context, tables, options = build_context(case), case.wheel.tables, case.options
     if case.as_it_is:
         if case.command == "apply" and case.plan is not None:
             context, tables = with_stubs(context, tables, case.plan.stubs)
@@ -445,14 +447,16 @@ def _setup_of(case: Case, what: str) -> _Setup:
     own, names = context.vendor.libraries.is_own, case.wheel.needed
     related = any(map(own, names)) or any(code.present for code in case.wheel.codes.values())
     asks = (
-        context.layout.tree or added.stubs or of_vendor(case.wheel.source, context.vendor, context.providers)
+        context.layout.tree
+        or added.stubs
+        or find_vendor_requirements(case.wheel.source, context.vendor, context.providers)
     )
     alone = not (related or asks)
     return _Setup(case, f"{what}, as it is" if alone else what, context, tables, added, alone)
 
 
 def _following(setup: _Setup, made: Assessment) -> _Setup | None:
-    """Return what is tried after an attempt; None where its result is taken."""
+    """Return the next attempt; None where the result is taken."""
     if made.draft.is_in_vain:
         return replace(setup, leave_optional=False, what=f"{setup.what}, optional parts included")
     if setup.alone:
@@ -470,7 +474,7 @@ def _following(setup: _Setup, made: Assessment) -> _Setup | None:
 
 
 def _is_unrelated(context: ResolveContext, made: Assessment) -> bool:
-    """Whether a wheel loads as it is, and opens and maps nothing of the vendor's nor of what a prefix alone has.
+    """Whether a wheel loads unchanged, and maps or opens no library that the vendor or a prefix alone has.
 
     :param context: with the providers, which do not count in the attempt.
     """
@@ -478,4 +482,4 @@ def _is_unrelated(context: ResolveContext, made: Assessment) -> bool:
     if has_errors(draft.findings) or any(own(edge.name) for edge in draft.opened):
         return False
     outcomes = draft.outcomes.values()
-    return not any(not one.loads or has_vendors(context, mapped_for(one)) for one in outcomes)
+    return not any(not outcome.loads or has_vendors(context, mapped_for(outcome)) for outcome in outcomes)

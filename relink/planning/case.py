@@ -20,9 +20,9 @@ from relink.planning.model.model import Plan
 from relink.planning.options import Options
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.layout import Layout, site_directory
+from relink.planning.resolve.layout import Layout, find_site_directory
 from relink.planning.siblings import find_siblings
-from relink.planning.site import own_site, packages_beside, with_beside
+from relink.planning.site import find_directories_beside, find_own_site, find_packages_beside
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
@@ -41,7 +41,7 @@ Command: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One wheel, tree or installed distribution, and what it is assessed for.
+    """One wheel, tree or installed distribution, with the target, the providers and the options of its assessment.
 
     :ivar wheel: its files as read.
     :ivar gpus: the GPUs that the result is to run on.
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether nothing is edited: the question is what loads now."""
+        """Whether nothing is edited, since the question is whether the files load now."""
         return self.command in ("apply", "verify", "nix without libraries", "check")
 
     @property
@@ -78,7 +78,7 @@ class Case:
         return vendor_of(self.wheel.needed, self.providers, self.target.sysroot)
 
 
-def target_of(options: Options) -> Target:
+def choose_target(options: Options) -> Target:
     """Return the target that options name; by default the loader of this machine.
 
     :raises TargetError: it cannot be found, run or understood.
@@ -127,14 +127,14 @@ def is_python_named(options: Options) -> bool:
     return bool(options.python or active_python(os.environ))
 
 
-def context_of(case: Case) -> ResolveContext:
-    """Build the context of all decisions about a case: layout, providers, profile, vendor, and what the user said."""
+def build_context(case: Case) -> ResolveContext:
+    """Build the context of all decisions about a case: layout, providers, profile, vendor and the user's options."""
     wheel, target, options = case.wheel, case.target, case.options
     source, name = wheel.source, wheel.source.name
     vendor = case.vendor
     # An environment may have an earlier build of this very package, which the result replaces.
     providers = [without_package(provider, name.distribution) for provider in case.providers]
-    layout = case.layout or _layout_of(case, vendor, providers)
+    layout = case.layout or _build_layout(case, vendor, providers)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     files = case.files or Files(target.sysroot, links=links)
     return ResolveContext(
@@ -147,7 +147,7 @@ def context_of(case: Case) -> ResolveContext:
         distribution=read_distribution(target.sysroot),
         vendor=vendor,
         allow_missing=tuple(options.allow_missing),
-        substitutes=tuple(_pair(text) for text in options.substitute),
+        substitutes=tuple(_split_pair(text) for text in options.substitute),
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
         preload_known=options.preload_known,
@@ -166,23 +166,23 @@ def context_of(case: Case) -> ResolveContext:
     )
 
 
-def _layout_of(case: Case, vendor: Vendor, providers: Sequence[Provider]) -> Layout:
+def _build_layout(case: Case, vendor: Vendor, providers: Sequence[Provider]) -> Layout:
     """Return where an installer puts the members, with the packages that lie beside them.
 
     Of the vendor's packages there only those of `providers` are, where these are given.
     """
     wheel, target = case.wheel, case.target
     named = is_python_named(case.options)
-    beside = packages_beside(providers, target, named=named)
-    layout = Layout(site=site_directory(wheel.source.name, target.python_facts))
-    if place := case.site or (own_site(target) if named else None):
-        found = with_beside(layout, place, wheel.images, wheel.source.members, target)
+    beside = find_packages_beside(providers, target, named=named)
+    layout = Layout(site=find_site_directory(wheel.source.name, target.python_facts))
+    if place := case.site or (find_own_site(target) if named else None):
+        found = find_directories_beside(layout, place, wheel.images, wheel.source.members, target)
         own = [entry for entry in found if providers and vendor.packages.is_package(entry.split("/")[0])]
         beside |= {entry: real for entry, real in found.items() if entry not in own}
     return replace(layout, links=beside)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _split_pair(text: str) -> tuple[str, str]:
     """Take ``OLD=NEW`` apart.
 
     :raises UsageError: it is not that.

@@ -56,7 +56,7 @@ MOVED: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class LoadedMember:
-    """What is kept of a large member.
+    """The part of a large member that stays in memory.
 
     :ivar view: its bytes; unless `whole`, zeros in `gaps` except in `kept_ranges`.
     :ivar gaps: ranges of the file that no edit touches.
@@ -71,7 +71,7 @@ class LoadedMember:
 
 
 class Contents:
-    """An open wheel and what is kept of its members; a context manager, after which nothing is open or running.
+    """An open wheel with the parts of its members that are in memory; leaving the context closes it and ends its threads.
 
     A large member of which all others are small parts is read ahead, from the moment of opening.
 
@@ -133,7 +133,7 @@ class Contents:
         self.close()
 
     def close(self) -> None:
-        """Stop what works ahead and close the wheel."""
+        """Stop the threads and close the wheel."""
         # Set before the pools are shut down, which wait: running work sees the flag and ends early.
         self._closing.set()
         for pool in (self._worker, self._searcher):
@@ -163,7 +163,7 @@ class Contents:
         return max(member.size for member in self.source.members.values())
 
     def _read_ahead(self) -> None:
-        """Begin to inflate the largest member, if it takes most of the time and is an ELF file; then to hash the archive."""
+        """Begin to inflate the largest member, if inflating it takes most of the time; then hash the archive."""
         if not self.keeps:
             return
         first, *others = sorted(self.source.members.values(), key=lambda member: member.size, reverse=True)
@@ -192,7 +192,7 @@ class Contents:
         on_progress(len(content))
         return content
 
-    def keep(
+    def retain(
         self,
         name: str,
         content: memoryview,
@@ -202,7 +202,7 @@ class Contents:
         edited: range = range(0),
         whole: bool = False,
     ) -> None:
-        """Keep a member, and release the memory of its gaps unless it is to be kept `whole`.
+        """Keep a member in memory, without its gaps unless `whole`.
 
         :param content: from :meth:`read`.
         :param noted: ranges inside of gaps that must remain readable.
@@ -211,7 +211,7 @@ class Contents:
         kept_ranges = pages_in(gaps, noted)
         spooled = content.readonly
         self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole or spooled)
-        search = self._find_spans(name, content, joined_gaps(gaps, edited)) if self._reuse else None
+        search = self._find_spans(name, content, join_gaps(gaps, edited)) if self._reuse else None
         if self._reuse and (whole or spooled):
             self._digests[name] = self._searcher.submit(self._digest, name, content)
         if spooled:
@@ -249,7 +249,7 @@ class Contents:
     def _find_spans(
         self, name: str, content: memoryview, unchanged: Sequence[range]
     ) -> Future[tuple[Span, ...]] | None:
-        """Begin to search the spans of a member whose deflated bytes may be reused; None for one that is not worth it."""
+        """Begin to search the spans of a member whose deflated bytes may be reused; None for a small or stored member."""
         member = self.source.members[name]
         if member.method != DEFLATED or member.size < REUSE:
             return None
@@ -280,7 +280,7 @@ class Contents:
         return search.result() if search else ()
 
     def original(self, name: str, *, check: bool) -> Iterator[Chunk]:
-        """Return a member's content as it is in the archive, once; memory that has been yielded is released.
+        """Return the original content of a member, once; memory that has been yielded is released.
 
         :param check: compare it with the vendor's RECORD, at the end if not before.
         :raises WheelError: it is damaged, or is not what RECORD lists.
@@ -305,7 +305,7 @@ class Contents:
         return self._compared(chunks, entry) if entry else chunks
 
     def _digest(self, name: str, content: memoryview) -> bytes | None:
-        """Return the digest of a member's content, of the kind that RECORD lists; None if it lists none."""
+        """Return the digest of a member by the algorithm in RECORD; None if RECORD has no digest."""
         entry = self.listed.get(name)
         if entry is None or entry.algorithm is None:
             return None
@@ -317,7 +317,7 @@ class Contents:
         return digest.digest()
 
     def _ahead(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        """Yield the chunks, of which some are inflated before the caller asks for them."""
+        """Yield the chunks; inflate some of them before the caller asks."""
         waiting = [self._worker.submit(next, chunks, b"") for _ in range(_CHUNKS_AHEAD)]
         while data := waiting.pop(0).result():
             waiting.append(self._worker.submit(next, chunks, b""))
@@ -345,7 +345,7 @@ def _slices(view: memoryview) -> Iterator[memoryview]:
             memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
 
-def joined_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:
+def join_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:
     """Join gaps that lie close together: where an edit does not touch the bytes between them, less is deflated again.
 
     :param edited: bytes between gaps that an edit is sure to change.
@@ -389,12 +389,12 @@ class Shares:
     edits: int = _USUAL
 
 
-def shares_of(most: int | None) -> Shares:
-    """Divide what a run may take; None: nothing limits it."""
+def divide_memory(most: int | None) -> Shares:
+    """Divide the memory of a run; None: nothing limits the run."""
     return Shares() if most is None else Shares(*(min(usual, most // part) for usual, part in _PARTS))
 
 
-def spool_of(options: Options) -> Spool:
+def make_spool(options: Options) -> Spool:
     """Return where the contents of a run go that are too large for memory: beside the output.
 
     :raises UsageError: `max_memory` is less than any run takes.
@@ -402,7 +402,7 @@ def spool_of(options: Options) -> Spool:
     most = options.max_memory
     if most is not None and most < LEAST_MEMORY:
         raise UsageError(f"--max-memory {most >> 20}: a run takes at least {LEAST_MEMORY >> 20} MiB")
-    shares = shares_of(most)
+    shares = divide_memory(most)
     output = options.output_place.absolute()
     directories = (output, *output.parents)
     beside = (
@@ -413,7 +413,7 @@ def spool_of(options: Options) -> Spool:
     return Spool(beside, shares.whole, shares.kept)
 
 
-def edit_memory(contents: Contents, name: str) -> int:
+def estimate_edit_memory(contents: Contents, name: str) -> int:
     """Return about how many bytes the edit of a member takes."""
     loaded = contents.loaded.get(name)
     gaps = sum(map(len, loaded.gaps)) if loaded else 0
@@ -421,7 +421,7 @@ def edit_memory(contents: Contents, name: str) -> int:
 
 
 def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> None:
-    """Refuse a run before its first edit, if it will take more memory than it may.
+    """Refuse a run before its first edit if it needs more memory than `most`.
 
     :param changed: the members that are edited.
     :raises UsageError: says how much it takes.
@@ -431,7 +431,7 @@ def check_room(most: int | None, contents: Contents, changed: Iterable[str]) -> 
     # Memory of this process that no file holds: pages that are resident, less those that are shared (proc(5), statm).
     resident, shared = (int(field) for field in read_text("/proc/self/statm", 4096).split()[1:3])
     used = (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-    edits = max((edit_memory(contents, name) for name in changed), default=0)
+    edits = max((estimate_edit_memory(contents, name) for name in changed), default=0)
     least = used + used // _VERIFIED + _WRITTEN * len(contents.source.members) + edits
     if least > most:
         raise UsageError(

@@ -88,7 +88,7 @@ def option_table(table: type) -> dict[str, Option]:
     }
 
 
-def mebibytes(number: int | None) -> int | None:
+def parse_mebibytes(number: int | None) -> int | None:
     """Return bytes."""
     return number << 20 if number else None
 
@@ -334,7 +334,7 @@ class Options:
         metavar="MIB",
         kind=int,
         least=256,
-        parse=mebibytes,
+        parse=parse_mebibytes,
     ).field(None)
     force: bool = Option(("run", "diff", "nix"), OUTPUT, "Write although there are errors.").field(False)
     gc_root: str | None = Option(
@@ -399,7 +399,7 @@ _DECIDING = [
 ]
 
 
-def words_of(values: object, names: Iterable[str]) -> list[str]:
+def list_words(values: object, names: Iterable[str]) -> list[str]:
     """Return what one passes on the command line for the fields of these names; a field that says nothing takes no word.
 
     :param values: :class:`Options`, or what has fields of the same names.
@@ -416,16 +416,16 @@ def words_of(values: object, names: Iterable[str]) -> list[str]:
     return words
 
 
-def deciding(options: Options) -> tuple[str, ...]:
+def list_deciding_words(options: Options) -> tuple[str, ...]:
     """Return the options that decide how a wheel's files are edited and what the result is called, as words of a command.
 
     Left out are providers and target, which a plan has by themselves, and the directory of a profile's file.
     """
     profile = options.profile and os.path.basename(options.profile)
-    return tuple(words_of(replace(options, profile=profile), _DECIDING))
+    return tuple(list_words(replace(options, profile=profile), _DECIDING))
 
 
-def trusted(options: Options) -> Sequence[str]:
+def check_trust(options: Options) -> Sequence[str]:
     """Return the globs of files that the loader and patchelf get although the static scan refuses them.
 
     :raises UsageError: the loader would not be confined.
@@ -435,7 +435,7 @@ def trusted(options: Options) -> Sequence[str]:
     return options.trust
 
 
-def source_date_epoch(environment: Mapping[str, str]) -> int | None:
+def read_source_date_epoch(environment: Mapping[str, str]) -> int | None:
     """Return SOURCE_DATE_EPOCH in seconds since 1970, or None where it is not set.
 
     Source: the specification of SOURCE_DATE_EPOCH by reproducible-builds.org.

@@ -42,7 +42,7 @@ from relink.wheel.record import (
     find_signatures,
     is_metadata,
 )
-from relink.wheel.schemes import past_the_schemes
+from relink.wheel.schemes import find_members_past_schemes
 from relink.wheel.source import MemberSource
 
 # What as_stale looks at: issues about a line or a file, not about a hash.
@@ -51,7 +51,7 @@ _OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MAL
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel as read: the facts of the ELF members that the target's loader can meet, and the findings about it.
+    """The facts of a wheel's ELF members that the target's loader can meet, and the findings about the wheel.
 
     :ivar codes: the device code in those members.
     :ivar opens: the library names in the data of those that import dlopen.
@@ -88,7 +88,7 @@ def open_wheel(
     target: Target | None = None,
     limits: WheelLimits | None = None,
 ) -> Wheel:
-    """Open a wheel and read it as :func:`read_wheel` does; `stack` closes the file.
+    """Open a wheel and read its members as :func:`read_wheel` does; `stack` closes the file.
 
     :param limits: sizes and counts that it may not exceed.
     """
@@ -100,7 +100,7 @@ def read_wheel(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
-    """Read the ELF members of a wheel, one at a time, and what describes the wheel.
+    """Read the ELF members of a wheel, one at a time, then RECORD, METADATA and tags.
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param on_bytes: called with the bytes that have been read, unpacked, and how many there are.
@@ -116,7 +116,7 @@ def read_members(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
-    """Read the ELF members of any source, one at a time, and nothing else of it; parameters as for :func:`read_wheel`.
+    """Read the ELF members of any source, one at a time, and no other member; parameters as for :func:`read_wheel`.
 
     :raises WheelError: a member is not what the source says.
     """
@@ -164,7 +164,7 @@ def read_members(
             if (code := read_device_code(noted, name)) is not None:
                 codes[name] = code
             if contents.keeps and (gaps := _gaps(content, image)):
-                contents.keep(
+                contents.retain(
                     name, content, gaps, noted.noted, edited=_dynamic(image), whole=member is members[-1]
                 )
         except (ElfError, MemberError) as error:
@@ -178,7 +178,7 @@ def read_members(
 
 
 def _dynamic(image: Image) -> range:
-    """The dynamic array: every edit changes it."""
+    """Return the range of the dynamic array, which every edit changes."""
     dynamic = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
     return range(dynamic[0].offset, dynamic[0].offset + dynamic[0].file_size) if dynamic else range(0)
 
@@ -192,8 +192,8 @@ def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
         return ()
 
 
-def _told(issue: RecordIssue) -> str:
-    """Return an issue as a text; what is wrong with a line that cannot be read has the line's number in place of a path."""
+def _issue_text(issue: RecordIssue) -> str:
+    """Format an issue of RECORD; an unreadable line is named by its number."""
     return (
         issue.message
         if issue.kind is RecordKind.MALFORMED or issue.message.startswith("line ")
@@ -206,9 +206,9 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
     name = f"{archive.dist_info}/RECORD"
     entries, malformed = contents.record
     issues = [
-        *as_stale(malformed, archive.dist_info),
-        *as_stale(check_record(entries, archive.members, archive.dist_info), archive.dist_info),
-        *stale_lines(archive, entries),
+        *mark_stale(malformed, archive.dist_info),
+        *mark_stale(check_record(entries, archive.members, archive.dist_info), archive.dist_info),
+        *find_stale_lines(archive, entries),
     ]
     if unhashed := [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]:
         yield finding(
@@ -217,20 +217,20 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
             f"{len(unhashed)} of {len(archive.members)} files have no hash, {unhashed[0]} for one",
         )
     if hexadecimal := [issue for issue in issues if issue.kind is RecordKind.HEX_HASH]:
-        text = f"{pluralize(len(hexadecimal), 'file')}, {_told(hexadecimal[0])}"
+        text = f"{pluralize(len(hexadecimal), 'file')}, {_issue_text(hexadecimal[0])}"
         yield finding("RLK502", name, text, level="warning")
-    if stale := [_told(issue) for issue in issues if issue.kind is RecordKind.STALE]:
+    if stale := [_issue_text(issue) for issue in issues if issue.kind is RecordKind.STALE]:
         verb = "is" if len(stale) == 1 else "are"
         text = f"{pluralize(len(stale), 'line')} about *.dist-info {verb} stale: {join_truncated(stale)}"
         remedy = "Nothing: a RECORD that relink writes lists the files as they are, and pip installs the wheel as it is."
         yield finding("RLK502", name, text, remedy, level="warning")
     for issue in issues:
         if issue.kind not in (RecordKind.NO_HASH, RecordKind.HEX_HASH, RecordKind.STALE):
-            yield finding("RLK502", name, _told(issue), level=issue.level)
+            yield finding("RLK502", name, _issue_text(issue), level=issue.level)
     metadata = f"{archive.dist_info}/METADATA"
     for issue_text in check_metadata(read_metadata(archive.read(metadata)), archive.name):
         yield finding("RLK509", metadata, issue_text)
-    if past := past_the_schemes(archive.members, archive.data_dir):
+    if past := find_members_past_schemes(archive.members, archive.data_dir):
         number = f"{len(past)} members" if len(past) > 1 else "it"
         yield finding(
             "RLK515",
@@ -241,7 +241,7 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
     yield from (finding("RLK503", signature, "left out of the output") for signature in signed)
 
 
-def as_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssue]:
+def mark_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssue]:
     """Return the issues, with those about files of the distribution's ``*.dist-info``, whatever its version, as stale lines.
 
     :param dist_info: the directory that the wheel has.
@@ -261,7 +261,7 @@ def _distribution(directory: str) -> str | None:
     return canonicalize_name(name) if hyphen and directory.endswith(".dist-info") else None
 
 
-def stale_lines(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[RecordIssue]:
+def find_stale_lines(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[RecordIssue]:
     """Return the files of ``*.dist-info`` whose hash is not the one in RECORD, where their size is.
 
     The package's own files are compared by :func:`relink.wheel.record.check_digest`.
@@ -283,7 +283,7 @@ def stale_lines(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[R
     return issues
 
 
-def required_versions(tables: Iterable[SymbolTable]) -> frozenset[str]:
+def list_required_versions(tables: Iterable[SymbolTable]) -> frozenset[str]:
     """Return the symbol versions that files require (``GLIBC_2.34``), of all libraries."""
     return frozenset(
         version.name
@@ -300,7 +300,7 @@ def _tag_findings(
     machine = next((image.header.machine for image in images.values()), None)
     if machine is None:
         return
-    oldest = manylinux_tag(required_versions(tables.values()), machine)
+    oldest = manylinux_tag(list_required_versions(tables.values()), machine)
     for claimed in archive.name.platform.split("."):
         if not satisfies_tag(claimed, oldest, machine):
             yield finding(

@@ -107,12 +107,12 @@ def _located(sibling: Sibling, wanted: Mapping[str, str], target: Target, files:
     return replace(sibling, searched=sites)
 
 
-def sibling_of(siblings: Iterable[Sibling], soname: str) -> Sibling | None:
+def find_sibling(siblings: Iterable[Sibling], soname: str) -> Sibling | None:
     """Return the package whose import maps a library of that soname."""
     return next((sibling for sibling in siblings if sibling.profile.where_brought(soname) is not None), None)
 
 
-def sibling_paths(siblings: Iterable[Sibling]) -> list[str]:
+def list_sibling_paths(siblings: Iterable[Sibling]) -> list[str]:
     """Return the libraries of installed siblings, which are mapped before the wheel's members."""
     return [path for sibling in siblings for path in sibling.libraries.values()]
 

@@ -53,8 +53,8 @@ from relink.wheel.naming import WheelName
 from relink.wheel.source import MemberSource
 
 
-def environment_site(directory: str, python: str) -> str:
-    """Return the site-packages of a virtual environment, or the directory itself if it is one.
+def find_environment_site(directory: str, python: str) -> str:
+    """Return the site-packages of a virtual environment, or `directory` if that is a site-packages.
 
     :param python: the version in the directory's name, ``3.12``.
     :raises UsageError: there is none.
@@ -74,14 +74,14 @@ def environment_site(directory: str, python: str) -> str:
     raise UsageError(f"{directory}: no site-packages in it; name a virtual environment or its site-packages")
 
 
-def python_in(environment: str | None) -> str | None:
+def find_environment_python(environment: str | None) -> str | None:
     """Return the Python of a virtual environment, or None where the directory has none."""
     program = posixpath.join(environment or "", "bin", "python")
     return program if environment is not None and os.access(program, os.X_OK) else None
 
 
-def packages_beside(providers: Iterable[Provider], target: Target, *, named: bool) -> dict[str, str]:
-    """Return where the packages really are that a wheel will have beside it: the path in site-packages → the directory.
+def find_packages_beside(providers: Iterable[Provider], target: Target, *, named: bool) -> dict[str, str]:
+    """Return the packages that a wheel will have beside it: the path in site-packages → the real directory.
 
     What lies in another site-packages than the wheel (that of the system, of a user, of a .pth file) is no neighbour.
 
@@ -97,11 +97,11 @@ def packages_beside(providers: Iterable[Provider], target: Target, *, named: boo
 
 
 def _is_own(provider: Provider, target: Target, *, named: bool) -> bool:
-    own = own_site(target) if named or provider.found_by else None
+    own = find_own_site(target) if named or provider.found_by else None
     return own is None or os.path.realpath(own) == os.path.realpath(provider.path)
 
 
-def overlays(
+def list_overlays(
     providers: Iterable[Provider], layout: Layout, target: Target, *, named: bool
 ) -> list[tuple[str, str]]:
     """Return where files of other packages lie that belong into directories of the wheel: as installed, and the place on disk.
@@ -113,7 +113,7 @@ def overlays(
         for provider in providers
         if provider.kind == SITE_PACKAGES and _is_own(provider, target, named=named)
     ]
-    sites += [site for site in (own_site(target) if named else None,) if site]
+    sites += [site for site in (find_own_site(target) if named else None,) if site]
     return [] if layout.tree else [(layout.site_packages, site) for site in dict.fromkeys(sites)]
 
 
@@ -129,15 +129,13 @@ def layer_findings(
         if provider.kind != SITE_PACKAGES:
             continue
         if not _is_own(provider, target, named=named):
-            text = f"the wheel will be installed into {own_site(target)}, so search paths name the directory and not $ORIGIN"
+            text = f"the wheel will be installed into {find_own_site(target)}, so search paths name the directory and not $ORIGIN"
             yield finding("RLK534", provider.path, text)
         for site in facts.site_packages if facts and (named or provider.found_by) else ():
             other = os.path.realpath(site) != os.path.realpath(provider.path)
             if other and (packages := vendor.packages.packages_of(site, target)):
                 names = join_truncated([f"{package.name} {package.version}" for package in packages])
-                yield finding(
-                    "RLK550", site, f"it has {names}, which are not looked at: {provider.path} is taken"
-                )
+                yield finding("RLK550", site, f"it has {names}, which are ignored; {provider.path} is used")
 
 
 def packages_findings(
@@ -146,7 +144,7 @@ def packages_findings(
     files: Sequence[FilePlan],
     gpus: Sequence[str],
 ) -> Iterator[Finding]:
-    """Yield what is to be said about the vendor's packages in site-packages, and about Python code that loads libraries."""
+    """Yield the findings about the vendor's packages in site-packages, and about Python code that loads libraries."""
     sonames = [soname for file in files if file.served for soname, _ in file.closure]
 
     def finds(soname: str) -> bool:
@@ -160,13 +158,13 @@ def packages_findings(
             yield from python_call_findings(source, provider, context.vendor, finds)
 
 
-def own_site(target: Target) -> str | None:
-    """Return the site-packages that an installer puts wheels into for the target's Python, where it is known."""
+def find_own_site(target: Target) -> str | None:
+    """Return the site-packages that an installer uses for the target's Python; None where that Python is not known."""
     facts = target.python_facts
     return (facts.installs_into or None) if facts is not None else None
 
 
-def with_beside(
+def find_directories_beside(
     layout: Layout, site: str, images: Mapping[str, Image], members: Collection[str], target: Target
 ) -> dict[str, str]:
     """Return the directories of a site-packages that search paths of members lead to, and that the wheel has not itself.
@@ -196,7 +194,7 @@ def with_beside(
     return links
 
 
-def siblings_relied_on(
+def find_relied_on(
     files: Iterable[FilePlan], providers: Sequence[Provider], target: Target
 ) -> tuple[tuple[Reliance, ...], tuple[str, ...]]:
     """Return the packages that are no providers and that members take libraries from, and the site-packages that these lie in."""
@@ -238,12 +236,12 @@ def idle_findings(plan: Plan, files: Sequence[FilePlan], context: ResolveContext
 
 
 def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: Target) -> Iterator[Finding]:
-    """Yield what a relinked wheel relies on and an environment has not: a package, its version, or that a library comes from it.
+    """Yield RLK536 for packages that a relinked wheel relies on and an environment lacks, RLK537 for libraries from elsewhere.
 
     :param files: what loading each member maps in that environment.
     """
     facts = target.python_facts
-    sites = (site, *(facts.site_packages if facts is not None and own_site(target) == site else ()))
+    sites = (site, *(facts.site_packages if facts is not None and find_own_site(target) == site else ()))
     for package in plan.relies_on:
         found = (find_distribution(directory, package.name, target) for directory in sites)
         installed = next(filter(None, found), None)
@@ -291,7 +289,7 @@ def python_call_findings(
     vendor: Vendor,
     finds: Callable[[str], bool] = lambda _: False,
 ) -> Iterator[Finding]:
-    """Yield RLK538 for each module that loads libraries of a provider by their sonames alone, with what helps there.
+    """Yield RLK538 for each module that loads libraries of a provider by their sonames alone, with the remedy.
 
     :param finds: whether the target's loader finds a library by itself.
     """
@@ -314,7 +312,7 @@ def python_call_findings(
 
 
 def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:
-    """Return what makes the loader find libraries of a provider under these very names, and the command where one does."""
+    """Return the remedy with which the loader finds libraries of a provider by these names, and its command if there is one."""
     if provider.kind == SITE_PACKAGES:
         lines = vendor.packages.preload_lines(sonames)
         return f"Its maintainer adds before: {lines}. Until then: run these two statements first.", None
@@ -330,7 +328,7 @@ def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tupl
     return f"{step}, before Python starts.", step
 
 
-def of_vendor(
+def find_vendor_requirements(
     source: MemberSource, vendor: Vendor, providers: Iterable[Provider]
 ) -> tuple[ChangedRequirement, ...]:
     """Return the requirements of the vendor's packages that a prefix stands in for, or that the installed ones do not meet."""
@@ -348,9 +346,7 @@ def of_vendor(
     return tuple(changes)
 
 
-def following_label(
-    source: MemberSource, output: WheelName, vendor: Vendor
-) -> tuple[ChangedRequirement, ...]:
+def follow_label(source: MemberSource, output: WheelName, vendor: Vendor) -> tuple[ChangedRequirement, ...]:
     """Return the other requirements of exactly one version with the wheel's own local label, where the output has another."""
     old, new = source.name.version.local, output.version.local
     changes = []
@@ -364,7 +360,9 @@ def following_label(
     return tuple(changes)
 
 
-def left_out(profile: Profile, members: Iterable[str], providers: Iterable[Provider]) -> dict[str, str]:
+def find_members_to_drop(
+    profile: Profile, members: Iterable[str], providers: Iterable[Provider]
+) -> dict[str, str]:
     """Return the members that are for the vendor's packages alone, where a prefix takes their place: name → why."""
     if any(provider.kind == SITE_PACKAGES for provider in providers):
         return {}
@@ -375,7 +373,7 @@ def left_out(profile: Profile, members: Iterable[str], providers: Iterable[Provi
 def requirement_findings(
     changes: Sequence[ChangedRequirement], removed: Mapping[str, str], subject: str, profile: Profile
 ) -> Iterator[Finding]:
-    """Yield RLK539 and RLK541: what METADATA requires no longer or in another version, and the members that are left out."""
+    """Yield RLK539 for requirements of METADATA that change, and RLK541 for members that leave the wheel."""
     gone = [change.before for change in changes if change.after is None]
     other = [f"{change.after} in place of {change.before}" for change in changes if change.after is not None]
     if parts := [*([f"no longer {join_truncated(gone)}"] if gone else []), *other]:
@@ -401,7 +399,7 @@ def _is_version(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """What a result relies on outside of the wheel.
+    """The packages and directories outside of the wheel that a result relies on.
 
     :ivar relies_on: the packages beside it: those of a provider, found by ``$ORIGIN``, and others that have libraries of it.
     :ivar absolute: what names a directory of this machine: a library, search path entry or program, and the path.
@@ -412,7 +410,7 @@ class Relocation:
 
     @property
     def relocatable(self) -> bool:
-        """Whether it relies on packages beside it, and on no directory of this machine."""
+        """Whether the result relies on packages beside the wheel, and on no directory of this machine."""
         return any(not package.files for package in self.relies_on) and not self.absolute
 
 
@@ -420,14 +418,14 @@ NOTHING_BESIDE = Relocation((), {})
 """What a wheel relies on that stays as it is."""
 
 
-def relocation(
+def find_relocation(
     files: Iterable[FilePlan],
     providers: Sequence[Provider],
     linked: Mapping[str, str],
     interpreter: str,
     siblings: Iterable[Reliance] = (),
 ) -> Relocation:
-    """Say what the files of a plan rely on.
+    """Find the packages and directories that the files of a plan rely on.
 
     :param linked: the path in site-packages → where it really is, of the packages that are installed beside the wheel.
     :param interpreter: the loader that every Linux of this machine has at the same path.
@@ -472,7 +470,9 @@ def _entry(path: str, linked: Mapping[str, str]) -> str | None:
     return next((entry for entry, real in linked.items() if path.startswith(f"{real}/")), None)
 
 
-def platform_of(claimed: str, versions: Iterable[str], files: Iterable[FilePlan], machine: int) -> str:
+def choose_platform_tag(
+    claimed: str, versions: Iterable[str], files: Iterable[FilePlan], machine: int
+) -> str:
     """Return the platform tag of a result that names no directory of this machine.
 
     It is the vendor's where every Linux of that age has what the files take from the system, else the oldest manylinux tag that
@@ -490,7 +490,7 @@ def platform_of(claimed: str, versions: Iterable[str], files: Iterable[FilePlan]
 
 
 def relocation_findings(moves: Relocation, subject: str) -> Iterator[Finding]:
-    """Yield what a result relies on, and what of it keeps the result on this machine."""
+    """Yield RLK530 for the packages that a result relies on, and RLK535 for directories that keep the result on this machine."""
     if moves.relies_on:
         parts = [
             f"{package.name} {package.version}" + (f" ({', '.join(files)})" if files else "")
@@ -518,12 +518,12 @@ class Copies:
 
     :ivar rest: the wheel as if it had only the other members.
     :ivar removed: the members that leave: copies, and files that only these use.
-    :ivar told: which leave, and which the prefix has no library for; or why none can leave.
+    :ivar explanation: which leave, and which the prefix has no library for; or why none can leave.
     """
 
     rest: Wheel
     removed: tuple[str, ...]
-    told: str
+    explanation: str
 
 
 def find_copies(
@@ -561,12 +561,12 @@ def find_copies(
     globs = [glob for row in profile.bundled if row.library in stems for glob in row.members]
     files = _matching(wheel.source.members, globs)
     names_of = [
-        join_truncated([posixpath.basename(one) for one in part])
+        join_truncated([posixpath.basename(member) for member in part])
         for part in (sorted(leaving), sorted(own - leaving))
     ]
-    told = f"left out: {names_of[0]}, copies of what {where} has"
-    told += f", and {pluralize(len(files), 'file')} of theirs" if files else ""
-    told += f"; kept, as it has no such library: {names_of[1]}" if own - leaving else ""
+    explanation = f"left out: {names_of[0]}, copies of what {where} has"
+    explanation += f", and {pluralize(len(files), 'file')} of theirs" if files else ""
+    explanation += f"; kept, as it has no such library: {names_of[1]}" if own - leaving else ""
     rest = replace(
         wheel,
         images={member: image for member, image in wheel.images.items() if member not in leaving},
@@ -575,7 +575,7 @@ def find_copies(
         opens={member: names for member, names in wheel.opens.items() if member not in leaving},
         left_out={posixpath.basename(member): sonames[member] for member in leaving},
     )
-    return Copies(rest, (*sorted(leaving), *files), told)
+    return Copies(rest, (*sorted(leaving), *files), explanation)
 
 
 def _matching(members: Iterable[str], globs: Sequence[str]) -> list[str]:

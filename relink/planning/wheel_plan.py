@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.assess import Assessment, Attempt, Trace, assess
-from relink.planning.case import Case, target_of
+from relink.planning.case import Case, choose_target
 from relink.planning.model.files import metadata_lines
 from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
-from relink.planning.options import Options, deciding
+from relink.planning.options import Options, list_deciding_words
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
 from relink.system.findings.model import Finding, causes
@@ -24,7 +24,7 @@ from relink.wheel.source import MemberSource
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """A plan with what carrying it out needs beside it.
+    """A plan with the context, symbols and GPU facts that `carry_out` needs.
 
     :ivar context: what was decided from, with the images as they will be.
     :ivar tables: the symbols of everything in the members' closures.
@@ -70,7 +70,7 @@ Replan: TypeAlias = Callable[[Options], PreparedPlan]
 
 
 def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPlan:
-    """Decide everything about one wheel, and after a refusal look for the way out of it; writes nothing.
+    """Decide everything about one wheel, and after a refusal search for the way out; writes nothing.
 
     :param find_places: finds the providers of another target, which may be the way out; None: no way out is looked for.
     """
@@ -78,7 +78,7 @@ def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPla
     planned = _plan_once(case, trace)
 
     def replan(options: Options) -> PreparedPlan:
-        target, places = target_of(options), case.providers
+        target, places = choose_target(options), case.providers
         if find_places is not None and target != case.target:
             places = find_places(options, target, case.wheel.needed)
         return _plan_once(replace(case, target=target, providers=places, options=options), trace)
@@ -90,19 +90,19 @@ def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPla
 
 def _plan_once(case: Case, trace: Trace) -> PreparedPlan:
     assessed = assess(case, trace)
-    return PreparedPlan(plan_of(assessed), assessed.context, assessed.draft.tables, assessed.gpu.block)
+    return PreparedPlan(build_plan(assessed), assessed.context, assessed.draft.tables, assessed.gpu.block)
 
 
-def plan_of(assessed: Assessment) -> Plan:
+def build_plan(assessed: Assessment) -> Plan:
     """Return the plan that an assessment leads to."""
     case, context, made, draft = assessed.case, assessed.context, assessed.rewrite, assessed.draft
     root, vendor, relies_on = case.target.sysroot, context.vendor, made.relocation.relies_on
     # The extra that brings the vendor's packages has no use for a wheel whose own copies were left out.
     extra = None if case.options.requires or assessed.copies else vendor.name
     return Plan(
-        wheel=wheel_facts(assessed.source, assessed.source.path.name),
+        wheel=describe_wheel(assessed.source, assessed.source.path.name),
         output=made.output.filename,
-        target=target_facts(case.target),
+        target=describe_target(case.target),
         providers=tuple(_provider_facts(provider, root, vendor) for provider in context.providers),
         files=assessed.files,
         findings=assessed.findings,
@@ -115,7 +115,7 @@ def plan_of(assessed: Assessment) -> Plan:
         removed=(*made.removed, *assessed.copies),
         stubs=assessed.stubs.stubs,
         opened=draft.opened,
-        options=deciding(case.options),
+        options=list_deciding_words(case.options),
     )
 
 
@@ -125,13 +125,13 @@ def _provider_facts(provider: Provider, sysroot: str, vendor: Vendor) -> Provide
     return ProviderFacts(provider.kind, provider.path, version, evidence, provider.found_by)
 
 
-def target_facts(target: Target) -> TargetFacts:
-    """Return what a plan says of its target."""
+def describe_target(target: Target) -> TargetFacts:
+    """Describe the target for a plan."""
     return TargetFacts(target.interpreter, target.glibc, target.directories, target.python, target.sysroot)
 
 
-def wheel_facts(source: MemberSource, path: str) -> WheelFacts:
-    """Return what a plan says of its wheel.
+def describe_wheel(source: MemberSource, path: str) -> WheelFacts:
+    """Describe the wheel for a plan.
 
     :param path: as it is to be shown.
     """
@@ -189,7 +189,7 @@ def _key(
     proposed: Mapping[tuple[str, str], Sequence[_Words]],
     subjects: Iterable[str],
 ) -> tuple[str, str]:
-    """Return what a finding is about; a refusal of what was proposed is about the same as the proposal."""
+    """Return the key under which proposals for a finding are kept; a refused proposal has the key of its finding."""
     if first.code in ("RLK114", "RLK126") and subject in subjects:
         return next(key for key in proposed if key[1] == subject)
     step = "; ".join(first.choices) or first.step

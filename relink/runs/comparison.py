@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final
 from relink import __version__
 from relink.make.added_members import PLAN_MEMBER, SBOM_MEMBER
 from relink.planning.options import Options
-from relink.planning.wheel_plan import wheel_facts
+from relink.planning.wheel_plan import describe_wheel
 from relink.report.diff_text import DiffVerdict, MemberChange, WheelDiff, WheelSide
 from relink.report.model import Report
 from relink.system.atomic import working_directory
@@ -138,7 +138,7 @@ def compare_wheels(
 
 
 def _describe_wheel(archive: WheelArchive) -> WheelSide:
-    return WheelSide(**asdict(wheel_facts(archive, str(archive.path))), size=archive.size)
+    return WheelSide(**asdict(describe_wheel(archive, str(archive.path))), size=archive.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from relink.loader.target import Target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.assess import Assessment, Attempt, Trace, assess
-from relink.planning.case import Case, context_of, open_providers, target_of
+from relink.planning.case import Case, build_context, choose_target, open_providers
 from relink.planning.contents import Contents
 from relink.planning.model.model import Plan, TargetFacts
-from relink.planning.options import Options, trusted
+from relink.planning.options import Options, check_trust
 from relink.planning.reading import open_wheel, read_wheel
-from relink.planning.site import environment_site, own_site, python_in
-from relink.planning.wheel_plan import target_facts, wheel_facts
+from relink.planning.site import find_environment_python, find_environment_site, find_own_site
+from relink.planning.wheel_plan import describe_target, describe_wheel
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
 from relink.report.inspection import Inspection, elf_facts
@@ -46,7 +46,7 @@ from relink.wheel.limits import WheelLimits
 
 @dataclass(frozen=True, slots=True)
 class VerifiedWheel:
-    """What the real loader mapped for each ELF member of one wheel."""
+    """The real loader's map of each ELF member of one wheel, and the findings."""
 
     path: str
     target: TargetFacts
@@ -55,12 +55,12 @@ class VerifiedWheel:
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is an error: what exit code 0 means."""
+        """Whether no finding is an error, as exit code 0 says."""
         return not has_errors(self.findings)
 
 
 def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
-    """Assess a wheel as it is, run the target's loader on every ELF member, and compare.
+    """Assess a wheel without edits, run the target's loader on every ELF member, and compare.
 
     Where no target is given, the target is this machine's own; a wheel that was relinked for another one is not verified by it.
     The plan inside of a wheel is a claim: it adds findings, and lowers none. What may be missing is `options.allow_missing`.
@@ -71,17 +71,17 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
 
 def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWheel, Assessment]:
     sandbox = find_sandbox(options.sandbox)
-    options = replace(options, python=options.python or python_in(options.environment))
-    target = target_of(options)
+    options = replace(options, python=options.python or find_environment_python(options.environment))
+    target = choose_target(options)
     contents = stack.enter_context(Contents(path, options.limits))
     plan = read_plan(contents.archive)
     if plan is not None and not (options.python or options.interpreter or options.sysroot):
         _refuse_another_loader(plan, target)
     wheel = read_wheel(contents, target)
-    site = own_site(target)
+    site = find_own_site(target)
     if options.environment is not None:
-        python = context_of(Case(wheel, target, (), options, "verify")).layout.python
-        site = environment_site(options.environment, python)
+        python = build_context(Case(wheel, target, (), options, "verify")).layout.python
+        site = find_environment_site(options.environment, python)
     gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
     assessed = assess(Case(wheel, target, (), options, "verify", gpus, site=site, plan=plan))
     archive, loaded = contents.archive, contents.loaded
@@ -92,14 +92,14 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
         assessed.context,
         assessed.draft.tables,
         sandbox=sandbox,
-        trust=trusted(options),
+        trust=check_trust(options),
     )
     # What the loader says of something that was found already is said once.
     known = {(reported.code, reported.subject) for reported in assessed.found}
     more = [one for one in result.findings if (one.code, one.subject) not in known]
     hinted = with_hints((*assessed.found, *more, *sandbox_findings(sandbox)), assessed.context.profile)
     findings = select(tuple(hinted), options.select, options.ignore)
-    return VerifiedWheel(str(path), target_facts(target), result.maps, findings), assessed
+    return VerifiedWheel(str(path), describe_target(target), result.maps, findings), assessed
 
 
 def _refuse_another_loader(plan: Plan, target: Target) -> None:
@@ -116,7 +116,7 @@ def _refuse_another_loader(plan: Plan, target: Target) -> None:
         )
 
 
-def saved_report(path: Path) -> tuple[Report, bool]:
+def read_report(path: Path) -> tuple[Report, bool]:
     """Read a saved report, or the plan in a ``relink.json`` or in a relinked wheel as a report.
 
     :return: the report, and whether it was made from a plan alone: then it has neither an output nor GPU code.
@@ -141,7 +141,7 @@ def saved_report(path: Path) -> tuple[Report, bool]:
 
 
 def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
-    """Return a report of a relinked wheel: what its plan says was edited, what the loader makes of it now, and its own GPU code.
+    """Return a report of a relinked wheel: the edits in its plan, the loader's answers now, and its own GPU code.
 
     Nothing that the plan names is read, and no provider counts: the plan is a claim.
 
@@ -156,13 +156,13 @@ def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
 
 
 def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
-    """Say what a wheel is, before anything is decided."""
+    """Describe a wheel, before anything is decided."""
     with ExitStack() as stack:
         wheel = open_wheel(path, stack, limits=limits)
         archive = wheel.archive
         members = archive.members.values()
         return Inspection(
-            **asdict(wheel_facts(archive, str(path))),
+            **asdict(describe_wheel(archive, str(path))),
             members=len(members),
             size=archive.size,
             unpacked=sum(member.size for member in members),
@@ -173,7 +173,7 @@ def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What loading each ELF member of a wheel maps once it is relinked.
+    """The libraries that each ELF member of a wheel maps once the wheel is relinked.
 
     :ivar attempts: the plans that were made, in order.
     """
@@ -184,13 +184,13 @@ class Explanation:
 
 
 def explain(path: Path, options: Options) -> Explanation:
-    """Explain what loading each ELF member of a wheel maps once it is relinked, as :mod:`relink.report.tree` draws it.
+    """Explain which libraries each ELF member of a wheel maps once the wheel is relinked; :mod:`relink.report.tree` draws them.
 
     :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
     """
     trace = Trace()
     with ExitStack() as stack:
-        target = target_of(options)
+        target = choose_target(options)
         wheel = open_wheel(path, stack, target, options.limits)
         case = Case(wheel, target, open_providers(options, target, wheel.needed), options, "explain")
         assessed = assess(case, trace)
@@ -210,8 +210,8 @@ def explain(path: Path, options: Options) -> Explanation:
     return Explanation(tuple(trees), findings, tuple(trace.attempts))
 
 
-def unmatched(profile: Profile, path: Path) -> list[str]:
-    """Return what a profile says that names nothing in a wheel, a line each.
+def find_unmatched(profile: Profile, path: Path) -> list[str]:
+    """Return the statements of a profile that name nothing in a wheel, a line each.
 
     :raises RelinkError: the wheel cannot be read.
     """
@@ -222,7 +222,7 @@ def unmatched(profile: Profile, path: Path) -> list[str]:
 
 
 def nix_package(path: Path, options: Options, address: str | None = None) -> Package:
-    """Make a package for Nix of a wheel. Where libraries were named it is proved with them, too.
+    """Make a package for Nix of a wheel, and plan the wheel with the libraries that were named.
 
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
     """
@@ -234,7 +234,7 @@ def nix_package(path: Path, options: Options, address: str | None = None) -> Pac
         gpus = options.requested_gpus
         targets = replace(options, gpus=[str(gpu.target) for gpu in gpus])
         case = Case(wheel, target, (), options, "nix without libraries")
-        package = package_of(wheel.archive, context_of(case), targets, address)
+        package = package_of(wheel.archive, build_context(case), targets, address)
         if options.prefixes or options.nix_closures:
             case = replace(
                 case, providers=open_providers(options, target, wheel.needed), command="nix", gpus=gpus
@@ -252,7 +252,7 @@ def _nix_target(options: Options) -> Target:
             if store_path(str(Path(item).resolve()))
         ]
         interpreter = next((found for item in places if (found := loader_in(item))), None)
-    target = target_of(replace(options, interpreter=interpreter))
+    target = choose_target(replace(options, interpreter=interpreter))
     if store_path(target.libc_directory) is None:
         return target
     # nixpkgs' loader has no cache, and its own directory as the only default one.
@@ -260,7 +260,7 @@ def _nix_target(options: Options) -> Target:
 
 
 def run_demo(arguments: Sequence[str]) -> int:
-    """Run the demo in this interpreter; returns its exit code. It lies in the package, or beside it in a source tree."""
+    """Run the demo in this interpreter; return its exit code. The demo lies in the package, or beside it in a source tree."""
     script = shipped_directory("examples/demo") / "demo.py"
     if not script.is_file():
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")

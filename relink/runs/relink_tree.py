@@ -23,9 +23,9 @@ from packaging.version import Version
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf, read_image
 from relink.loader.target import Target
-from relink.make.editing import edit_members, new_content
+from relink.make.editing import edit_members, make_new_content
 from relink.planning.case import open_providers
-from relink.planning.contents import Contents, check_room, spool_of
+from relink.planning.contents import Contents, check_room, make_spool
 from relink.planning.model.files import is_plain
 from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
@@ -76,7 +76,7 @@ def relink_tree(
         source.name = replace(source.name, distribution=names[0])
     # A tree has no version, and no RECORD of all its files.
     options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
-    with Contents(source.path, source=source, spool=spool_of(options)) as contents:
+    with Contents(source.path, source=source, spool=make_spool(options)) as contents:
         own = tree_provider(str(source.path), (*source.members, *source.links))
         find, layout = partial(_providers, own), Layout(own.path, tree=True)
         wheel, planned = make_plan(
@@ -88,14 +88,14 @@ def relink_tree(
         if new is None or not (plan.ok or options.force):
             return make_report(planned, options, clock)
         try:
-            return _written(wheel, planned, source, options, clock)
+            return _write_copy(wheel, planned, source, options, clock)
         except OSError as error:
             raise_if_machine_fault(error, f"{new}: cannot be written")
             raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
 
 
 def _place_of_copy(directory: Path, options: Options) -> Path | None:
-    """Refuse what cannot be done; return where the copy is to be, None in a dry run."""
+    """Refuse a copy that cannot be made; return its place, None in a dry run."""
     given = (name for name in _OF_WHEELS if getattr(options, name) != getattr(Options(), name))
     if words := [option_table(Options)[name].names[0] for name in given]:
         raise UsageError(f"{', '.join(words)}: for wheels; leave that out for a directory")
@@ -139,10 +139,10 @@ def _providers(
     return (own if has_runtime else replace(own, closure=others[0].named), *others)
 
 
-def _written(
+def _write_copy(
     wheel: Wheel, planned: PreparedPlan, source: TreeSource, options: Options, clock: Clock
 ) -> Report:
-    """Edit, verify, write beside the new name, look at what was written, and give it the name."""
+    """Edit, verify, write beside the new name, list references to the original, and rename."""
     plan, new = planned.plan, Path(planned.plan.output)
     report = partial(make_report, planned, options, clock)
     check_room(options.max_memory, wheel.contents, [file.path for file in plan.changed])
@@ -159,12 +159,12 @@ def _written(
             return report(findings=findings, verified=verified)
         with clock.stage("write"):
             contents = {
-                name: new_content(wheel.contents, edited, check=False).content
+                name: make_new_content(wheel.contents, edited, check=False).content
                 for name, edited in edits.items()
             }
             stubs = {stub.path: stub.content() for stub in plan.stubs}
             findings += TreeCopy(source, staged, contents, stubs).write()
-            findings += mentions(staged, new, (str(source.path), os.path.abspath(plan.wheel.path)))
+            findings += find_references(staged, new, (str(source.path), os.path.abspath(plan.wheel.path)))
             output = OutputFacts(str(new), TreeSource(staged, NO_LIMITS).sha256())
         with clock.stage("publish"):
             publish_directory(staged, new)
@@ -240,7 +240,7 @@ class TreeSource:
         return descriptor
 
     def check(self, name: str, descriptor: int) -> None:
-        """Refuse an open file that is not what was listed any more."""
+        """Refuse an open file that has changed since it was listed."""
         now, then = os.fstat(descriptor), self.entries[name]
         same = (now.st_dev, now.st_ino, now.st_size) == (then.st_dev, then.st_ino, then.st_size)
         if not (same and now.st_mtime_ns == then.st_mtime_ns):
@@ -312,7 +312,7 @@ class TreeCopy:
     _others: list[str] = field(default_factory=list)  # that another user owns
 
     def write(self) -> Iterator[Finding]:
-        """Write all of it, and yield what the copy has not.
+        """Write the copy, and yield a finding for each part of the tree that the copy lacks.
 
         :raises RelinkError: a file of the tree cannot be read or linked, or has changed since it was listed.
         :raises OSError: a file cannot be written.
@@ -333,7 +333,7 @@ class TreeCopy:
             if stat.S_ISDIR(entries[name].st_mode):
                 _finish(self.target / name, entries[name])
         if self._others:
-            text = f"of other users, and yours in the copy: {join_truncated(self._others)}"
+            text = f"files of other users, which belong to you in the copy: {join_truncated(self._others)}"
             yield finding("RLK543", str(self.tree.path), text)
 
     def _write(self, name: str, new: Content | None) -> Iterator[Finding]:
@@ -382,7 +382,7 @@ class TreeCopy:
             os.link(first, path)
 
     def _add(self, name: str, content: bytes) -> None:
-        """Write a file that the tree has not: no link of the tree leads it elsewhere."""
+        """Write a file that the tree lacks; no link of the tree may lead elsewhere."""
         above = [name[:end] for end, char in enumerate(name) if char == "/"]
         if name in self.tree.entries or any(
             path in self.tree.entries and not stat.S_ISDIR(self.tree.entries[path].st_mode) for path in above
@@ -395,7 +395,7 @@ class TreeCopy:
         path.chmod(0o755)
 
     def _record(self, name: str) -> Content | None:
-        """Return a RECORD with the hashes of the new files; None where it lists none of them."""
+        """Return a RECORD with the hashes of the new files; None where the RECORD lists none of them."""
         status = self.tree.entries[name]
         if not self._known or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_RECORD:
             return None
@@ -417,7 +417,7 @@ _ORIGIN = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})/?")
 _LOOKED_AT = 64 << 10  # bytes of a text
 
 
-def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Iterator[Finding]:
+def find_references(copy: Path, destination: Path, originals: tuple[str, ...]) -> Iterator[Finding]:
     """Yield RLK544 for each of the ELF files, symbolic links, scripts, .pth and .pc files of a copy that leads to the original.
 
     :param copy: where the copy is, and `destination`: where it will be.
@@ -445,7 +445,7 @@ def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Itera
 
 
 def _paths_of(file: str, originals: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the paths that a file names, from its directory, and what each is."""
+    """Yield the paths that a file names, relative to its directory, each with its kind."""
     if os.path.islink(file):
         yield "target", os.readlink(file)
         return

@@ -22,18 +22,18 @@ from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
 from relink.elf.version_edits import edit_symbols
 from relink.loader.target import Target, find_target
-from relink.make.added_members import PLAN_MEMBER, added_members, read_plan
+from relink.make.added_members import PLAN_MEMBER, make_added_members, read_plan
 from relink.make.editing import edit_members
 from relink.make.output import Staging
 from relink.make.second_readers import reread_files
 from relink.make.verification import verify
 from relink.planning.assess import assess
-from relink.planning.case import Case, open_providers, target_of
-from relink.planning.contents import Contents, check_room, spool_of
+from relink.planning.case import Case, choose_target, open_providers
+from relink.planning.contents import Contents, check_room, make_spool
 from relink.planning.model.basis import list_changes
 from relink.planning.model.embedded import ANY_PYTHON
 from relink.planning.model.model import Plan
-from relink.planning.options import Options, trusted
+from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.layout import Layout
 from relink.planning.wheel_plan import FindPlaces, PreparedPlan, plan_wheel
@@ -75,7 +75,7 @@ def make_plan(
     find_providers: FindPlaces = open_providers,
     layout: Layout | None = None,
 ) -> tuple[Wheel, PreparedPlan]:
-    """Find the target, read the wheel, find providers, and make the plan; after a refusal look for the way out of it.
+    """Find the target, read the wheel, find providers, and make the plan; after a refusal search for the way out.
 
     :param layout: where the members are, if nobody installs them.
     :raises UsageError: relink wrote the wheel.
@@ -84,7 +84,7 @@ def make_plan(
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
         gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
-        target = target_of(options)
+        target = choose_target(options)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
     with clock.stage("plan"):
@@ -94,7 +94,7 @@ def make_plan(
 
 
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
-    """Edit, write, verify and publish what was planned."""
+    """Edit, write, verify and publish by a plan."""
     contents, plan = wheel.contents, planned.plan
     check_room(options.max_memory, contents, [file.path for file in plan.changed])
     sandbox = None if plan.empty else find_sandbox(options.sandbox)
@@ -114,7 +114,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
                 staging.copy()
             else:
                 requires = {change.before: change.after for change in plan.requirements}
-                added = added_members(plan, contents.archive, planned.output)
+                added = make_added_members(plan, contents.archive, planned.output)
                 staging.write(added, plan.metadata, requires, plan.removed)
         with clock.stage("verify"):
             names = {
@@ -132,7 +132,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
 
 
 def apply(plan: Plan, wheel: Path, options: Options) -> Report:
-    """Edit, write, verify and publish what `plan` says; nothing is decided.
+    """Edit, write, verify and publish by `plan`; nothing is decided.
 
     :param wheel: the input.
     :param options: what of them concerns writing and verifying.
@@ -142,9 +142,9 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     if not (plan.ok or options.force):
         raise UsageError("a finding of the plan is an error; see its findings, and make another plan")
     clock = Clock()
-    with Contents(wheel, options.limits, reuse=True, spool=spool_of(options)) as contents:
+    with Contents(wheel, options.limits, reuse=True, spool=make_spool(options)) as contents:
         with clock.stage("target"):
-            target = _target_of(plan)
+            target = _find_target_of(plan)
         with clock.stage("read"):
             changes = [*list_changes(plan.basis, plan.target.sysroot)]
             refuse_relinked(contents.source)
@@ -174,7 +174,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             case = Case(
                 planned,
                 target,
-                _beside(plan, target),
+                _open_relied_on(plan, target),
                 options,
                 "apply",
                 site=site,
@@ -190,8 +190,8 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
         return carry_out(wheel_read, prepared, options, clock)
 
 
-def _target_of(plan: Plan) -> Target:
-    """Return the target that a plan was made for; the plan in a wheel names no Python, so it is this one then.
+def _find_target_of(plan: Plan) -> Target:
+    """Return the target that a plan was made for; a plan in a wheel names no Python, so this Python is used.
 
     :raises UsageError: it is not on this machine.
     """
@@ -208,8 +208,8 @@ def _target_of(plan: Plan) -> Target:
         ) from error
 
 
-def _beside(plan: Plan, target: Target) -> tuple[Provider, ...]:
-    """Open the site-packages that have what the result finds beside it."""
+def _open_relied_on(plan: Plan, target: Target) -> tuple[Provider, ...]:
+    """Open the site-packages with the packages that the result relies on."""
     sites = [
         provider.path for provider in plan.providers if provider.kind == SITE_PACKAGES and plan.relies_on
     ]
@@ -225,7 +225,7 @@ def check_edits(
     names: Mapping[str, str],
     links: Mapping[str, str] | None = None,
 ) -> tuple[list[Finding], int | None]:
-    """Read the edited members again, and ask the loader about them; returns the findings, and of how many it was sure.
+    """Read the edited members again, and ask the loader about them; return the findings, and how many members have no error.
 
     :param names: of the members in the output: a new version renames the directory X-VERSION.data.
     :param links: the symbolic links beside the members, with their texts.
@@ -240,22 +240,22 @@ def check_edits(
     context, changed = planned.context, [file.path for file in planned.plan.changed]
     result = verify(
         planned.plan.output,
-        _written(wheel, planned, edits, names),
+        _content_reader(wheel, planned, edits, names),
         # The loader is asked about a forwarder, too: what it leads to has to load.
         [names[path] for path in (*changed, *(stub.path for stub in planned.plan.stubs if stub.needed))],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
         planned.tables,
         sandbox,
-        trusted(options),
+        check_trust(options),
         links,
     )
     return [*findings, *result.findings], result.confirmed
 
 
-def _written(
+def _content_reader(
     wheel: Wheel, planned: PreparedPlan, edits: Mapping[str, Edited], names: Mapping[str, str]
 ) -> Callable[[str], tuple[Iterator[Buffer], Sequence[Gap]]]:
-    """Return what gives the content of a member of the output, and the gaps in it, by its name there."""
+    """Return a function that gives the content and the gaps of a member of the output."""
     originals = {new: name for name, new in names.items()}
     stubs = {stub.path: stub for stub in planned.plan.stubs}
 
@@ -286,7 +286,7 @@ def make_report(
     failures: Sequence[Finding] = (),
     verified: int | None = None,
 ) -> Report:
-    """Make the report of the plan and of carrying it out; an error that the plan has of the same subject is not repeated.
+    """Make the report of a plan and its execution; an error that the plan has about the same subject is not repeated.
 
     :param failures: why there is no output; in the report whatever the user ignores.
     """

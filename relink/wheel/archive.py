@@ -24,7 +24,7 @@ from relink.wheel.deflate.stream import CHUNK, content, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
-from relink.wheel.schemes import scheme_defects, special_directories
+from relink.wheel.schemes import find_scheme_defects, find_special_directories
 from relink.wheel.source import READ_LIMIT, find_member, load_member, read_member, read_prefix
 from relink.wheel.zipformat import Member, RangeReader
 
@@ -90,9 +90,9 @@ class WheelArchive:
             issues.extend(error.issues or [error.message])
             raise self._refused(issues) from error
         issues.extend(defects)
-        dist_info, data_dir, more = special_directories(members, name)
+        dist_info, data_dir, more = find_special_directories(members, name)
         issues.extend(more)
-        issues.extend(scheme_defects(members, data_dir))
+        issues.extend(find_scheme_defects(members, data_dir))
         if issues or name is None:
             raise self._refused(issues)
         self.name = name

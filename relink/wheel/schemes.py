@@ -68,7 +68,7 @@ def _place(member: str) -> tuple[str, str]:
     return "prefix", path
 
 
-def scheme_defects(members: Iterable[str], data_dir: str | None) -> list[str]:
+def find_scheme_defects(members: Iterable[str], data_dir: str | None) -> list[str]:
     """Say which members cannot be installed, or not as one file at one path.
 
     :param members: the names of all members; those of directories end in a slash.
@@ -107,7 +107,7 @@ def _defects(files: list[str], data_dir: str) -> Iterator[str]:
             parent = parent.rpartition("/")[0]
 
 
-def past_the_schemes(members: Iterable[str], data_dir: str | None) -> list[str]:
+def find_members_past_schemes(members: Iterable[str], data_dir: str | None) -> list[str]:
     """Return the members that the scheme ``data`` puts into the site-packages of one version of Python."""
     if data_dir is None:
         return []
@@ -126,7 +126,7 @@ def _matches(directory: str, name: WheelName) -> bool:
     return same_version and canonicalize_name(distribution) == name.canonical
 
 
-def special_directories(
+def find_special_directories(
     members: Mapping[str, Member], name: WheelName | None
 ) -> tuple[str, str | None, list[str]]:
     """Find dist-info and data directory, and say what is wrong with them ("File contents" of the wheel format)."""

@@ -26,7 +26,7 @@ from relink.loader.loading import trace
 from relink.loader.search import Environment
 from relink.loader.target import find_target
 from relink.make.verification import verify
-from relink.planning.case import Case, context_of
+from relink.planning.case import Case, build_context
 from relink.planning.options import Options
 from relink.planning.reading import Wheel, open_wheel
 from relink.planning.resolve.context import ResolveContext
@@ -67,7 +67,7 @@ def relinked(full_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         wheel = open_wheel(Path(report.output.path), stack, target)
         for name in wheel.images:
             archive.extract(name, directory / "un")
-        context = context_of(Case(wheel, target, (), options, "verify"))
+        context = build_context(Case(wheel, target, (), options, "verify"))
         paths = {context.layout.path_of(name): name for name in wheel.images}
         environment = Environment(target, context.members.files)
         needs = {}

@@ -16,7 +16,7 @@ from relink.elf.edit import ElfEdit
 from relink.elf.image import Image, Segment
 from relink.elf.version_edits import edit_needs
 from relink.elf.versions import VersionNeed
-from relink.make.second_readers import offset_of, parsed, read_linking, string_at
+from relink.make.second_readers import find_offset, parse_elf, read_linking, read_string
 from relink.system.errors import ElfError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = ()) -> Reading:
     :param gaps: file offsets at which the bytes are not the file's (:mod:`relink.elf.gaps`); nothing there is read.
     :raises ElfError: pyelftools cannot read it; the message has its reason.
     """
-    return parsed(buffer, gaps, _read)
+    return parse_elf(buffer, gaps, _read)
 
 
 def _read(elf: ELFFile, stream: Any) -> Reading:
@@ -73,11 +73,11 @@ class _Strings:
     """A string table for pyelftools, whose own fails on a name that is not UTF-8."""
 
     def __init__(self, elf: ELFFile, stream: Any, address: int) -> None:
-        self._stream, self._start = stream, offset_of(elf, address)
+        self._stream, self._start = stream, find_offset(elf, address)
 
     def get_string(self, offset: int) -> str:
         """Return the string at an offset of the table."""
-        return string_at(self._stream, self._start + offset)
+        return read_string(self._stream, self._start + offset)
 
 
 def _segment(header: Any) -> Segment:
@@ -108,7 +108,7 @@ def _version_needs(
     strings: Any = _Strings(elf, stream, dynamic["DT_STRTAB"])
     # The section header that a file without any would have.
     header = Container(
-        sh_offset=offset_of(elf, dynamic["DT_VERNEED"]),
+        sh_offset=find_offset(elf, dynamic["DT_VERNEED"]),
         sh_info=dynamic.get("DT_VERNEEDNUM", 0),
         sh_flags=0,
         sh_size=0,

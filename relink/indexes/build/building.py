@@ -48,7 +48,7 @@ from relink.indexes.build.work import (
 )
 from relink.indexes.install.cache import cached_sha256s
 from relink.loader.python import PythonFacts
-from relink.planning.checks.tags import installs, is_for
+from relink.planning.checks.tags import accepts_wheel, fits_machine
 from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped
@@ -78,8 +78,8 @@ def _fits(tags: str, requires_python: str | None, python: tuple[int, int], machi
         specifier, text = SpecifierSet(requires_python), ".".join(map(str, python))
         if not any(specifier.contains(f"{text}.{patch}", prereleases=True) for patch in (0, 99)):
             return False
-    on_machine = any(is_for(platform, machine) for platform in name.platform.split("."))
-    return on_machine and installs(PythonFacts("", "cpython", python), name, machine)
+    on_machine = any(fits_machine(platform, machine) for platform in name.platform.split("."))
+    return on_machine and accepts_wheel(PythonFacts("", "cpython", python), name, machine)
 
 
 def find_wheels(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from relink.planning.options import Option, mebibytes
+from relink.planning.options import Option, parse_mebibytes
 
 SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
 Say: TypeAlias = Callable[[str, Mapping[str, Any]], None]
@@ -89,7 +89,7 @@ class BuildOptions:
         metavar="MIB",
         kind=int,
         least=1,
-        parse=mebibytes,
+        parse=parse_mebibytes,
     ).field(None)
     scheduler: str | None = Option(
         _COMMAND,

@@ -45,9 +45,9 @@ from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.web import FetchError, PipSettings, Web, WrongFileError, without_secrets
 from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, store_wheel
 from relink.loader.seen_files import resolve_inside
-from relink.planning.case import open_providers, target_of
-from relink.planning.contents import Contents, spool_of
-from relink.planning.options import words_of
+from relink.planning.case import choose_target, open_providers
+from relink.planning.contents import Contents, make_spool
+from relink.planning.options import list_words
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report
 from relink.report.summary import verdict
@@ -175,7 +175,7 @@ def state_of(target: IndexTarget, digests: Digests) -> TargetState:
     :raises RelinkError: the target or a prefix cannot be used.
     """
     options = target.options()
-    loader = target_of(options)
+    loader = choose_target(options)
     providers = open_providers(options, loader)
     paths = sorted({path for provider in providers for own in provider.libraries.values() for path in own})
     own = (loader.interpreter, loader.libc_directory and posixpath.join(loader.libc_directory, "libc.so.6"))
@@ -371,7 +371,7 @@ def _relinked(
         options, clock = own.target.options(place), Clock()
         with contextlib.ExitStack() as stack:
             try:
-                opened = Contents(cached.path, None, reuse=True, spool=spool_of(options))
+                opened = Contents(cached.path, None, reuse=True, spool=make_spool(options))
                 contents = stack.enter_context(opened)
                 # A wheel without readable metadata is refused: the site has it beside the wheel.
                 archive = contents.archive
@@ -417,7 +417,7 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
     found = verdict(replace(report, output=output))
     isa = report.isa or {}
     # The command that does the same for one wheel, for a person to see all of what it says.
-    options = words_of(target, (entry.name for entry in fields(target) if entry.name != "name"))
+    options = list_words(target, (entry.name for entry in fields(target) if entry.name != "name"))
     return {
         "verdict": {"level": found.level, "text": found.text[:_TEXT]},
         "causes": [_cause_text(cause) for cause in causes(report.findings) if cause.level != "info"],

@@ -21,7 +21,7 @@ from relink.elf.image import machine_name
 from relink.indexes.install.cache import CachedWheel, store_wheel, working_place
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
-from relink.planning.checks.tags import supported_tags
+from relink.planning.checks.tags import list_supported_tags
 from relink.system.errors import RelinkError, UsageError
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox.environment import child_environment
@@ -137,7 +137,7 @@ def fetch(wanted: Requirement, platform: Platform) -> CachedWheel:
     :raises InstallerError: pip fails; it may have found none, too.
     """
     python, text = platform.python, f"{wanted.name}{wanted.specifier}"
-    tags = supported_tags(python, platform.glibc, platform.machine)
+    tags = list_supported_tags(python, platform.glibc, platform.machine)
     own = tags[0]
     platforms = dict.fromkeys(tag.platform for tag in tags if tag.platform != "any")
     with working_place() as place:

@@ -37,7 +37,7 @@ def stack_findings(
     tables: Mapping[str, SymbolTable],
     closures: Mapping[str, Iterable[str]],
 ) -> Iterator[Finding]:
-    """Yield RLK116: an error for what an import loads, or what an import brings loads; else a warning.
+    """Yield RLK116: an error for members that an import loads, directly or by another library; else a warning.
 
     A Python module is loaded, and what the profile says that the package loads, and what another library or a Python file of the
     wheel names: that covers NEEDED, dlopen and ctypes, and every entry point, since that is an import. A program may need it.
@@ -109,7 +109,7 @@ def _why_loaded(profile: Profile, member: str, image: Image, tables: Mapping[str
 
 
 def _named_by(source: MemberSource, context: ResolveContext, members: Iterable[str]) -> dict[str, str]:
-    """Return the members that others name, each with what names it: a library by NEEDED or dlopen, or a Python file.
+    """Return the members that are named by a library (NEEDED, dlopen) or a Python file, each with a sentence that says by which.
 
     A name is looked for without its versions and, in Python files, without ``.so``. A program that needs a member starts with it.
     """

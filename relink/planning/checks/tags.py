@@ -37,7 +37,7 @@ _NEWER = 20
 _ASKED = 8
 
 
-def supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, ...]:
+def list_supported_tags(python: PythonFacts, glibc: str, machine: str) -> tuple[Tag, ...]:
     """Return the tags that a Python installs, best first.
 
     :param glibc: the version of the C library that it runs with, ``"2.36"``.
@@ -71,7 +71,7 @@ def _platforms(glibc: str, machine: str) -> Iterator[str]:
     yield f"linux_{machine}"
 
 
-def installs(python: PythonFacts, name: WheelName, machine: str) -> bool:
+def accepts_wheel(python: PythonFacts, name: WheelName, machine: str) -> bool:
     """Whether a Python takes the interpreter and ABI of a wheel; the manylinux tag is another matter, see RLK504."""
     known = _interpreters(python, machine)
     return any((tag.interpreter, tag.abi) in known for tag in replace(name, platform="any").tags)
@@ -80,11 +80,11 @@ def installs(python: PythonFacts, name: WheelName, machine: str) -> bool:
 # Cached, since a page of an index lists many wheels for one Python.
 @functools.lru_cache(64)
 def _interpreters(python: PythonFacts, machine: str) -> frozenset[tuple[str, str]]:
-    return frozenset((tag.interpreter, tag.abi) for tag in supported_tags(python, "", machine))
+    return frozenset((tag.interpreter, tag.abi) for tag in list_supported_tags(python, "", machine))
 
 
 def wheel_tag_findings(source: MemberSource, target: Target, options: Options) -> tuple[Finding, ...]:
-    """Return what keeps the Python that loads a wheel from installing it."""
+    """Return the findings that keep the loading Python from installing a wheel."""
     alone = target.python is None and target.sysroot == "/"
     # Where the loader that was named is the one of this Python, most likely this Python installs the wheel.
     is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
@@ -96,25 +96,25 @@ def wheel_tag_findings(source: MemberSource, target: Target, options: Options) -
 def tag_findings(
     name: WheelName, filename: str, target: Target, *, named: bool, own: PythonFacts | None = None
 ) -> tuple[Finding, ...]:
-    """Return what keeps the target's Python from installing a wheel.
+    """Return the findings that keep the target's Python from installing a wheel.
 
     :param named: the user named the Python; otherwise it is the one that happens to run relink.
     :param own: the Python that runs relink, where the target was named by its loader: most likely that Python installs it.
     """
     machine = machine_name(target.header.machine)
-    if not any(is_for(platform, machine) for platform in name.platform.split(".")):
+    if not any(fits_machine(platform, machine) for platform in name.platform.split(".")):
         message = f"is for {name.platform}; the target is Linux with glibc on {machine}"
         return (finding("RLK521", filename, message),)
     python = target.python_facts
     written = f"{name.python}-{name.abi}"
-    if python is None and own is not None and not installs(own, name, machine):
+    if python is None and own is not None and not accepts_wheel(own, name, machine):
         python, named = own, False
     if python is None:
         if any((tag.interpreter, tag.abi) == ("py3", "none") for tag in name.tags):
             return ()
         message = f"its tags {written} were not compared, because no Python of this machine was named"
         return (finding("RLK522", filename, message),)
-    if installs(python, name, machine):
+    if accepts_wheel(python, name, machine):
         return ()
     message = f"is tagged {written}, which {python.shown} does not install"
     fitting = _fitting_python(name, machine)
@@ -134,7 +134,7 @@ def tag_findings(
     return (finding("RLK520", filename, why, use, level="warning", brief=message),)
 
 
-def is_for(platform: str, machine: str) -> bool:
+def fits_machine(platform: str, machine: str) -> bool:
     """Whether a platform tag is one of Linux with glibc on a machine, or ``any``."""
     return (
         platform == "any"
@@ -144,13 +144,13 @@ def is_for(platform: str, machine: str) -> bool:
 
 
 def _own_tag(python: PythonFacts) -> str:
-    return str(supported_tags(python, "", "any")[0]).rpartition("-")[0]
+    return str(list_supported_tags(python, "", "any")[0]).rpartition("-")[0]
 
 
 def _fitting_python(name: WheelName, machine: str) -> str | None:
     """The path of a Python of this machine that installs the wheel; only those are run whose name on PATH says so."""
     pythons = ((path, _facts_of(path)) for path in itertools.islice(_named_like(name), _ASKED))
-    return next((path for path, facts in pythons if facts and installs(facts, name, machine)), None)
+    return next((path for path, facts in pythons if facts and accepts_wheel(facts, name, machine)), None)
 
 
 # Cached, since one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer.

@@ -108,7 +108,7 @@ class Plan:
     :ivar relocatable: whether the result works wherever these are installed beside it.
     :ivar metadata: the fields that are added to METADATA.
     :ivar opened: what the objects of all closures open by dlopen, as far as that is known, each edge once.
-    :ivar options: the options that decided it (:func:`relink.planning.options.deciding`).
+    :ivar options: the options that decided it (:func:`relink.planning.options.list_deciding_words`).
     :ivar requirements: the requirements in METADATA that change; `removed`: the members that the output has not.
     """
 

@@ -30,7 +30,7 @@ from relink.planning.resolve.strategy import (
     simulate,
     why_withheld,
 )
-from relink.planning.siblings import sibling_of
+from relink.planning.siblings import find_sibling
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES, Finding, finding
@@ -126,7 +126,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
         not_taken = f"; {path} is not taken: {why_withheld(context)}" if path else ""
         if len(carrying) > 1:
             not_taken += f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}"
-        sibling = sibling_of(context.siblings, soname)
+        sibling = find_sibling(context.siblings, soname)
         if sibling is not None and sibling.directory is not None:
             not_taken += f"; {sibling.directory} should bring it ({sibling.why}) and does not have it"
         message, brief = message + not_taken, brief + not_taken
@@ -164,7 +164,7 @@ def _merge_decisions(decisions: Sequence[SubstitutionDecision]) -> SubstitutionD
 
 def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
     """Return what to do about a missing library: the flag that the evidence allows, and where to get the library."""
-    sibling = sibling_of(context.siblings, soname)
+    sibling = find_sibling(context.siblings, soname)
     if sibling is not None and sibling.directory is not None:
         name = sibling.profile.name
         return f"Install a build of {name} that has it, for the same Python, and relink again."

@@ -26,25 +26,25 @@ _SITE = re.compile(r"\blib(?:64)?/[^/]+/(?:site|dist)-packages$")
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a path is a directory, or lies in it."""
+    """Whether a path is `directory` or lies below."""
     return path == directory or path.startswith(f"{directory}/")
 
 
-def site_directory(name: WheelName, python: PythonFacts | None) -> str:
+def find_site_directory(name: WheelName, python: PythonFacts | None) -> str:
     """Return where the site-packages is that a wheel goes into, relative to the environment's directory.
 
     The target's Python says so. A wheel for exactly one version of Python, and another one, goes into that of its tag.
 
     :param python: the Python that will load the result; None where it is not known.
     """
-    exact = version_in_tags(name)
+    exact = read_exact_version(name)
     if python is None or (exact and exact != python.directory_version):
         return f"lib/python{exact or '3'}/site-packages"
     known = _SITE.search(python.installs_into)
     return known[0] if known else f"lib/python{python.directory_version}/site-packages"
 
 
-def version_in_tags(name: WheelName) -> str | None:
+def read_exact_version(name: WheelName) -> str | None:
     """Return the version of the only Python that installs a wheel, as directories have it (``3.13t``); None for several."""
     exact = {
         f"3.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}"
@@ -74,7 +74,7 @@ class Layout:
 
     @property
     def python(self) -> str:
-        """The version in the name of the directory of site-packages, ``3.12``; ``3`` where it is not known."""
+        """The version in the name of the directory of site-packages, ``3.12``; ``3`` where no Python is known."""
         return self.site.split("/")[-2].removeprefix("python")
 
     @property
@@ -92,7 +92,7 @@ class Layout:
         return {member: (image.soname, self.path_of(member)) for member, image in members if image.soname}
 
     def real(self, path: str) -> str:
-        """Return where the file of a path in this layout really is, if another package has it; else the path as it is."""
+        """Return the real path of a file that another package has; other paths unchanged."""
         normal = posixpath.normpath(path)
         for entry, directory in self.links.items():
             beside = f"{self.site_packages}/{entry}"
@@ -116,11 +116,11 @@ class Layout:
 
     @property
     def own(self) -> str:
-        """What the paths of members begin with as they are shown; the files of a tree have their own."""
+        """The start of the paths of members in messages; the files of a tree have real paths."""
         return f"{self.root if self.tree else WHEEL_MARK}/"
 
     def shown(self, text: str) -> str:
-        """Return `text`, a path or a sentence, with this layout's paths replaced by what a reader knows."""
+        """Return `text`, a path or a sentence, with $WHEEL and $PREFIX for this layout's directories."""
         text = self.names.get(text, text)
         if self.links:
             paths = re.compile(rf"{re.escape(self.root)}/[^\s:;,()]*")

@@ -24,7 +24,7 @@ from relink.planning.model.files import STUB_DIRECTORY, Strategy
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
 from relink.planning.resolve.layout import is_below
-from relink.planning.siblings import sibling_of, sibling_paths
+from relink.planning.siblings import find_sibling, list_sibling_paths
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped, join_truncated, pluralize
@@ -57,7 +57,7 @@ def assumed_kind(context: ResolveContext, soname: str) -> Literal["allowed", "si
     """Return who promises a library that is not there: the user, or a package that is imported before; None for nobody."""
     if any(matches_library(pattern, soname) for pattern in context.allow_missing):
         return "allowed"
-    sibling = sibling_of(context.siblings, soname)
+    sibling = find_sibling(context.siblings, soname)
     return "sibling" if sibling is not None and sibling.directory is None else None
 
 
@@ -347,7 +347,7 @@ def simulate(
             library_path += (target.libc_directory,)
     if target.python is not None and not image.is_executable:
         early = [name for name in context.profile.preload if name in context.images and name != member]
-        roots = [*sibling_paths(context.siblings), *map(layout.path_of, early), path]
+        roots = [*list_sibling_paths(context.siblings), *map(layout.path_of, early), path]
         return load(environment, roots, target.python, dlopens=dlopens, library_path=library_path)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
     libc = None if image.is_executable else own_libc(context)

@@ -24,7 +24,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.strategy import matches_library
-from relink.planning.siblings import sibling_of
+from relink.planning.siblings import find_sibling
 from relink.providers.profiles import profile_for
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
@@ -161,7 +161,7 @@ def package_of(
         allowed = any(matches_library(pattern, soname) for pattern in options.allow_missing)
         if soname in own or allowed or soname in options.stub:
             continue
-        if (sibling := sibling_of(context.siblings, soname)) is not None:
+        if (sibling := find_sibling(context.siblings, soname)) is not None:
             imported.append(sibling.profile.distributions[0])
         elif (attribute := attribute_with(soname)) is None:
             unknown[soname] = None

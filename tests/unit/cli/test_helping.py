@@ -22,7 +22,7 @@ from relink import cli
 from relink.cli import app
 from relink.gpu.amd.isa_table import table
 from relink.loader.target import find_target
-from relink.planning.case import Case, context_of
+from relink.planning.case import Case, build_context
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.providers.distribution import Distribution
@@ -187,7 +187,7 @@ def test_the_distribution_is_that_of_the_sysroot(works: Works, tmp_path: Path) -
     target = replace(find_target(), sysroot=str(tmp_path / "root"))
     with ExitStack() as stack:
         wheel = open_wheel(works.small(tmp_path), stack)
-        context = context_of(Case(wheel, target, (), Options(), "run"))
+        context = build_context(Case(wheel, target, (), Options(), "run"))
     assert context.distribution == Distribution("Arch Linux", "arch")
     assert where_to_get("librccl.so.1", context.distribution, context.providers) == (
         "librccl.so.1 is part of RCCL; on Arch Linux: pacman -S rccl, if its release has this version."

@@ -21,7 +21,7 @@ from relink.cli.options import (
     takes_options,
 )
 from relink.indexes.build.running import BuildOptions
-from relink.planning.options import WORK, Option, Options, mebibytes, option_table
+from relink.planning.options import WORK, Option, Options, option_table, parse_mebibytes
 from tests.support.command import Run
 
 COMMANDS = ["run", "verify", "inspect", "doctor", "rules", "profile", "explain"]
@@ -136,7 +136,7 @@ class Sample:
     wanted: bool = Option(SAMPLE, WORK, "A flag.").field(False)
     checked: bool = Option(SAMPLE, WORK, "A flag.", ("--no-check",)).field(True)
     speed: str = Option(SAMPLE, WORK, "A choice.", choices=("slow", "fast")).field("slow")
-    memory: int | None = Option(SAMPLE, WORK, "MiB.", kind=int, least=2, parse=mebibytes).field(None)
+    memory: int | None = Option(SAMPLE, WORK, "MiB.", kind=int, least=2, parse=parse_mebibytes).field(None)
     place: Path = Option(SAMPLE, WORK, "A path.", ("--place", "-p"), kind=Path).field(Path())  # noqa: RUF009
     length: int = Option(SAMPLE, WORK, "So long.", repeatable=True, parse=len).field(0)
     foreign: str = Option(("other",), WORK, "Of another command.").field("kept")

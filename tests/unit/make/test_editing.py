@@ -257,7 +257,7 @@ def test_content_that_changed_in_a_stretch_is_deflated_anew(
 ) -> None:
     """Blocks are looked for across small gaps between gaps, where an edit may change something after all."""
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
-    monkeypatch.setattr(ahead, "joined_gaps", lambda gaps, _: [range(gaps[-1].stop)])
+    monkeypatch.setattr(ahead, "join_gaps", lambda gaps, _: [range(gaps[-1].stop)])
     assert relink(vendor, works.options(tmp_path / "out")).ok
     with WheelArchive(tmp_path / "out" / OUTPUT) as archive:
         assert raw_middle(vendor) not in b"".join(archive.raw("demo/fat.so"))

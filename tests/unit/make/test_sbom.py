@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relink.make.added_members import bill_of_materials
+from relink.make.added_members import make_bill_of_materials
 from relink.planning.model.embedded import BASE_PREFIX
 from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
 from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
@@ -31,7 +31,7 @@ def test_libraries_of_the_system_and_of_the_base_prefix_are_components() -> None
         ("libown.so", "$WHEEL/demo/libown.so"),
         ("prog", "$PREFIX/bin/prog"),
     )
-    document = bill_of_materials(plan, "1.0+rocm7")
+    document = make_bill_of_materials(plan, "1.0+rocm7")
     paths = sorted(["/p/libz.so", f"{BASE_PREFIX}/lib/liba.so"])
     assert [item["bom-ref"] for item in document["components"]] == paths
     assert document["components"][paths.index("/p/libz.so")]["properties"] == [
@@ -40,7 +40,9 @@ def test_libraries_of_the_system_and_of_the_base_prefix_are_components() -> None
 
 
 def test_the_ancestor_is_the_vendors_wheel() -> None:
-    (ancestor,) = bill_of_materials(planned(), "1.0+rocm7")["metadata"]["component"]["pedigree"]["ancestors"]
+    (ancestor,) = make_bill_of_materials(planned(), "1.0+rocm7")["metadata"]["component"]["pedigree"][
+        "ancestors"
+    ]
     assert ancestor["purl"] == "pkg:pypi/demo@1.0"
     assert ancestor["hashes"] == [{"alg": "SHA-256", "content": "a" * 64}]
 
@@ -48,7 +50,7 @@ def test_the_ancestor_is_the_vendors_wheel() -> None:
 def test_package_urls_are_as_scanners_have_them() -> None:
     plan = planned()
     plan = replace(plan, wheel=replace(plan.wheel, name="My_Demo", version="1!1.0+cu12"))
-    component = bill_of_materials(plan, "1!1.0+cu12.rocm7")["metadata"]["component"]
+    component = make_bill_of_materials(plan, "1!1.0+cu12.rocm7")["metadata"]["component"]
     assert component["purl"] == "pkg:pypi/my-demo@1%211.0%2Bcu12.rocm7"
     assert component["pedigree"]["ancestors"][0]["purl"] == "pkg:pypi/my-demo@1%211.0%2Bcu12"
 
@@ -58,12 +60,12 @@ def test_another_content_has_another_serial_number() -> None:
     one, other = planned(("libz.so", "/p/libz.so")), planned(("libz.so", "/q/libz.so"))
     moved = replace(other.files[0], rpath=replace(other.files[0].rpath, after="/q"))
     serials = {
-        bill_of_materials(plan, "1.0+rocm7")["serialNumber"]
+        make_bill_of_materials(plan, "1.0+rocm7")["serialNumber"]
         for plan in (one, one, replace(other, files=(moved,)))
     }
     assert len(serials) == 2
 
 
 def test_what_is_not_edited_brings_no_component() -> None:
-    document = bill_of_materials(planned(("libz.so", "/p/libz.so"), changed=False), "1.0")
+    document = make_bill_of_materials(planned(("libz.so", "/p/libz.so"), changed=False), "1.0")
     assert document["components"] == []

@@ -16,7 +16,14 @@ from relink.elf.gaps import find_gaps
 from relink.elf.image import read_image
 from relink.elf.patchelf import Edited
 from relink.library import relink
-from relink.make.second_readers import Linking, parsed, read_linking, refusals, reread_files, reread_wheel
+from relink.make.second_readers import (
+    Linking,
+    find_refusals,
+    parse_elf,
+    read_linking,
+    reread_files,
+    reread_wheel,
+)
 from relink.planning.model.files import FilePlan
 from relink.system.errors import ElfError
 from relink.system.findings.model import finding
@@ -37,7 +44,7 @@ LIBRARY = Library(
 
 
 def read(data: bytes | bytearray, gaps: list[range] | None = None) -> Linking:
-    return parsed(data, gaps or [], read_linking)
+    return parse_elf(data, gaps or [], read_linking)
 
 
 def test_they_agree_on_a_sound_file() -> None:
@@ -178,7 +185,7 @@ def members(path: Path) -> list[str]:
 def test_a_good_wheel(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, FILES)
     with WheelArchive(path) as archive:
-        assert refusals(path, archive.members) == []
+        assert find_refusals(path, archive.members) == []
 
 
 LINES = {
@@ -195,34 +202,34 @@ LINES = {
 def test_lines_of_record(tmp_path: Path, case: str) -> None:
     lines, said = LINES[case]
     path = make_wheel(tmp_path, {"demo_pkg/a.py": b"a = 1\n", RECORD: lines.encode()})
-    issues = refusals(path, members(path))
+    issues = find_refusals(path, members(path))
     assert issues
     assert said in issues[0]
 
 
 def test_a_record_that_is_not_utf_8(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, {"demo_pkg/a.py": b"", RECORD: b"\xff,,\n"})
-    assert "utf-8" in refusals(path, members(path))[0]
+    assert "utf-8" in find_refusals(path, members(path))[0]
 
 
 def test_no_record_where_it_looks(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, dist_info="Demo.Pkg-1.0.dist-info")
     with WheelArchive(path) as archive:
-        (issue,) = refusals(path, archive.members)
+        (issue,) = find_refusals(path, archive.members)
     assert issue == f"relink can open it, wheel cannot: Missing {RECORD} file"
 
 
 def test_a_name(tmp_path: Path) -> None:
     path = make_wheel(tmp_path).rename(tmp_path / "demo_pkg.whl")
-    assert refusals(path, []) == ["relink can open it, wheel cannot: Bad wheel filename 'demo_pkg.whl'"]
+    assert find_refusals(path, []) == ["relink can open it, wheel cannot: Bad wheel filename 'demo_pkg.whl'"]
 
 
 def test_other_members(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, FILES)
     names = members(path)
-    assert refusals(path, names[1:])[0].endswith(f"member {names[1]!r}, wheel reads {names[0]!r}")
-    assert len(refusals(path, [f"x{name}" for name in names * 9])) <= 6
-    assert refusals(path, [*names, "demo_pkg/z.py"]) == [
+    assert find_refusals(path, names[1:])[0].endswith(f"member {names[1]!r}, wheel reads {names[0]!r}")
+    assert len(find_refusals(path, [f"x{name}" for name in names * 9])) <= 6
+    assert find_refusals(path, [*names, "demo_pkg/z.py"]) == [
         "relink has written the member 'demo_pkg/z.py', wheel reads None"
     ]
 
@@ -231,13 +238,15 @@ def test_a_local_header_of_another_name(tmp_path: Path) -> None:
     entries = good_entries()
     entries[0].local_name = b"demo_pkg/x.py"
     path = write_raw(tmp_path, RawZip(entries))
-    (issue,) = refusals(path, members(path))
+    (issue,) = find_refusals(path, members(path))
     assert "relink can read the member 'demo_pkg/a.py', wheel cannot: File name in directory" in issue
 
 
 def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / FILENAME).write_bytes(b"PK")
-    assert refusals(tmp_path / FILENAME, []) == ["relink can open it, wheel cannot: File is not a zip file"]
+    assert find_refusals(tmp_path / FILENAME, []) == [
+        "relink can open it, wheel cannot: File is not a zip file"
+    ]
 
 
 def test_the_output_is_opened_by_wheel(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

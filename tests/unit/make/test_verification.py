@@ -26,8 +26,8 @@ from relink.loader.search import Environment
 from relink.loader.target import Target, find_target
 from relink.make import verification as laid_out
 from relink.make import verification as relink_verify
-from relink.make.verification import Verification, mapped_by, verify
-from relink.planning.case import Case, context_of
+from relink.make.verification import Verification, list_mapped, verify
+from relink.planning.case import Case, build_context
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.runs.questions import verify_wheel
@@ -226,7 +226,7 @@ def _verified(wheel: Path, *, pretend: dict[str, dict[str, object]]) -> Verifica
     with ExitStack() as stack:
         target = find_target()
         read = open_wheel(wheel, stack, target)
-        context = context_of(Case(read, target, (), Options(), "verify"))
+        context = build_context(Case(read, target, (), Options(), "verify"))
         changed = {
             name: replace(image, **pretend.get(name, {}))  # type: ignore[arg-type]
             for name, image in context.images.items()
@@ -324,7 +324,7 @@ def test_a_loader_that_cannot_be_run(relinked: Path, tmp_path: Path) -> None:
     with ExitStack() as stack:
         target = find_target()
         read = open_wheel(relinked, stack, target)
-        context = context_of(
+        context = build_context(
             Case(read, replace(target, interpreter=str(tmp_path / "gone")), (), Options(), "verify")
         )
         result = verify(OUTPUT, lambda name: (read.archive.chunks(name), ()), [*read.images], context)
@@ -337,7 +337,7 @@ def test_files_that_cannot_be_laid_out(works: Works, tmp_path: Path, monkeypatch
     def extract(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/there/.relink-1-0f.dir/lib/a.so")
 
-    monkeypatch.setattr(relink_verify, "extract", extract)
+    monkeypatch.setattr(relink_verify, "extract_member", extract)
     report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
     told = [found.message for found in report.findings if found.code == "RLK602"]
     said = "/there: the members cannot be laid out (No space left on device); set TMPDIR to where there is room for them"
@@ -490,7 +490,7 @@ def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", "noexec,size=16m", "tmpfs", str(place)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a file system cannot be mounted here")
-    monkeypatch.setattr(laid_out, "temporary_place", lambda _: str(place))
+    monkeypatch.setattr(laid_out, "choose_temporary_directory", lambda _: str(place))
     yield place
     assert os.listdir(place) == []
     subprocess.run(["umount", str(place)], check=True)
@@ -547,7 +547,7 @@ def test_too_little_address_space_is_no_fact_about_the_wheel(works: Works, tmp_p
 
 def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert laid_out.temporary_place("/") == str(tmp_path)
+    assert laid_out.choose_temporary_directory("/") == str(tmp_path)
 
 
 MEMBERS = ("one", "two", "three")
@@ -616,9 +616,9 @@ def test_each_is_asked_alone_where_the_joint_answer_is_another(
     """The simulation of the joint run names a library that the loader does not map."""
 
     def mapped(closure: Closure) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-        return ((), ("libother.so",)) if len(closure.roots) > 2 else mapped_by(closure)
+        return ((), ("libother.so",)) if len(closure.roots) > 2 else list_mapped(closure)
 
-    monkeypatch.setattr("relink.make.verification.mapped_by", mapped)
+    monkeypatch.setattr("relink.make.verification.list_mapped", mapped)
     report = relink(wheel(), works.options(tmp_path / "out"))
     assert started == [True, True, True, True]
     assert report.verified == 3

@@ -26,9 +26,9 @@ from relink.planning.contents import (
     Contents,
     Shares,
     check_room,
-    edit_memory,
-    shares_of,
-    spool_of,
+    divide_memory,
+    estimate_edit_memory,
+    make_spool,
 )
 from relink.planning.options import Options
 from relink.system.errors import UsageError, WheelError
@@ -110,7 +110,7 @@ def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pyte
         return read(offset, length)
 
     monkeypatch.setattr(opened.archive, "raw_reader", lambda _: waiting)
-    opened.keep("demo/a.so", view, (range(len(data)),), (), whole=True)
+    opened.retain("demo/a.so", view, (range(len(data)),), (), whole=True)
     assert begun.wait(10)
     ending = threading.Thread(target=opened.close)
     ending.start()
@@ -135,7 +135,7 @@ def test_what_is_too_large_is_in_a_file(tmp_path: Path, monkeypatch: pytest.Monk
             view = opened.read("demo/a.so", lambda _: None)
             assert view.readonly == (spool.whole == 1 << 20)
             assert view == data
-            opened.keep("demo/a.so", view, gaps, (), whole=True)
+            opened.retain("demo/a.so", view, gaps, (), whole=True)
             spans = [(span.start, span.stop, span.first, span.last) for span in opened.spans("demo/a.so")]
             assert spans
             chunks = b"".join(bytes(chunk) for chunk in opened.original("demo/a.so", check=True))
@@ -151,7 +151,7 @@ def test_parts_of_many_members_are_in_files(tmp_path: Path, monkeypatch: pytest.
     with Contents(make_wheel(tmp_path, files), reuse=True, spool=Spool(tmp_path, kept=1 << 20)) as opened:
         for name, data in files.items():
             view = opened.read(name, lambda _: None)
-            opened.keep(name, view, gaps, [range(1 << 17, (1 << 17) + 1)])
+            opened.retain(name, view, gaps, [range(1 << 17, (1 << 17) + 1)])
             loaded = opened.loaded[name]
             expected = bytearray(data)
             expected[gaps[0].start : gaps[0].stop] = bytes(len(gaps[0]))
@@ -204,26 +204,26 @@ MOST = 320 << 20
 
 def test_the_shares_leave_room_for_the_rest() -> None:
     for most in (LEAST_MEMORY, 1 << 30, 8 << 30):
-        shares = shares_of(most)
+        shares = divide_memory(most)
         assert shares.whole + shares.kept + shares.edits <= most * 0.5
-    assert shares_of(None) == shares_of(1 << 40) == Shares()
+    assert divide_memory(None) == divide_memory(1 << 40) == Shares()
 
 
 def test_what_is_less_than_any_run_takes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--max-memory 1: a run takes at least 256 MiB"):
-        spool_of(Options(output_directory=tmp_path, max_memory=1 << 20))
+        make_spool(Options(output_directory=tmp_path, max_memory=1 << 20))
 
 
 def test_files_are_beside_the_output(tmp_path: Path) -> None:
     options = Options(output_directory=tmp_path / "not" / "there")
-    assert spool_of(options).directory == tmp_path
-    assert spool_of(replace(options, dry_run=True)).directory is None
+    assert make_spool(options).directory == tmp_path
+    assert make_spool(replace(options, dry_run=True)).directory is None
 
 
 def test_a_run_that_takes_more_is_refused_before_the_first_edit(works: Works, tmp_path: Path) -> None:
     wheel = works.small(tmp_path)
     with Contents(wheel) as contents:
-        taken = edit_memory(contents, "demo/a.so")
+        taken = estimate_edit_memory(contents, "demo/a.so")
         assert taken == 4 * works.library.stat().st_size
         check_room(None, contents, ["demo/a.so"])
         check_room(1 << 40, contents, ["demo/a.so"])
@@ -271,7 +271,7 @@ def test_the_same_bytes_with_little_memory(
     monkeypatch.setattr("relink.planning.contents.MOVED", 1 << 12)
     usual = relink(wheel, works.options(tmp_path / "usual"))
     for number, shares in enumerate((Shares(1 << 12, 0, 0), Shares(10 << 30, 0, 0))):
-        monkeypatch.setattr(memory, "shares_of", lambda _, shares=shares: shares)
+        monkeypatch.setattr(memory, "divide_memory", lambda _, shares=shares: shares)
         out = tmp_path / str(number)
         little = relink(wheel, works.options(out, command=usual.command))
         assert (out / OUTPUT).read_bytes() == (tmp_path / "usual" / OUTPUT).read_bytes()

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from relink.cli.options import option_names
 from relink.indexes.build.recipe import IndexTarget
-from relink.planning.options import LINK, Option, Options, deciding, mebibytes, option_table, words_of
+from relink.planning.options import (
+    LINK,
+    Option,
+    Options,
+    list_deciding_words,
+    list_words,
+    option_table,
+    parse_mebibytes,
+)
 from relink.system.sandbox.start import MODES
 from relink.system.shipped_files import load_schema
 from tests.support.built import ROOT
@@ -39,12 +47,12 @@ def test_what_decides_is_written_in_the_order_of_saved_plans() -> None:
         "--allow-missing a* --allow-missing b* --substitute c=d --assume-symbols e --preload f --stub auto "
     )
     words += "--no-preload --keep-version --requires --profile p.toml --local-version mine"
-    assert deciding(ALL) == tuple(words.split())
-    assert deciding(Options(prefixes=["/x"], profile="")) == ()
+    assert list_deciding_words(ALL) == tuple(words.split())
+    assert list_deciding_words(Options(prefixes=["/x"], profile="")) == ()
 
 
 def test_words_of_a_command() -> None:
-    assert words_of(ALL, ["verify", "prefixes", "python"]) == ["--no-verify", "--prefix", "/rocm"]
+    assert list_words(ALL, ["verify", "prefixes", "python"]) == ["--no-verify", "--prefix", "/rocm"]
 
 
 def test_the_sandbox_has_these_modes() -> None:
@@ -93,4 +101,4 @@ def test_a_field_names_its_option() -> None:
 
 
 def test_mebibytes() -> None:
-    assert (mebibytes(None), mebibytes(300)) == (None, 300 << 20)
+    assert (parse_mebibytes(None), parse_mebibytes(300)) == (None, 300 << 20)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.planning.reading import as_stale, stale_lines
+from relink.planning.reading import find_stale_lines, mark_stale
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.record import (
@@ -26,21 +26,21 @@ def test_a_stale_line_about_metadata_is_repaired(tmp_path: Path) -> None:
     path = f"{DIST_INFO}/METADATA"
     with WheelArchive(make_wheel(tmp_path)) as archive:
         right = {entry.path: entry for entry in read_record(archive)[0]}
-        assert stale_lines(archive, right.values()) == []
+        assert find_stale_lines(archive, right.values()) == []
         stale = replace(right[path], digest=bytes(32))
-        (issue,) = stale_lines(archive, [*right.values(), stale])
+        (issue,) = find_stale_lines(archive, [*right.values(), stale])
         assert (issue.kind, issue.path, issue.level) == (RecordKind.STALE, path, "warning")
         assert verify_member(archive, stale) == right[path]
         size = [replace(right[path], size=1)]
         issues = check_record(size, archive.members, archive.dist_info)
         assert RecordKind.STALE in [item.kind for item in issues if item.path == path]
-        assert stale_lines(archive, [replace(size[0], digest=bytes(32))]) == []  # told once
+        assert find_stale_lines(archive, [replace(size[0], digest=bytes(32))]) == []  # told once
 
 
 def test_a_stale_line_about_the_package_is_an_error(tmp_path: Path) -> None:
     with WheelArchive(make_wheel(tmp_path)) as archive:
         stale = RecordEntry("demo_pkg/a.py", "sha256", bytes(32), None)
-        assert stale_lines(archive, [stale]) == []
+        assert find_stale_lines(archive, [stale]) == []
         with pytest.raises(WheelError, match="is not the file that RECORD lists"):
             verify_member(archive, stale)
         (issue,) = (
@@ -68,13 +68,13 @@ OLD = f"{DIST_INFO.partition('-')[0].replace('_', '-')}-0.9.dist-info"  # the sa
     ],
 )
 def test_what_lines_of_another_version_are_about(kind: RecordKind, path: str, stale: bool) -> None:
-    (issue,) = as_stale([RecordIssue(kind, path, "is odd")], DIST_INFO)
+    (issue,) = mark_stale([RecordIssue(kind, path, "is odd")], DIST_INFO)
     assert (issue.kind is RecordKind.STALE, issue.level) == (stale, "warning" if stale else "error")
 
 
 def test_what_is_wrong_in_another_way_stays_an_error() -> None:
     for kind in (RecordKind.DUPLICATE, RecordKind.SIZE_MISMATCH):
-        (issue,) = as_stale([RecordIssue(kind, f"{DIST_INFO}/WHEEL", "is odd")], DIST_INFO)
+        (issue,) = mark_stale([RecordIssue(kind, f"{DIST_INFO}/WHEEL", "is odd")], DIST_INFO)
         assert issue.level == "error"
 
 
@@ -83,7 +83,7 @@ def test_a_record_of_another_version(tmp_path: Path) -> None:
     lines = f"{OLD}/METADATA,sha256=00\n{OLD}/WHEEL,,1\ndemo_pkg/gone.py,,1\n".encode()
     with WheelArchive(make_wheel(tmp_path)) as archive:
         entries, malformed = parse_record(lines)
-        issues = as_stale([*malformed, *check_record(entries, archive.members, DIST_INFO)], DIST_INFO)
+        issues = mark_stale([*malformed, *check_record(entries, archive.members, DIST_INFO)], DIST_INFO)
     errors = {issue.path for issue in issues if issue.level == "error"}
     assert "demo_pkg/gone.py" in errors
     assert errors.isdisjoint(

@@ -13,7 +13,7 @@ from relink.library import plan, relink, verify
 from relink.loader.python import ask_python
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.siblings import Sibling, sibling_of, sibling_paths
+from relink.planning.siblings import Sibling, find_sibling, list_sibling_paths
 from relink.providers.profiles import Profile, shipped_profiles
 from relink.report.model import Report
 from tests.support.cc import shared
@@ -47,9 +47,9 @@ def installed(scene: Scene, *exports: str) -> Sibling:
 
 def test_which_sibling_brings_a_soname() -> None:
     sibling = Sibling(PROFILE, WHY)
-    assert sibling_of([sibling], "libfirst_cpu.so") is sibling
-    assert sibling_of([sibling], "libsecond.so") is None
-    assert sibling_paths([sibling, Sibling(PROFILE, WHY, "/d", (), {"x": "/d/x"})]) == ["/d/x"]
+    assert find_sibling([sibling], "libfirst_cpu.so") is sibling
+    assert find_sibling([sibling], "libsecond.so") is None
+    assert list_sibling_paths([sibling, Sibling(PROFILE, WHY, "/d", (), {"x": "/d/x"})]) == ["/d/x"]
 
 
 def test_without_it_nothing_brings_the_library(scene: Scene) -> None:

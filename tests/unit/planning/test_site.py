@@ -20,7 +20,12 @@ import pytest
 
 from relink import Options, Plan, Report, apply, diff, plan, relink, verify
 from relink.planning.model.files import ChangedRequirement
-from relink.planning.site import environment_site, following_label, of_vendor, python_call_findings
+from relink.planning.site import (
+    find_environment_site,
+    find_vendor_requirements,
+    follow_label,
+    python_call_findings,
+)
 from relink.providers.prefix import InstalledPackage, Provider
 from relink.report.summary import verdict
 from relink.system.errors import UsageError
@@ -128,7 +133,7 @@ def test_rocm_in_two_layers(prefix: Path, wheel: Path, tmp_path: Path) -> None:
     assert report.plan.relocatable
     (told,) = [item for item in report.findings if item.code == "RLK550"]
     assert told.subject == str(shelf)
-    assert f"rocm-sdk-libraries 7.2.4, which are not looked at: {own} is taken" in told.message
+    assert f"rocm-sdk-libraries 7.2.4, which are ignored; {own} is used" in told.message
 
 
 def cublas(directory: Path, version: str = "12.4.5", soname: str = "libcublas.so.12") -> Path:
@@ -244,21 +249,21 @@ def test_which_site_packages(tmp_path: Path) -> None:
     (tmp_path / "lib64" / "python3.12" / "site-packages").mkdir(parents=True)
     place = tmp_path / "lib" / "python3.12" / "site-packages"
     place.mkdir(parents=True)
-    assert environment_site(str(tmp_path), "3.12") == str(place)
-    assert environment_site(str(place), "3.9") == str(place)
+    assert find_environment_site(str(tmp_path), "3.12") == str(place)
+    assert find_environment_site(str(place), "3.9") == str(place)
     with pytest.raises(UsageError, match="no site-packages in it"):
-        environment_site(str(tmp_path / "lib"), "3.12")
+        find_environment_site(str(tmp_path / "lib"), "3.12")
 
 
 def test_the_site_packages_of_a_free_threaded_python(tmp_path: Path) -> None:
     free = tmp_path / "lib" / "python3.13t" / "site-packages"
     free.mkdir(parents=True)
     for python in ("3.13", "3.13t", "3.12"):
-        assert environment_site(str(tmp_path), python) == str(free)
+        assert find_environment_site(str(tmp_path), python) == str(free)
     usual = tmp_path / "lib" / "python3.13" / "site-packages"
     usual.mkdir(parents=True)
-    assert environment_site(str(tmp_path), "3.13") == str(usual)
-    assert environment_site(str(tmp_path), "3.13t") == str(free)
+    assert find_environment_site(str(tmp_path), "3.13") == str(usual)
+    assert find_environment_site(str(tmp_path), "3.13t") == str(free)
 
 
 PROVIDER = Provider(
@@ -450,13 +455,15 @@ def test_what_cannot_be_read_and_what_is_not_pinned_stays(tmp_path: Path) -> Non
         output = relinked_name(
             archive.name, local="rocm7.2.4", platform="any", replaces=rocm.packages.version_label
         )
-        assert following_label(archive, output, rocm) == (
+        assert follow_label(archive, output, rocm) == (
             ChangedRequirement("torch == 2.0+rocm10.0.0", "torch==2.0+rocm7.2.4"),
         )
-        assert of_vendor(archive, rocm, ()) == (ChangedRequirement("rocm==10"),)
+        assert find_vendor_requirements(archive, rocm, ()) == (ChangedRequirement("rocm==10"),)
         installed = {version: Provider("site-packages", "/s", (), {}, packages=(InstalledPackage("rocm-sdk-core", version, "x"),))
                      for version in ("10.0.0", "10.1.0", "no version")}  # fmt: skip
-        changed = {version: of_vendor(archive, rocm, [site]) for version, site in installed.items()}
+        changed = {
+            version: find_vendor_requirements(archive, rocm, [site]) for version, site in installed.items()
+        }
         assert changed == {
             "10.0.0": (),
             "10.1.0": (ChangedRequirement("rocm==10", "rocm==10.1.*"),),

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relink.loader.dryrun import LoaderMap
-from relink.make.added_members import bill_of_materials
+from relink.make.added_members import make_bill_of_materials
 from relink.planning.model.embedded import embed_plan
 from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
@@ -150,17 +150,17 @@ def test_ok() -> None:
 
 
 def test_bill_of_materials() -> None:
-    document = bill_of_materials(PLAN, "1.0+rocm7")
+    document = make_bill_of_materials(PLAN, "1.0+rocm7")
     assert [item["name"] for item in document["components"]] == ["libkeep.so.1"]
     assert document["dependencies"] == [
         {"ref": "pkg:pypi/demo@1.0%2Brocm7", "dependsOn": ["/p/libkeep.so.1"]}
     ]
-    assert bill_of_materials(PLAN, "1.0+rocm7") == document
+    assert make_bill_of_materials(PLAN, "1.0+rocm7") == document
 
 
 def test_serial_numbers_depend_on_content_alone() -> None:
     def serial(plan: Plan) -> str:
-        return str(bill_of_materials(plan, "1.0+rocm7")["serialNumber"])
+        return str(make_bill_of_materials(plan, "1.0+rocm7")["serialNumber"])
 
     elsewhere = replace(PLAN, target=replace(TARGET, python="/elsewhere/python"))
     assert serial(embed_plan(PLAN)) == serial(embed_plan(elsewhere))
@@ -169,7 +169,7 @@ def test_serial_numbers_depend_on_content_alone() -> None:
 
 def test_one_library_under_two_sonames_is_one_component() -> None:
     twice = replace(FILE, closure=(("libkeep.so.1", "/p/x.so"), ("libalias.so.1", "/p/x.so")))
-    document = bill_of_materials(replace(PLAN, files=(twice,)), "1.0")
+    document = make_bill_of_materials(replace(PLAN, files=(twice,)), "1.0")
     references = [item["bom-ref"] for item in document["components"]]
     assert references == ["/p/x.so"]
     assert document["dependencies"][0]["dependsOn"] == ["/p/x.so"]

@@ -22,7 +22,7 @@ import relink
 from relink.planning.options import Options
 from relink.report.html import html_page
 from relink.report.text import plan_text
-from relink.runs.relink_tree import TreeCopy, TreeSource, mentions
+from relink.runs.relink_tree import TreeCopy, TreeSource, find_references
 from relink.system import atomic
 from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding
@@ -465,7 +465,7 @@ def test_what_is_interrupted_leaves_nothing(tree: Path, new: Path, monkeypatch: 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relink.runs.relink_tree.mentions", interrupted)
+    monkeypatch.setattr("relink.runs.relink_tree.find_references", interrupted)
     before = snapshot(tree)
     with pytest.raises(KeyboardInterrupt):
         relink.relink_tree(tree, Options(output_directory=new))
@@ -643,7 +643,7 @@ def test_files_of_others(tree: Path) -> None:
     place, findings = copied(tree)
     assert ((place / "README").stat().st_uid, (place / "README").stat().st_nlink) == (0, 1)
     (found,) = findings
-    assert (found.code, found.message) == ("RLK543", "of other users, and yours in the copy: README")
+    assert (found.code, found.message) == ("RLK543", "files of other users, which belong to you in the copy: README")
 
 
 @AS_ROOT
@@ -738,7 +738,7 @@ def places(tmp_path: Path) -> tuple[Path, Path]:
 
 def named(original: Path, copy: Path, *more: str) -> dict[str, str]:
     """What of each file leads to the original."""
-    found = [*mentions(copy, copy, (str(original), *more))]
+    found = [*find_references(copy, copy, (str(original), *more))]
     assert {one.code for one in found} <= {"RLK544"}
     assert all(one.message.endswith(f" leads to {original}") for one in found)
     return {one.subject: one.message.removeprefix("its ").partition(" leads to ")[0] for one in found}

@@ -415,7 +415,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
         "relink.loader.dryrun.read_answer",
         "relink.make.editing.whole_edit",
         "relink.wheel.writer.ReadBack.entries",
-        "relink.make.verification.extract",
+        "relink.make.verification.extract_member",
     ],
 )
 def test_interrupted_in_the_middle_of_a_stage(

@@ -15,7 +15,7 @@ from installer.sources import WheelFile
 
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.schemes import past_the_schemes, scheme_defects
+from relink.wheel.schemes import find_members_past_schemes, find_scheme_defects
 from tests.support.command import Run
 from tests.support.works import Works
 from tests.unit.wheel.build import make_wheel
@@ -218,14 +218,14 @@ def test_past_the_schemes() -> None:
         f"{DATA}/data/lib/x",
         f"{DATA}/data/lib64/python3.12/site-packages/x/y",
     ]
-    assert past_the_schemes(names, DATA) == [D, names[-1]]
-    assert past_the_schemes(names, None) == []
+    assert find_members_past_schemes(names, DATA) == [D, names[-1]]
+    assert find_members_past_schemes(names, None) == []
 
 
 def test_many_members_take_no_time() -> None:
     start = time.process_time()
-    assert scheme_defects([f"{DATA}/data/{number}" + "/a" * 100 for number in range(20_000)], DATA) == []
-    assert len(scheme_defects([f"{DATA}/x{number}" for number in range(1000)], DATA)) == 21
+    assert find_scheme_defects([f"{DATA}/data/{number}" + "/a" * 100 for number in range(20_000)], DATA) == []
+    assert len(find_scheme_defects([f"{DATA}/x{number}" for number in range(1000)], DATA)) == 21
     assert time.process_time() - start < 5
 
 

@@ -12,7 +12,7 @@ from packaging.tags import sys_tags
 
 from relink.loader.python import PythonFacts, active_python, ask_python
 from relink.loader.target import find_target
-from relink.planning.checks.tags import supported_tags, tag_findings
+from relink.planning.checks.tags import list_supported_tags, tag_findings
 from relink.system.errors import TargetError
 from relink.wheel.naming import parse_wheel_name
 from tests.support.command import Run
@@ -47,7 +47,7 @@ def codes(filename: str, python: PythonFacts | None = OTHER, *, named: bool = Tr
 
 def test_the_tags_of_this_python_are_those_of_packaging() -> None:
     target = find_target()
-    assert set(supported_tags(OWN, target.glibc, MACHINE)) == set(sys_tags())
+    assert set(list_supported_tags(OWN, target.glibc, MACHINE)) == set(sys_tags())
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_tags_of_this_python_are_those_of_packaging() -> None:
     ],
 )
 def test_other_pythons(python: PythonFacts, first: str) -> None:
-    assert str(supported_tags(python, "2.36", "x86_64")[0]) == first
+    assert str(list_supported_tags(python, "2.36", "x86_64")[0]) == first
 
 
 @pytest.mark.few(4, reason="other tags")

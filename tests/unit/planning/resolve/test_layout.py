@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relink.loader.python import PythonFacts
-from relink.planning.resolve.layout import VIRTUAL_ROOT, Layout, site_directory
+from relink.planning.resolve.layout import VIRTUAL_ROOT, Layout, find_site_directory
 from relink.wheel.naming import parse_wheel_name
 
 HERE = Layout("/env", "lib/python3.12/site-packages")
@@ -83,4 +83,4 @@ ODD = PythonFacts("/p", "cpython", (3, 12), installs_into="/somewhere")
 )
 def test_the_site_packages_of_the_targets_python(tag: str, python: PythonFacts | None, expected: str) -> None:
     name = parse_wheel_name(f"demo-1.0-{tag}-linux_x86_64.whl")
-    assert site_directory(name, python) == f"lib/{expected}"
+    assert find_site_directory(name, python) == f"lib/{expected}"
