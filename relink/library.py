@@ -46,8 +46,7 @@ def relink(
     :raises RelinkError: the input cannot be read, the target, a prefix or patchelf cannot be used, or there is no sandbox
         although `options` requires one.
     """
-    from relink.planning.contents import Contents
-    from relink.planning.memory import spool_of
+    from relink.planning.contents import Contents, spool_of
 
     options = options or Options()
     # Opened first: the largest member is read while the rest of relink is imported.

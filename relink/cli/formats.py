@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relink.planning.option_fields import SHOWN, Option
+from relink.planning.options import SHOWN, Option
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:

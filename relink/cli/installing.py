@@ -15,8 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import Shown
 from relink.cli.options import GivenWheel, NoImportTest, is_requirement, takes_options
-from relink.planning.option_fields import RUN
-from relink.planning.options import Options
+from relink.planning.options import RUN, Options
 from relink.system.errors import RelinkError, UsageError
 from relink.system.text import join_with_and, pluralize
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
-from relink.planning.option_fields import LINK, WORK, Option, option_table
+from relink.planning.options import LINK, WORK, Option, option_table
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"  # PEP 508
 _EXACT = re.compile(rf"{_NAME}\s*(?:\[[^\]]*\])?\s*===?\s*[^\s/]+")
@@ -135,7 +135,7 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
 
     The function gets one object of that dataclass, made of what was passed. Its other parameters stay.
 
-    :param command: as :attr:`relink.planning.option_fields.Option.commands` has it.
+    :param command: as :attr:`relink.planning.options.Option.commands` has it.
     """
 
     def decorator(function: Callable[..., None]) -> Callable[..., None]:

@@ -15,8 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, page_path, print_results, write_page
 from relink.cli.options import is_requirement, takes_options
-from relink.planning.option_fields import SHOWN
-from relink.planning.options import Options, source_date_epoch
+from relink.planning.options import SHOWN, Options, source_date_epoch
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from relink.cli.options import option_names, removed_option_message
-from relink.planning.option_fields import option_table
-from relink.planning.options import Options
+from relink.planning.options import Options, option_table
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
 

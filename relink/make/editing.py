@@ -20,8 +20,7 @@ from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.elf.source import BufferSource
 from relink.make.static_scan import screen_member
 from relink.planning.checks.gpu import changed_code
-from relink.planning.contents import Contents, LoadedMember
-from relink.planning.memory import edit_memory, shares_of
+from relink.planning.contents import Contents, LoadedMember, edit_memory, shares_of
 from relink.planning.model.files import FilePlan
 from relink.planning.options import Options, trusted
 from relink.planning.reading import Wheel

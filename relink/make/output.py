@@ -18,9 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from relink.make.second_reader import reread_wheel
-from relink.planning.contents import Contents
-from relink.planning.memory import shares_of
+from relink.make.second_readers import reread_wheel
+from relink.planning.contents import Contents, shares_of
 from relink.planning.options import COMPRESSION_LEVELS, Options
 from relink.system.atomic import move_synced, working_directory
 from relink.system.errors import RelinkError, UsageError

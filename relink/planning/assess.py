@@ -23,28 +23,26 @@ from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.model.files import ChangedRequirement, FilePlan
 from relink.planning.reading import required_versions
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.decide import PlanDraft, decide, draft_links
+from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.decision_findings import has_vendors, mapped_for
 from relink.planning.resolve.layout import is_below, version_in_tags
 from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
-from relink.planning.site_requirements import (
+from relink.planning.site import (
     NOTHING_BESIDE,
     Relocation,
     find_copies,
     following_label,
+    idle_findings,
+    layer_findings,
     left_out,
     of_vendor,
+    overlays,
+    packages_findings,
     platform_of,
+    reliance_findings,
     relocation,
     relocation_findings,
     requirement_findings,
-)
-from relink.planning.surroundings import (
-    idle_findings,
-    layer_findings,
-    overlays,
-    packages_findings,
-    reliance_findings,
     siblings_relied_on,
 )
 from relink.providers.profiles import profile_for, with_hints
@@ -396,12 +394,8 @@ def assess(case: Case, trace: Trace | None = None) -> Assessment:
     trace = trace if trace is not None else Trace()
     setup = _first_setup(case)
     while True:
-        context = setup.context
-        if setup.alone and case.command == "check":
-            draft = draft_links(context)
-        else:
-            context = replace(context, providers=(), as_it_is=True) if setup.alone else context
-            draft = decide(context, setup.tables, leave_optional=setup.leave_optional)
+        context = replace(setup.context, providers=(), as_it_is=True) if setup.alone else setup.context
+        draft = decide(context, setup.tables, leave_optional=setup.leave_optional)
         made = Assessment(setup.case, draft, setup.stubs, setup.copies)
         trace.note(setup.what, draft)
         following = None if trace.is_full else _following(setup, made)
@@ -437,19 +431,10 @@ def _with_copies(case: Case, why: str) -> _Setup:
 def _setup_of(case: Case, what: str) -> _Setup:
     """Return how a case is planned, with the stubs and forwarders that are asked for."""
     context, tables, options = context_of(case), case.wheel.tables, case.options
-    own, images = context.vendor.libraries.is_own, case.wheel.images
-    names = {name for image in images.values() for name in image.needed}
-    unrelated = not (any(map(own, names)) or any(code.present for code in case.wheel.codes.values()))
     if case.as_it_is:
         if case.command == "apply" and case.plan is not None:
             context, tables = with_stubs(context, tables, case.plan.stubs)
-        # Most of an environment has nothing to do with a vendor: nothing of it is opened, or there for others.
-        names = {image.soname or "" for image in images.values()}
-        names |= {name for opened in context.opens.values() for name in opened}
-        others = context.siblings or any(map(context.profile.dlopens, images)) or any(map(own, names))
-        return _Setup(
-            case, what, context, tables, StubPlans(), case.command == "check" and unrelated and not others
-        )
+        return _Setup(case, what, context, tables, StubPlans())
     distribution = case.wheel.source.name.distribution
     stubs = plan_stubs(context, tables, options.stub, distribution)
     context, tables = with_stubs(context, tables, stubs.stubs)
@@ -457,10 +442,12 @@ def _setup_of(case: Case, what: str) -> _Setup:
     context, tables = with_stubs(context, tables, forwarders.stubs)
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
     # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
+    own, names = context.vendor.libraries.is_own, case.wheel.needed
+    related = any(map(own, names)) or any(code.present for code in case.wheel.codes.values())
     asks = (
         context.layout.tree or added.stubs or of_vendor(case.wheel.source, context.vendor, context.providers)
     )
-    alone = unrelated and not asks
+    alone = not (related or asks)
     return _Setup(case, f"{what}, as it is" if alone else what, context, tables, added, alone)
 
 

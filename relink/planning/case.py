@@ -22,7 +22,7 @@ from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout, site_directory
 from relink.planning.siblings import find_siblings
-from relink.planning.surroundings import own_site, packages_beside, with_beside
+from relink.planning.site import own_site, packages_beside, with_beside
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
 from relink.providers.prefix import Provider
@@ -157,7 +157,11 @@ def context_of(case: Case) -> ResolveContext:
         siblings=()
         if case.command in ("tree", "check")
         else find_siblings(source, wheel.images, target, files),
-        member_directories=frozenset(os.path.dirname(layout.path_of(member)) for member in source.members),
+        member_directories=frozenset(
+            os.path.dirname(layout.path_of(member))
+            # One member of each directory: an environment has hundreds of thousands.
+            for member in {os.path.dirname(member): member for member in source.members}.values()
+        ),
         as_it_is=case.as_it_is,
     )
 

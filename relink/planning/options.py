@@ -1,34 +1,97 @@
 """What a user can say about one run: the table of options.
 
-Each field of :class:`Options` carries the :class:`~relink.planning.option_fields.Option` that it is on the command line. The
+Each field of :class:`Options` carries the :class:`~relink.planning.options.Option` that it is on the command line. The
 signatures of the commands, the keys of settings that are refused, the commands that are printed, and docs/cli.md come from it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from relink.planning.option_fields import (
-    GPUS,
-    KNOWN,
-    LINK,
-    OUTPUT,
-    RUN,
-    SHOWN,
-    WORK,
-    Option,
-    mebibytes,
-    option_table,
-)
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
 
 if TYPE_CHECKING:  # slow to load
     from relink.gpu.coverage import RequestedGpu
+
+
+# The groups of `relink COMMAND --help`.
+LINK = "What to link to"
+RUN = "Where the result will run"
+KNOWN = "What only you can know"
+GPUS = "GPUs"
+OUTPUT = "What is written"
+WORK = "How it is done"
+SHOWN = "What is shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a field is written on the command line, and which commands take it.
+
+    A field that is False by default is a flag that sets it, and one that is True is a flag that clears it. A sequence is
+    an option that can be repeated.
+
+    :ivar commands: as a user writes them: ``run``, ``index build``.
+    :ivar group: its heading in ``--help``; None for the first, which is called Options.
+    :ivar names: ``--name`` and a letter; of the field's name where there are none.
+    :ivar kind: of one value.
+    :ivar repeatable: of a field that is not a sequence, but is made of several values.
+    :ivar choices: the words that it can be.
+    :ivar least: the smallest number.
+    :ivar completion: the function of :mod:`relink.cli.options` that knows the values.
+    :ivar parse: makes the field's value of what was passed.
+    :ivar instead: the help of a command for which the option means something else.
+    :ivar setting: the key of a project's settings that is its default; None where a file must not decide.
+    :ivar decides: it changes how files are edited or what the result is called.
+    :ivar default: of the field; :meth:`field` sets it.
+    """
+
+    commands: Sequence[str]
+    group: str | None
+    help: str
+    names: tuple[str, ...] = ()
+    metavar: str | None = None
+    kind: type = str
+    repeatable: bool = False
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    completion: Literal["gpu_names", "profile_names", "rule_codes"] | None = None
+    parse: Callable[[Any], Any] | None = None
+    instead: Mapping[str, str] = field(default_factory=dict)
+    setting: str | None = None
+    decides: bool = False
+    default: Any = None
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it can be repeated."""
+        return self.repeatable or self.default == ()
+
+    def field(self, default: Any) -> Any:
+        """Return a field of a dataclass that has this option."""
+        return field(default=default, metadata={"option": replace(self, default=default)})
+
+
+@cache
+def option_table(table: type) -> dict[str, Option]:
+    """Return the options of a dataclass by the names of their fields, each with its names on the command line."""
+    return {
+        entry.name: replace(option, names=option.names or (f"--{entry.name.replace('_', '-')}",))
+        for entry in fields(table)
+        if (option := entry.metadata.get("option")) is not None
+    }
+
+
+def mebibytes(number: int | None) -> int | None:
+    """Return bytes."""
+    return number << 20 if number else None
+
 
 # 10**18 seconds are beyond the dates of any file system.
 _EPOCH_DIGITS = 18
@@ -58,7 +121,7 @@ class Options:
     :ivar requested_gpus: the GPUs that `gpus` names, each architecture once.
     :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
     :ivar jobs: threads that verify and write; None: one a processor, at most 4.
-    :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.planning.memory.LEAST_MEMORY`;
+    :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.planning.contents.LEAST_MEMORY`;
         None: as docs/large-wheels.md says.
     :ivar verify_record: compare the files with the vendor's RECORD.
     :ivar limits: sizes and counts that the wheel may not exceed.

@@ -55,7 +55,7 @@ class Wheel:
 
     :ivar codes: the device code in those members.
     :ivar opens: the library names in the data of those that import dlopen.
-    :ivar left_out: the names of members that are left out (:mod:`relink.planning.site_requirements`) → their sonames.
+    :ivar left_out: the names of members that are left out (:mod:`relink.planning.site`) → their sonames.
     """
 
     contents: Contents

@@ -78,7 +78,9 @@ def _name(group: Group, groups: int) -> str:
 def _verdicts(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
     for gpu in gpus:
         if survey.covers(gpu.target):
-            sure = survey.known or survey.kernel_files
+            # A library that its callers can do without restricts nothing, and may have code all the same.
+            served = any(item.level(gpu.target).state in ("full", "slow") for item in survey.items)
+            sure = survey.known or served
             word = "covered" if sure else "not restricted: no prebuilt code"
             having = [group for group in survey.groups if not group.lacking(gpu.target)]
             if survey.known and len(having) < len(survey.groups):

@@ -307,7 +307,5 @@ def _read_header(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -
 
 
 def _read_extra_fields(extra: bytes) -> tuple[object, ...]:
-    """Return the fields but ZIP64's, which is there where sizes are large, and the bytes behind them."""
-    fields = extra_fields(extra)
-    rest = sum(4 + len(data) for _, data in fields)
-    return (*((kind, data) for kind, data in fields if kind != EXTRA_ZIP64), extra[rest:])
+    """Return the fields but ZIP64's, which is there where sizes are large."""
+    return tuple((kind, data) for kind, data in extra_fields(extra) if kind != EXTRA_ZIP64)

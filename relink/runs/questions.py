@@ -23,7 +23,7 @@ from relink.planning.contents import Contents
 from relink.planning.model.model import Plan, TargetFacts
 from relink.planning.options import Options, trusted
 from relink.planning.reading import open_wheel, read_wheel
-from relink.planning.surroundings import environment_site, own_site, python_in
+from relink.planning.site import environment_site, own_site, python_in
 from relink.planning.wheel_plan import target_facts, wheel_facts
 from relink.providers.nix_store import loader_in, store_path
 from relink.providers.profiles import Profile, with_hints
@@ -31,7 +31,7 @@ from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
 from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
-from relink.runs.relinked_input import refuse_relinked
+from relink.runs.relink_wheel import refuse_relinked
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding, has_errors, select

@@ -1,38 +1,57 @@
-"""`relink DIR -o NEWDIR`: files of a tree are planned, edited and verified as a wheel's are, and a copy of the tree has them."""
+"""`relink DIR -o NEWDIR`: files of a tree are planned, edited and verified as a wheel's are, and a copy of the tree has them.
+
+The copy has other content in some files, and in the RECORD files that list these. Modes, times, symbolic links as they stand,
+hard links inside of the tree, and holes are kept. Set-id bits, capabilities and owners are not: nobody but who makes the copy
+gives it rights. What is neither a file nor a link is left out. Findings list what the copy still names of the original.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Collection
-from dataclasses import replace
+import posixpath
+import re
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from packaging.version import Version
+
+from relink.elf.constants import EM_AMDGPU
+from relink.elf.image import is_elf, read_image
 from relink.loader.target import Target
 from relink.make.editing import edit_members, new_content
 from relink.planning.case import open_providers
-from relink.planning.contents import Contents
-from relink.planning.memory import check_room, spool_of
+from relink.planning.contents import Contents, check_room, spool_of
 from relink.planning.model.files import is_plain
-from relink.planning.option_fields import option_table
-from relink.planning.options import Options
+from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.layout import Layout, is_below
 from relink.planning.wheel_plan import PreparedPlan
 from relink.providers.prefix import Provider, tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.runs.relink_wheel import check_edits, make_plan, make_report
-from relink.runs.tree_copy import TreeCopy, TreeSource, mentions
-from relink.system.atomic import publish_directory, working_directory
-from relink.system.errors import UsageError
-from relink.system.findings.model import has_errors, select
-from relink.system.progress import Clock, OnBytes
+from relink.system.atomic import copy_content, publish_directory, working_directory
+from relink.system.errors import ElfError, UsageError, WheelError
+from relink.system.findings.model import Finding, finding, has_errors, select
+from relink.system.progress import Clock, OnBytes, OnProgress
+from relink.system.safe_open import map_file, open_regular, read_start
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
+from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import join_truncated
 from relink.vendors.registry import vendor_of
-from relink.wheel.limits import NO_LIMITS
+from relink.wheel.changes import Content, iterate_content
+from relink.wheel.limits import NO_LIMITS, WheelLimits
+from relink.wheel.naming import WheelName, explain_not_a_wheel
+from relink.wheel.record import RecordEntry, record_entry, with_new_hashes
+from relink.wheel.source import READ_LIMIT, load_member, read_member, read_prefix
+from relink.wheel.zipformat import Member
 
 _OF_WHEELS = ("local_version", "requires", "compress", "verify_record", "sysroot")
 
@@ -151,3 +170,305 @@ def _written(
             publish_directory(staged, new)
         findings += register_roots(plan, output.path, options.gc_root)
         return report(output, findings, verified=verified)
+
+
+_AT_ONCE = 1 << 20
+_AMDGPU = EM_AMDGPU.to_bytes(2, "little")
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+_LARGEST_RECORD = 64 << 20  # bytes, as of a wheel
+
+
+class TreeSource:
+    """A directory in the place of a wheel; its ELF files are the members, but for GPU code objects, which lie there by thousands.
+
+    :param path: without symbolic links.
+    :ivar entries: lstat(2) of all that is in it, by relative path: "" for itself, a directory before what is in it.
+    :ivar links: the texts of the symbolic links; none is followed.
+    :raises UsageError: it cannot be listed, has more files than `limits` allow, or has no ELF file.
+    :raises WheelError: a file cannot be read.
+    """
+
+    def __init__(self, path: Path, limits: WheelLimits | None = None) -> None:
+        self.path = path
+        self.dist_info, self.data_dir = "", None
+        self._sha256: str | None = None
+        self.entries = {"": path.stat()}
+        most = (limits or WheelLimits()).members
+        for folder, below, files in os.walk(path, onerror=_unlistable):
+            within = os.path.relpath(folder, path)
+            for base in sorted(below + files):
+                name = base if within == "." else f"{within}/{base}"
+                self.entries[name] = os.lstat(os.path.join(folder, base))
+            if len(self.entries) > most:
+                raise UsageError(f"{path}: more than {most} files; --limit members=N allows more")
+        self.links: dict[str, str] = {}
+        members: dict[str, Member] = {}
+        for name, status in self.entries.items():
+            mode, size = status.st_mode, status.st_size
+            if stat.S_ISLNK(mode):
+                self.links[name] = os.readlink(path / name)
+            elif stat.S_ISREG(mode) and self._is_elf(name):
+                facts = (name, 0, 0, 0, size, size, 0, 0, mode, _LONG_AGO, 0, 3)
+                members[name] = Member(*facts, is_directory=False)
+        if not members:
+            raise UsageError(f"{explain_not_a_wheel(path)}; no ELF file is in it either")
+        self.members = members
+        text = "".join(char if char.isalnum() and char.isascii() else "_" for char in path.name)
+        self.name = WheelName(text.strip("_") or "tree", Version("0"), "0", "", "py3", "none", "any")
+
+    def _is_elf(self, name: str) -> bool:
+        with os.fdopen(self.open_file(name), "rb", buffering=0) as file:
+            head = file.read(20)
+        return is_elf(head) and head[18:20] != _AMDGPU
+
+    def open_file(self, name: str) -> int:
+        """Open a regular file, the very one that was listed; returns its descriptor.
+
+        :raises WheelError: it cannot be opened, or is another one by now.
+        """
+        try:
+            descriptor = open_regular(self.path / name, root=str(self.path))
+        except OSError as error:
+            raise_if_machine_fault(error, str(self.path / name))
+            raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error
+        try:
+            self.check(name, descriptor)
+        except WheelError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def check(self, name: str, descriptor: int) -> None:
+        """Refuse an open file that is not what was listed any more."""
+        now, then = os.fstat(descriptor), self.entries[name]
+        same = (now.st_dev, now.st_ino, now.st_size) == (then.st_dev, then.st_ino, then.st_size)
+        if not (same and now.st_mtime_ns == then.st_mtime_ns):
+            raise WheelError(f"{self.path / name} has changed while it was read; run the same command again")
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield a file's content in chunks; raises as :meth:`open_file`."""
+        left = self.entries[name].st_size
+        with os.fdopen(self.open_file(name), "rb", buffering=0) as file:
+            while data := file.read(min(_AT_ONCE, left)):
+                left -= len(data)
+                yield data
+            self.check(name, file.fileno())
+
+    def may_be_elf(self, name: str) -> bool:
+        """Whether a file was listed as an ELF file: the members are no others."""
+        return name in self.members
+
+    def read(self, name: str, limit: int = READ_LIMIT) -> bytes:
+        """Return the content of a file: :func:`relink.wheel.source.read_member`."""
+        return read_member(self, name, limit)
+
+    def prefix(self, name: str, length: int) -> bytes:
+        """Return the beginning of a file: :func:`relink.wheel.source.read_prefix`."""
+        return read_prefix(self, name, length)
+
+    def read_into(
+        self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
+    ) -> memoryview:
+        """Return the content of a file in one buffer: :func:`relink.wheel.source.load_member`."""
+        return load_member(self, name, on_progress, spool=spool)
+
+    def close(self) -> None:
+        """Do nothing: no file is open between two calls."""
+
+    def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
+        """Return a SHA-256 of the names and contents of all members, in hexadecimal."""
+        if self._sha256 is None:
+            digest = hashlib.sha256()
+            for name, member in sorted(self.members.items()):
+                digest.update(f"{len(os.fsencode(name))} {member.size} ".encode() + os.fsencode(name))
+                for data in self.chunks(name):
+                    on_progress(len(data))
+                    digest.update(data)
+            self._sha256 = digest.hexdigest()
+        return self._sha256
+
+
+def _unlistable(error: OSError) -> None:
+    raise_if_machine_fault(error)
+    raise UsageError(f"{error.filename}: cannot be listed ({error.strerror})") from error
+
+
+@dataclass(slots=True)
+class TreeCopy:
+    """A copy that is being written.
+
+    :ivar target: an empty directory; `new`: what some files are to contain.
+    :ivar added: files that the tree has not, and their contents.
+    """
+
+    tree: TreeSource
+    target: Path
+    new: Mapping[str, Content]
+    added: Mapping[str, bytes] = field(default_factory=dict)
+    _known: dict[str, RecordEntry] = field(default_factory=dict)  # of the new files
+    # Device, inode and new digest of a file, which may have several names → its first path in the copy.
+    _made: dict[tuple[object, ...], Path] = field(default_factory=dict)
+    _others: list[str] = field(default_factory=list)  # that another user owns
+
+    def write(self) -> Iterator[Finding]:
+        """Write all of it, and yield what the copy has not.
+
+        :raises RelinkError: a file of the tree cannot be read or linked, or has changed since it was listed.
+        :raises OSError: a file cannot be written.
+        """
+        entries = self.tree.entries
+        records = {name for name in entries if name.endswith(".dist-info/RECORD")}
+        self._known |= {
+            name: record_entry(name, hashlib.sha256(content).digest(), len(content))
+            for name, content in self.added.items()
+        }
+        # RECORD files are written last, since they list the hashes of the new files.
+        for name in sorted(entries, key=lambda name: name in records):
+            yield from self._write(name, self._record(name) if name in records else self.new.get(name))
+        for name, content in self.added.items():
+            self._add(name, content)
+        # The time of a directory is set after all was made in it. Reversed, since a directory stands before what is in it.
+        for name in reversed(entries):
+            if stat.S_ISDIR(entries[name].st_mode):
+                _finish(self.target / name, entries[name])
+        if self._others:
+            text = f"of other users, and yours in the copy: {join_truncated(self._others)}"
+            yield finding("RLK543", str(self.tree.path), text)
+
+    def _write(self, name: str, new: Content | None) -> Iterator[Finding]:
+        status, path = self.tree.entries[name], self.target / name
+        kind, rights = stat.S_IFMT(status.st_mode), status.st_mode & _SET_ID != 0
+        if kind == stat.S_IFLNK:
+            path.symlink_to(self.tree.links[name])
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+            return
+        if kind == stat.S_IFDIR:
+            # Closed to other users until the copy is complete.
+            path.mkdir(0o700, exist_ok=not name)
+        elif kind == stat.S_IFREG:
+            source = self.tree.open_file(name)
+            try:
+                with suppress(OSError):  # it has none
+                    rights |= bool(os.getxattr(source, "security.capability"))
+                self._write_file(name, source, new)
+            finally:
+                os.close(source)
+        else:
+            yield finding("RLK540", name, "left out of the copy: a FIFO, a socket or a device")
+            return
+        if rights:
+            yield finding("RLK545", name or ".", "without its set-id bits and capabilities in the copy")
+        if status.st_uid != os.geteuid():
+            self._others.append(name or ".")
+
+    def _write_file(self, name: str, source: int, new: Content | None) -> None:
+        path, status, digest, size = self.target / name, self.tree.entries[name], hashlib.sha256(), 0
+        with path.open("xb") as file:
+            if new is None:
+                copy_content(source, file.fileno())
+            else:
+                for piece in iterate_content(new):
+                    digest.update(piece)
+                    size += file.write(piece)
+                self._known[name] = record_entry(name, digest.digest(), size)
+        # Once more after the copy: a file that changed meanwhile would be neither the old nor the new one.
+        self.tree.check(name, source)
+        _finish(path, status)
+        # Names of one file stay linked as long as their content in the copy is the same.
+        first = self._made.setdefault((status.st_dev, status.st_ino, new and digest.digest()), path)
+        if first != path:
+            path.unlink()
+            os.link(first, path)
+
+    def _add(self, name: str, content: bytes) -> None:
+        """Write a file that the tree has not: no link of the tree leads it elsewhere."""
+        above = [name[:end] for end, char in enumerate(name) if char == "/"]
+        if name in self.tree.entries or any(
+            path in self.tree.entries and not stat.S_ISDIR(self.tree.entries[path].st_mode) for path in above
+        ):
+            raise UsageError(f"{self.tree.path / name}: relink writes a stub there; move what is there away")
+        path = self.target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+        path.chmod(0o755)
+
+    def _record(self, name: str) -> Content | None:
+        """Return a RECORD with the hashes of the new files; None where it lists none of them."""
+        status = self.tree.entries[name]
+        if not self._known or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_RECORD:
+            return None
+        site, data = posixpath.dirname(posixpath.dirname(name)) or ".", b"".join(self.tree.chunks(name))
+        if sum(entry.endswith(".dist-info/RECORD") for entry in self.tree.entries) == 1:
+            # The tree is the site-packages of one package, whose stubs these are. A RECORD may end without a line feed.
+            data += b"" if data.endswith(b"\n") or not self.added else b"\n"
+            data += "".join(f"{posixpath.relpath(path, site)},,\n" for path in self.added).encode()
+        new = with_new_hashes(data, {posixpath.relpath(path, site): row for path, row in self._known.items()})
+        return None if new == data else new
+
+
+def _finish(path: Path, status: os.stat_result) -> None:
+    os.chmod(path, stat.S_IMODE(status.st_mode) & ~_SET_ID)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+_ORIGIN = re.compile(r"\$(?:ORIGIN\b|\{ORIGIN\})/?")
+_LOOKED_AT = 64 << 10  # bytes of a text
+
+
+def mentions(copy: Path, destination: Path, originals: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield RLK544 for each of the ELF files, symbolic links, scripts, .pth and .pc files of a copy that leads to the original.
+
+    :param copy: where the copy is, and `destination`: where it will be.
+    :param originals: absolute paths of the original; the first one without symbolic links.
+    """
+
+    def leads_back(path: str, folder: str) -> bool:
+        """Whether a path, from a directory of the copy, leads to the original: itself, by links, or out of the copy and back."""
+        here = posixpath.normpath(posixpath.join(destination, folder, path))
+        ways = (here, posixpath.normpath(posixpath.join(originals[0], folder, path)), os.path.realpath(here))
+        return not is_below(here, str(destination)) and any(
+            is_below(way, top) for way in ways for top in originals
+        )
+
+    for directory, below, files in os.walk(copy):
+        folder = os.path.relpath(directory, copy)
+        for base in sorted(below + files):
+            paths = _paths_of(posixpath.join(directory, base), originals)
+            if what := next((what for what, path in paths if leads_back(path, folder)), None):
+                yield finding(
+                    "RLK544",
+                    posixpath.normpath(posixpath.join(folder, base)),
+                    f"its {what} leads to {originals[0]}",
+                )
+
+
+def _paths_of(file: str, originals: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the paths that a file names, from its directory, and what each is."""
+    if os.path.islink(file):
+        yield "target", os.readlink(file)
+        return
+    if not os.path.isfile(file):
+        return
+    head = read_start(file, 4)
+    if is_elf(head):
+        try:
+            with map_file(file) as buffer:
+                image = read_image(buffer, file)
+        except ElfError:  # no loader takes it
+            return
+        for text in (*(image.rpath or "").split(":"), *(image.runpath or "").split(":")):
+            yield "search path", _ORIGIN.sub("", text)
+        for text in (*image.needed, *image.filters, image.interpreter or ""):
+            if "/" in text:
+                yield "NEEDED or interpreter", _ORIGIN.sub("", text)
+    elif head.startswith(b"#!") or file.endswith((".pth", ".pc")):
+        data = read_start(file, _LOOKED_AT)
+        if any(re.search(re.escape(os.fsencode(path)) + rb"(?![\w.+-])", data) for path in originals):
+            yield "text", originals[0]
+        lines = os.fsdecode(data).splitlines()
+        if head.startswith(b"#!"):
+            yield from (("interpreter", word) for word in lines[0][2:].split()[:1])
+        elif file.endswith(".pth"):
+            yield from (("path", line) for line in lines if not line.startswith(("#", "import ", "import\t")))

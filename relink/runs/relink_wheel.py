@@ -1,15 +1,20 @@
 """The stages of relinking a wheel, in order; each uses the results of those before it.
 
-Target and providers, read the wheel, plan; a dry run or a refusal ends here; edit, write, verify, publish. A plan that was made
-before, perhaps in another process, is carried out likewise, and refused if its inputs have changed since.
+Target, read the wheel, providers, plan; a dry run or a refusal ends here; edit, write, verify, publish. A plan that was made
+before, perhaps in another process, is carried out likewise, and refused if its inputs have changed since. A wheel that relink
+wrote is no input: the vendor's wheel is, which the plan in the wheel names. Whoever made the wheel wrote that plan; it is read
+for one sentence, and nothing of it is carried out.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from relink.elf.dynamic import Buffer
 from relink.elf.edit import predict_edit
@@ -17,15 +22,14 @@ from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
 from relink.elf.version_edits import edit_symbols
 from relink.loader.target import Target, find_target
-from relink.make.added_members import added_members
+from relink.make.added_members import PLAN_MEMBER, added_members, read_plan
 from relink.make.editing import edit_members
-from relink.make.elf_second_reader import reread_files
 from relink.make.output import Staging
+from relink.make.second_readers import reread_files
 from relink.make.verification import verify
 from relink.planning.assess import assess
 from relink.planning.case import Case, open_providers, target_of
-from relink.planning.contents import Contents
-from relink.planning.memory import check_room, spool_of
+from relink.planning.contents import Contents, check_room, spool_of
 from relink.planning.model.basis import list_changes
 from relink.planning.model.embedded import ANY_PYTHON
 from relink.planning.model.model import Plan
@@ -37,13 +41,14 @@ from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
-from relink.runs.relinked_input import refuse_relinked
-from relink.system.errors import TargetError, UsageError
+from relink.system.errors import TargetError, UsageError, WheelError
 from relink.system.findings.model import Finding, has_errors, select
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
 from relink.vendors.registry import local_gpus, open_site
+from relink.wheel.naming import parse_wheel_name
+from relink.wheel.source import MemberSource
 from relink.wheel.writer import output_path
 
 
@@ -301,4 +306,41 @@ def make_report(
         verified=verified,
         way_out=planned.ways_out[0] if planned.ways_out else (),
         other_ways_out=planned.ways_out[1:],
+    )
+
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+# Characters of what the plan says, in a sentence.
+_SHOWN: Final = 300
+# Bytes of a file's name on Linux.
+_NAME_MAX: Final = 255
+
+
+def is_relinked(source: MemberSource) -> bool:
+    """Whether a wheel says that relink wrote it."""
+    return f"{source.dist_info}/{PLAN_MEMBER}" in source.members
+
+
+def refuse_relinked(source: MemberSource) -> None:
+    """Refuse a wheel that relink wrote, and name the vendor's wheel that it was made from.
+
+    :raises UsageError: relink wrote the wheel.
+    """
+    plan = read_plan(source)
+    if plan is None:
+        return
+    facts, own = plan.wheel, source.name
+    filename = PurePosixPath(facts.path).name[:_NAME_MAX]
+    with suppress(WheelError):
+        vendor = parse_wheel_name(filename)
+        # Another distribution or version is not what this wheel can have been made of, and is not to be fetched.
+        same = (vendor.canonical, vendor.version.public) == (own.canonical, own.version.public)
+        if same and _SHA256.fullmatch(facts.sha256):
+            raise UsageError(
+                f"{source.path.name} was relinked from {vendor.filename} (SHA-256 {facts.sha256}); relink that one, which "
+                f"`relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
+            )
+    raise UsageError(
+        f"{source.path.name} was relinked, but not from {filename!r} (SHA-256 {facts.sha256[:_SHOWN]!r}), "
+        "as the plan in it says; relink the vendor's wheel"
     )

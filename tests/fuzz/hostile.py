@@ -52,7 +52,7 @@ from relink.report.summary import verdict
 from relink.runs import questions as queries
 from relink.runs import relink_wheel as pipeline
 from relink.runs.comparison import Reference, compare_wheels
-from relink.runs.relinked_input import is_relinked
+from relink.runs.relink_wheel import is_relinked
 from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions

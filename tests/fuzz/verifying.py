@@ -28,7 +28,7 @@ from relink import library
 from relink.loader import dryrun
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target
-from relink.make import dry_runs as asking
+from relink.make import verification as asking
 from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel
 from relink.system.errors import RelinkError

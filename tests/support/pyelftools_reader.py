@@ -16,7 +16,7 @@ from relink.elf.edit import ElfEdit
 from relink.elf.image import Image, Segment
 from relink.elf.version_edits import edit_needs
 from relink.elf.versions import VersionNeed
-from relink.make.elf_second_reader import offset_of, parsed, read_linking, string_at
+from relink.make.second_readers import offset_of, parsed, read_linking, string_at
 from relink.system.errors import ElfError
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ ACROSS = {
     "make/test_sbom": "the bill of materials of an output",
     "providers/profiles/test_assumed": "what a profile changes in planning and reports",
     "providers/profiles/test_recorded": "plans of recorded wheels of vendors",
-    "runs/test_tree_archive": "the directory that is copied",
+    "runs/test_relinked_input": "a wheel that relink wrote, through the commands that read or refuse it",
     "system/sandbox/test_attacks": "what each kind of sandbox refuses, tried from inside",
     "test_acceptance": "installers and checkers take the output",
     "test_action": "the GitHub Action",

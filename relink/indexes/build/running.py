@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from relink.planning.option_fields import Option, mebibytes
+from relink.planning.options import Option, mebibytes
 
 SUMMARY_SCHEMA = "relink.indexes.build-summary/1"
 Say: TypeAlias = Callable[[str, Mapping[str, Any]], None]

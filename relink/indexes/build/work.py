@@ -46,8 +46,7 @@ from relink.indexes.build.web import FetchError, PipSettings, Web, WrongFileErro
 from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, store_wheel
 from relink.loader.seen_files import resolve_inside
 from relink.planning.case import open_providers, target_of
-from relink.planning.contents import Contents
-from relink.planning.memory import spool_of
+from relink.planning.contents import Contents, spool_of
 from relink.planning.options import words_of
 from relink.providers.prefix import Provider, soname_stem
 from relink.report.model import Report

@@ -249,8 +249,8 @@ def _checked(
         if not (told & {*reported.subjects} or reported.code in codes - {"RLK101"})
     ]
     findings = _selected(every, options)
-    files, vendor = assessed.files, assessed.context.vendor
-    loaded = [*outcome.mapped, *(pair for file in files if file.served for pair in file.closure)]
+    loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
+    vendor = assessed.context.vendor
     runtimes = dict.fromkeys(
         os.path.realpath(path) for soname, path in loaded if soname_stem(soname) == vendor.libraries.runtime
     )

@@ -26,7 +26,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decision_findings import decision_findings, has_vendors, mapped_for
 from relink.planning.resolve.import_findings import find_version_gaps, import_findings
 from relink.planning.resolve.proof import Prover, add_forgotten_needed, add_known_preloads, list_opened
-from relink.planning.resolve.strategy import Outcome, assumed_kind, find_strategy
+from relink.planning.resolve.strategy import Outcome, assumed_kind
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import grouped, join_truncated
@@ -173,14 +173,6 @@ def decide(
         is_in_vain=in_vain,
         carried=carried,
     )
-
-
-def draft_links(context: ResolveContext) -> PlanDraft:
-    """Draft what every image loads as it is, and bind no symbol: there are no findings."""
-    outcomes = {member: find_strategy(context, member) for member in context.images}
-    closures = {member: outcome.closure for member, outcome in outcomes.items()}
-    files = tuple(_plan_file(context, member, outcome, served=True) for member, outcome in outcomes.items())
-    return PlanDraft(files, (), outcomes, context, Tables(context.files, {}), closures)
 
 
 def _find_carried(outcomes: Mapping[str, Outcome]) -> frozenset[str]:

@@ -21,8 +21,7 @@ from relink.cli.options import (
     takes_options,
 )
 from relink.indexes.build.running import BuildOptions
-from relink.planning.option_fields import WORK, Option, mebibytes, option_table
-from relink.planning.options import Options
+from relink.planning.options import WORK, Option, Options, mebibytes, option_table
 from tests.support.command import Run
 
 COMMANDS = ["run", "verify", "inspect", "doctor", "rules", "profile", "explain"]

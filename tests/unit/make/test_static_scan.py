@@ -180,7 +180,7 @@ def test_a_refused_member_lies_where_no_loader_finds_it(
         seen.extend(os.listdir(directory))
         return dry_runs(target, programs, sandbox, symbols=symbols)
 
-    monkeypatch.setattr("relink.make.dry_runs.dry_runs", noted)
+    monkeypatch.setattr("relink.make.verification.dry_runs", noted)
     members: dict[str, bytes | Path] = {"demo/jumping.so": hostile(tmp_path), "demo/plain.so": works.plain}
     verify_wheel(works.wheel(tmp_path, members), Options())
     assert seen == ["plain.so"]

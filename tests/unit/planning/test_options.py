@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from relink.cli.options import option_names
 from relink.indexes.build.recipe import IndexTarget
-from relink.planning.option_fields import option_table
-from relink.planning.options import Options, deciding, words_of
+from relink.planning.options import LINK, Option, Options, deciding, mebibytes, option_table, words_of
 from relink.system.sandbox.start import MODES
 from relink.system.shipped_files import load_schema
 from tests.support.built import ROOT
@@ -74,3 +73,24 @@ def test_the_action_passes_options() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--quiet", "--disable-pip-version-check"}
     assert {"--prefix", "--gpu", "--output"} < words <= option_names("run")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Two options, and a field that is none."""
+
+    first_word: str | None = Option(("run",), LINK, "A word.").field(None)
+    second: bool = Option(("run",), LINK, "A flag.", ("--other", "-o")).field(True)
+    third: int = 3
+
+
+def test_a_field_names_its_option() -> None:
+    assert {name: option.names for name, option in option_table(Sample).items()} == {
+        "first_word": ("--first-word",),
+        "second": ("--other", "-o"),
+    }
+    assert Sample() == Sample(None, True, 3)
+
+
+def test_mebibytes() -> None:
+    assert (mebibytes(None), mebibytes(300)) == (None, 300 << 20)

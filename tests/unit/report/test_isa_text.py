@@ -18,6 +18,7 @@ from relink.report.isa_text import survey_text
 from relink.report.lines import show
 from relink.vendors.registry import requested_gpus
 from tests.unit.gpu.amd.build import entries_of, library, raw
+from tests.unit.gpu.amd.covering import beside, tensile
 
 
 def file_of(path: str, *sets: tuple[str, ...]) -> Coverage:
@@ -90,6 +91,14 @@ def test_nothing_to_show() -> None:
     text = printed(survey_of(plain=("a.so", "b.so")), "gfx1030")
     assert "no library with GPU code; 2 ELF files without any" in text
     assert "not restricted: no prebuilt code" in " ".join(text.split())
+
+
+def test_an_optional_library_that_has_kernels_for_a_gpu_covers_it() -> None:
+    side = replace(tensile(("gfx1100", "tuned")), kind="hipblaslt")
+    text = printed(survey_of(beside("libhipblaslt.so.1", side)), "gfx1100", "gfx942")
+    assert "full gfx1100" in text
+    assert "): covered" in text
+    assert "): not restricted: no prebuilt code" in " ".join(text.split())
 
 
 def test_kernel_files_and_problems() -> None:

@@ -19,7 +19,7 @@ from relink.make.added_members import read_plan
 from relink.report.html import html_page
 from relink.report.summary import verdict
 from relink.runs.questions import nix_package, saved_report
-from relink.runs.relinked_input import is_relinked
+from relink.runs.relink_wheel import is_relinked
 from relink.system.errors import RelinkError, UsageError
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared

@@ -11,7 +11,7 @@ import pytest
 from relink.indexes.install.checking import InstalledSource
 from relink.planning.contents import Contents
 from relink.planning.reading import read_members
-from relink.runs.tree_copy import TreeSource
+from relink.runs.relink_tree import TreeSource
 from relink.system.errors import MemberError, WheelError
 from relink.system.spool import Spool
 from relink.wheel.archive import WheelArchive

@@ -1,17 +1,20 @@
-"""An edited ELF file read by pyelftools, which shares no code with relink's reader, and compared with the plan.
+"""Readers that share no code with relink's: pyelftools reads each edited file, and the package `wheel` the finished archive.
 
 :mod:`relink.elf.image` plans an edit, checks the edit and reads the result: a mistake in it would be made three times alike. Here
 another implementation of the gABI ("Program Header" and "Dynamic Section") reads what ld.so goes by. Where the two differ on
-damaged files, and which one is right, is listed in ``tests/fuzz/readers.py``. pyelftools takes 40 ms to import, so it is
-imported when the first file is read.
+damaged files, and which one is right, is listed in ``tests/fuzz/readers.py``. Of the archive `wheel` reads the name, the central
+directory and RECORD. Both are imported when the first file is read: pyelftools takes 40 ms.
 """
 
 from __future__ import annotations
 
+import csv
 import io
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from relink.elf.dynamic import Buffer
@@ -20,10 +23,13 @@ from relink.elf.image import Image
 from relink.elf.patchelf import Edited
 from relink.planning.model.files import FilePlan
 from relink.system.errors import ElfError
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import Finding, Level, finding
+from relink.wheel.archive import WheelArchive
+from relink.wheel.limits import NO_LIMITS
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
+
 
 # Bytes of one read: the largest structure is an ELF header, the largest piece of a string 64.
 _LONGEST_READ: Final = 1 << 12
@@ -230,3 +236,64 @@ def reread_files(
 
 def _shown(fact: object) -> str:
     return "nothing" if fact is None else repr(fact)
+
+
+# Differences that are listed: one mistake can concern every member.
+_MOST = 5
+
+
+def refusals(path: Path, members: Iterable[str]) -> list[str]:
+    """Open a wheel by ``WheelFile``; returns a sentence for each thing that it refuses or reads otherwise.
+
+    It must accept the file's name, every line of RECORD, and the local header of each member, which must have a hash in RECORD.
+
+    :param members: the names of the members that relink has written, in the archive's order, directories included.
+    """
+    from wheel.wheelfile import WheelError, WheelFile  # noqa: PLC0415
+
+    issues: list[str] = []
+    # What `wheel` raises for damaged lines of RECORD is what Python does: too many fields, hashes that are not base64.
+    errors = (
+        WheelError,
+        zipfile.BadZipFile,
+        csv.Error,
+        OSError,
+        ValueError,
+        LookupError,
+        NotImplementedError,
+    )
+    try:
+        with WheelFile(path) as other:
+            for ours, theirs in zip_longest(members, other.namelist()):
+                if ours != theirs:
+                    issues.append(f"relink has written the member {ours!r}, wheel reads {theirs!r}")
+                elif ours is not None:
+                    try:
+                        other.open(ours).close()
+                    except errors as error:
+                        issues.append(f"relink can read the member {ours!r}, wheel cannot: {_reason(error)}")
+                if len(issues) > _MOST:
+                    break
+    except errors as error:
+        issues.append(f"relink can open it, wheel cannot: {_reason(error)}")
+    return issues
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def reread_wheel(path: Path) -> Iterator[Finding]:
+    """Yield a finding for each thing in a finished wheel that `wheel` refuses, or reads otherwise than relink.
+
+    :raises WheelError: relink's own reader does not take it.
+    """
+    # The input was read under the user's limits.
+    with WheelArchive(path, limits=NO_LIMITS) as archive:
+        expected = f"{archive.name.distribution}-{archive.name.version_text}.dist-info"
+        # `wheel` looks for a directory of just this name; pip and relink, which keep the vendor's spelling, for any that means
+        # the same distribution and version.
+        level: Level = "error" if archive.dist_info.lower() == expected.lower() else "warning"
+        members = list(archive.members)
+    for refusal in refusals(path, members):
+        yield finding("RLK611", path.name, refusal, level=level)
