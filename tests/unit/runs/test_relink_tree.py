@@ -643,7 +643,10 @@ def test_files_of_others(tree: Path) -> None:
     place, findings = copied(tree)
     assert ((place / "README").stat().st_uid, (place / "README").stat().st_nlink) == (0, 1)
     (found,) = findings
-    assert (found.code, found.message) == ("RLK543", "files of other users, which belong to you in the copy: README")
+    assert (found.code, found.message) == (
+        "RLK543",
+        "files of other users, which belong to you in the copy: README",
+    )
 
 
 @AS_ROOT

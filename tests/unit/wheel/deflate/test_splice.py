@@ -541,14 +541,14 @@ def test_a_long_way_to_stored_bytes_that_look_like_blocks(
 def inflated_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many bytes each call of the inflater has given."""
     sizes: list[int] = []
-    inflate = splice.inflated  # type: ignore[attr-defined] # not exported there
+    inflate = splice.inflate_piece  # type: ignore[attr-defined] # not exported there
 
     def noted(*arguments: Any) -> tuple[bytes, bytes]:
         parts: tuple[bytes, bytes] = inflate(*arguments)
         sizes.append(sum(map(len, parts)))
         return parts
 
-    monkeypatch.setattr(splice, "inflated", noted)
+    monkeypatch.setattr(splice, "inflate_piece", noted)
     return sizes
 
 
