@@ -21,7 +21,7 @@ from relink.system.bounded_json import JSON_LIMIT
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
 from relink.wheel.naming import WheelName, rename_directory
-from relink.wheel.source import MemberSource
+from relink.wheel.source import MemberSource, read_member
 
 PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
@@ -139,7 +139,7 @@ def read_plan(source: MemberSource) -> Plan | None:
     if name not in source.members:
         return None
     # Another release may have had more keys, such as that of libraries which it copied in: nothing is carried out of it.
-    return from_json(source.read(name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)
+    return from_json(read_member(source, name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)
 
 
 def encode_json(data: dict[str, Any]) -> bytes:

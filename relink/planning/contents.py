@@ -33,7 +33,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
-from relink.wheel.source import MemberSource
+from relink.wheel.source import MemberSource, read_prefix
 from relink.wheel.zipformat import DEFLATED, RangeReader
 
 Chunk: TypeAlias = bytes | memoryview
@@ -168,7 +168,7 @@ class Contents:
             return
         first, *others = sorted(self.source.members.values(), key=lambda member: member.size, reverse=True)
         enough = max(READ_AHEAD, SHARE * others[0].size if others else 0)
-        if first.size >= enough and is_elf(self.source.prefix(first.name, 4)):
+        if first.size >= enough and is_elf(read_prefix(self.source, first.name, 4)):
             self._reading[first.name] = self._worker.submit(self._read, first.name, self._check_open)
             self._worker.submit(self.source.sha256, self._check_open)
 

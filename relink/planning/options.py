@@ -115,28 +115,13 @@ class Options:
 
     :raises UsageError: a text of `gpus` names no GPU.
 
-    :ivar prefixes: the providers, in order of preference; the one ROCm of this machine where none is given ($ROCM_PATH, /opt,
-        ld.so.cache, /usr).
-    :ivar gpus: the GPUs that must be covered: target ids, product names, or ``auto`` for those of this machine.
+    Each field says its meaning in the help of its option, which ``relink run --help`` and docs/cli.md print. None is the default
+    that is said there.
+
+    :ivar max_memory: bytes, at least :data:`relink.planning.contents.LEAST_MEMORY`.
     :ivar requested_gpus: the GPUs that `gpus` names, each architecture once.
-    :ivar compress: how changed files are deflated, a key of `COMPRESSION_LEVELS`.
-    :ivar jobs: threads that verify and write; None: one a processor, at most 4.
-    :ivar max_memory: bytes that the run and what it starts may take, at least :data:`relink.planning.contents.LEAST_MEMORY`;
-        None: as docs/large-wheels.md says.
-    :ivar verify_record: compare the files with the vendor's RECORD.
-    :ivar limits: sizes and counts that the wheel may not exceed.
-    :ivar sandbox: what the loader and patchelf run in, one of :data:`relink.system.sandbox.start.MODES`.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
-    :ivar nix_closures: store paths whose closures are providers, after the prefixes.
-    :ivar profile: the name or the file of a profile; None takes the one for the wheel's distribution, ``none`` takes none.
-    :ivar preload_known: preload what a profile or the ROCm table knows to be dlopened and not to be found, where that changes no
-        binding.
-    :ivar stub: sonames of libraries that nobody has and that a stub is written for; ``auto``: all that are known to be optional.
-    :ivar forward: names that members open by dlopen, and that get a forwarder to a provider's library; ``auto``: all that can.
-    :ivar trust: globs of files that the loader and patchelf get although the static scan refuses them; with `sandbox` "require".
-    :ivar requires: METADATA requires the packages in site-packages that the result relies on; else they are an extra.
-    :ivar environment: the environment in which :func:`relink.verify` looks for the packages beside the wheel.
-    :ivar gc_root: the directory for garbage collector roots of the store paths that the output names.
+    :ivar command: the words of the command line, for the report.
     """
 
     prefixes: Sequence[str] = Option(

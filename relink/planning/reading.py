@@ -43,7 +43,7 @@ from relink.wheel.record import (
     is_metadata,
 )
 from relink.wheel.schemes import find_members_past_schemes
-from relink.wheel.source import MemberSource
+from relink.wheel.source import MemberSource, read_prefix
 
 # What as_stale looks at: issues about a line or a file, not about a hash.
 _OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED})
@@ -129,7 +129,7 @@ def read_members(
     members = []
     for name in filter(source.may_be_elf, source.members):
         try:
-            if is_elf(source.prefix(name, 4)):
+            if is_elf(read_prefix(source, name, 4)):
                 members.append(source.members[name])
         except MemberError as error:
             findings.append(finding("RLK506", name, error.message))

@@ -24,7 +24,7 @@ from relink.providers.profiles import Profile, shipped_profiles
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.wheel.metadata import read_metadata
-from relink.wheel.source import MemberSource
+from relink.wheel.source import MemberSource, read_member, read_prefix
 
 # Bytes of a package's __init__.py that are looked at.
 _MODULE_LIMIT = 1 << 20
@@ -70,7 +70,7 @@ def find_siblings(
 
 def _evidence(source: MemberSource, profile: Profile, members: Collection[str]) -> Iterator[str]:
     """Yield how the wheel says that it needs a package: a requirement without an extra, or an import of its packages."""
-    for text in read_metadata(source.read(f"{source.dist_info}/METADATA")).requires_dist:
+    for text in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).requires_dist:
         try:
             requirement = Requirement(text)
             optional = requirement.marker is not None and "extra" in str(requirement.marker)
@@ -85,7 +85,7 @@ def _evidence(source: MemberSource, profile: Profile, members: Collection[str]) 
     for module in dict.fromkeys(modules):
         if module not in source.members:
             continue
-        text = source.prefix(module, _MODULE_LIMIT).decode("utf-8", "replace")
+        text = read_prefix(source, module, _MODULE_LIMIT).decode("utf-8", "replace")
         for name in profile.imports:
             if re.search(rf"^(?:import|from)[ \t]+{re.escape(name)}\b", text, re.MULTILINE):
                 yield f"{module} imports {name}"

@@ -50,7 +50,7 @@ from relink.system.text import join_truncated, pluralize
 from relink.vendors.protocol import Vendor
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
-from relink.wheel.source import MemberSource
+from relink.wheel.source import MemberSource, read_member, read_prefix
 
 
 def find_environment_site(directory: str, python: str) -> str:
@@ -294,7 +294,7 @@ def python_call_findings(
     :param finds: whether the target's loader finds a library by itself.
     """
     for module in islice((name for name in source.members if name.endswith(".py")), _MODULES):
-        content = source.prefix(module, _MODULE_BYTES)
+        content = read_prefix(source, module, _MODULE_BYTES)
         # The pattern begins with no character that `re` could skip to.
         if not any(name in content for name in _CALLED):
             continue
@@ -383,7 +383,7 @@ def requirement_findings(
 
 
 def _requirements(source: MemberSource) -> Iterator[tuple[str, Requirement]]:
-    for text in read_metadata(source.read(f"{source.dist_info}/METADATA")).requires_dist:
+    for text in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).requires_dist:
         try:
             yield text, Requirement(text)
         except (InvalidRequirement, RecursionError):  # a marker in thousands of brackets

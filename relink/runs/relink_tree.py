@@ -23,10 +23,12 @@ from packaging.version import Version
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf, read_image
 from relink.loader.target import Target
+from relink.make.added_members import PLAN_MEMBER
 from relink.make.editing import edit_members, make_new_content
 from relink.planning.case import open_providers
 from relink.planning.contents import Contents, check_room, make_spool
 from relink.planning.model.files import is_plain
+from relink.planning.model.model import from_json
 from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.layout import Layout, is_below
@@ -35,12 +37,13 @@ from relink.providers.prefix import Provider, tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
-from relink.runs.relink_wheel import check_edits, make_plan, make_report
+from relink.runs.relink_wheel import check_edits, make_plan, make_report, relinked_error
 from relink.system.atomic import copy_content, publish_directory, working_directory
+from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import ElfError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.progress import Clock, OnBytes, OnProgress
-from relink.system.safe_open import map_file, open_regular, read_start
+from relink.system.safe_open import map_file, open_regular, read_start, read_text
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
@@ -50,7 +53,7 @@ from relink.wheel.changes import Content, iterate_content
 from relink.wheel.limits import NO_LIMITS, WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel
 from relink.wheel.record import RecordEntry, record_entry, with_new_hashes
-from relink.wheel.source import READ_LIMIT, load_member, read_member, read_prefix
+from relink.wheel.source import load_member
 from relink.wheel.zipformat import Member
 
 _OF_WHEELS = ("local_version", "requires", "compress", "verify_record", "sysroot")
@@ -67,6 +70,7 @@ def relink_tree(
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
     source = TreeSource(Path(os.path.realpath(directory)), options.limits)
+    _refuse_relinked_packages(source)
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
     # The profile is that of the first distribution in the tree that has one.
     names = [path.name.partition("-")[0] for path in sorted(source.path.glob("*.dist-info"))]
@@ -92,6 +96,27 @@ def relink_tree(
         except OSError as error:
             raise_if_machine_fault(error, f"{new}: cannot be written")
             raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
+
+
+def _refuse_relinked_packages(source: TreeSource) -> None:
+    """Refuse a tree with a package that relink wrote.
+
+    :raises UsageError: names the vendor's wheel of the first one; or the plan of such a package cannot be read.
+    """
+    for name in source.entries:
+        directory, _, base = name.rpartition("/")
+        if base != PLAN_MEMBER or not directory.endswith(".dist-info"):
+            continue
+        path = source.path / name
+        try:
+            plan = from_json(
+                read_text(path, JSON_LIMIT, errors="replace", root=str(source.path)), strict=False
+            )
+        except OSError as error:
+            raise_if_machine_fault(error, str(path))
+            raise UsageError(f"{path}: cannot be read ({error.strerror}); remove that package") from error
+        distribution, _, version = posixpath.basename(directory).removesuffix(".dist-info").rpartition("-")
+        raise relinked_error(plan, str(path), distribution, version)
 
 
 def _place_of_copy(directory: Path, options: Options) -> Path | None:
@@ -258,14 +283,6 @@ class TreeSource:
     def may_be_elf(self, name: str) -> bool:
         """Whether a file was listed as an ELF file: the members are no others."""
         return name in self.members
-
-    def read(self, name: str, limit: int = READ_LIMIT) -> bytes:
-        """Return the content of a file: :func:`relink.wheel.source.read_member`."""
-        return read_member(self, name, limit)
-
-    def prefix(self, name: str, length: int) -> bytes:
-        """Return the beginning of a file: :func:`relink.wheel.source.read_prefix`."""
-        return read_prefix(self, name, length)
 
     def read_into(
         self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None

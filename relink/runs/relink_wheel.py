@@ -16,13 +16,16 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
 from relink.elf.dynamic import Buffer
 from relink.elf.edit import predict_edit
 from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
 from relink.elf.version_edits import edit_symbols
 from relink.loader.target import Target, find_target
-from relink.make.added_members import PLAN_MEMBER, make_added_members, read_plan
+from relink.make.added_members import make_added_members, read_plan
 from relink.make.editing import edit_members
 from relink.make.output import Staging
 from relink.make.second_readers import reread_files
@@ -316,31 +319,35 @@ _SHOWN: Final = 300
 _NAME_MAX: Final = 255
 
 
-def is_relinked(source: MemberSource) -> bool:
-    """Whether a wheel says that relink wrote it."""
-    return f"{source.dist_info}/{PLAN_MEMBER}" in source.members
-
-
 def refuse_relinked(source: MemberSource) -> None:
     """Refuse a wheel that relink wrote, and name the vendor's wheel that it was made from.
 
     :raises UsageError: relink wrote the wheel.
     """
-    plan = read_plan(source)
-    if plan is None:
-        return
-    facts, own = plan.wheel, source.name
-    filename = PurePosixPath(facts.path).name[:_NAME_MAX]
-    with suppress(WheelError):
+    if (plan := read_plan(source)) is not None:
+        raise relinked_error(plan, source.path.name, source.name.distribution, str(source.name.version))
+
+
+def relinked_error(plan: Plan, shown: str, distribution: str, version: str) -> UsageError:
+    """Return the error about a package that relink wrote, with the vendor's wheel to take instead.
+
+    :param plan: the one in the package.
+    :param distribution: the name of the package, and its version.
+    """
+    filename, sha256 = PurePosixPath(plan.wheel.path).name[:_NAME_MAX], plan.wheel.sha256
+    with suppress(WheelError, InvalidVersion):
         vendor = parse_wheel_name(filename)
-        # Another distribution or version is not what this wheel can have been made of, and is not to be fetched.
-        same = (vendor.canonical, vendor.version.public) == (own.canonical, own.version.public)
-        if same and _SHA256.fullmatch(facts.sha256):
-            raise UsageError(
-                f"{source.path.name} was relinked from {vendor.filename} (SHA-256 {facts.sha256}); relink that one, which "
+        # Another distribution or version is not what this package can have been made of, and is not to be fetched.
+        same = (vendor.canonical, vendor.version.public) == (
+            canonicalize_name(distribution),
+            Version(version).public,
+        )
+        if same and _SHA256.fullmatch(sha256):
+            return UsageError(
+                f"{shown} was relinked from {vendor.filename} (SHA-256 {sha256}); relink that one, which "
                 f"`relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
             )
-    raise UsageError(
-        f"{source.path.name} was relinked, but not from {filename!r} (SHA-256 {facts.sha256[:_SHOWN]!r}), "
-        "as the plan in it says; relink the vendor's wheel"
+    return UsageError(
+        f"{shown} was relinked, but not from {filename!r} (SHA-256 {sha256[:_SHOWN]!r}), as the plan in it says; relink the "
+        "vendor's wheel"
     )

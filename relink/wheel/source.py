@@ -54,12 +54,6 @@ class MemberSource(Protocol):
         :raises WheelError: it cannot be read, or is not what the source claims.
         """
 
-    def read(self, name: str, limit: int = READ_LIMIT) -> bytes:
-        """Return the content of a member: :func:`read_member`."""
-
-    def prefix(self, name: str, length: int) -> bytes:
-        """Return the beginning of a member: :func:`read_prefix`."""
-
     def read_into(
         self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
     ) -> memoryview:
@@ -129,7 +123,7 @@ def load_member(
     size = find_member(source, name).size
     if not size:
         # Nothing is filled, but CRC and size are compared.
-        source.read(name)
+        read_member(source, name)
         return memoryview(bytearray())
     try:
         filling = Filling(spool, size) if spool and size > spool.whole else None

@@ -41,6 +41,7 @@ from relink.loader.cache import parse_cache
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
 from relink.make import added_members as provenance
+from relink.make.added_members import read_plan
 from relink.planning.model.model import from_json, to_json
 from relink.providers.profiles import read_profile
 from relink.report import inspection, text
@@ -52,7 +53,6 @@ from relink.report.summary import verdict
 from relink.runs import questions as queries
 from relink.runs import relink_wheel as pipeline
 from relink.runs.comparison import Reference, compare_wheels
-from relink.runs.relink_wheel import is_relinked
 from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, WriteOptions
@@ -279,7 +279,7 @@ def check_relinked(scene: Scene, data: bytes) -> None:
     path = scene.scratch / OUTPUT
     path.write_bytes(data)
     with WheelArchive(path) as archive:
-        again = is_relinked(archive)
+        again = read_plan(archive) is not None
     with output(scene) as out:
         report = library.relink(path, scene.works.options(out, verify=False, verify_record=False))
         assert not again or (report.output is None and not out.exists())

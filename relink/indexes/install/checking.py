@@ -41,7 +41,7 @@ from relink.report.check_text import Checked, EnvironmentCheck
 from relink.system.errors import MemberError
 from relink.system.findings.model import Finding, Level, finding, has_errors, select
 from relink.system.progress import OnProgress
-from relink.system.safe_open import map_file, read_bytes, read_start
+from relink.system.safe_open import map_file, open_regular, read_bytes
 from relink.system.spool import Spool
 from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped, join_truncated
@@ -71,6 +71,7 @@ _LOADS: Mapping[str, set[str]] = {
     "RLK305": {"aborts"},
 }
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
+_PIECE = 1 << 16
 
 
 class InstalledSource:
@@ -97,24 +98,16 @@ class InstalledSource:
         return _NATIVE.search(name) is not None
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a Python module or METADATA.
+        """Yield the content of a file in small pieces, since often only the first few bytes are looked at.
 
-        :raises MemberError: the file cannot be read.
+        :raises MemberError: the file cannot be read, or is larger than a module or METADATA.
         """
-        with self._named(name) as path:
-            yield read_bytes(path, READ_LIMIT, root=str(self.path))
-
-    def read(self, name: str, limit: int = READ_LIMIT) -> bytes:
-        """Return the content of a file, as :meth:`chunks`."""
-        return b"".join(self.chunks(name))[:limit]
-
-    def prefix(self, name: str, length: int) -> bytes:
-        """Return the beginning of a file.
-
-        :raises MemberError: the file cannot be read.
-        """
-        with self._named(name) as path:
-            return read_start(path, length)
+        with self._named(name) as path, os.fdopen(open_regular(path, root=str(self.path)), "rb", 0) as file:
+            for _ in range(READ_LIMIT // _PIECE):
+                if not (data := file.read(_PIECE)):
+                    return
+                yield data
+        raise MemberError(f"{path} has more than {READ_LIMIT} bytes")
 
     def read_into(
         self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None

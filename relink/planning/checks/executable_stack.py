@@ -19,7 +19,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import Profile
 from relink.system.findings.model import Finding, finding
-from relink.wheel.source import MemberSource
+from relink.wheel.source import MemberSource, read_member
 
 # Python files that are looked at; PyTorch has 2,000.
 MODULES = 20_000
@@ -134,7 +134,7 @@ def _named_by(source: MemberSource, context: ResolveContext, members: Iterable[s
         for member in members
     }
     for file in modules:
-        content = source.read(file, MODULE_BYTES)
+        content = read_member(source, file, MODULE_BYTES)
         for member in members:
             if any(word in content for word in words[member]) and words[member] & {*_WORD.findall(content)}:
                 named.setdefault(member, f"{file} names it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from relink.make.added_members import read_plan
 from relink.report.html import html_page
 from relink.report.summary import verdict
 from relink.runs.questions import nix_package, read_report
-from relink.runs.relink_wheel import is_relinked
 from relink.system.errors import RelinkError, UsageError
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
@@ -83,6 +83,18 @@ def test_the_sentence_names_the_vendors_wheel(pair: tuple[Path, Path], works: Wo
         with pytest.raises(UsageError) as caught:
             attempt()
         assert caught.value.message == sentence
+
+
+def test_an_unpacked_one_is_refused_as_well(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """As the hook for Nix has it: a directory of installed packages."""
+    with zipfile.ZipFile(pair[1]) as archive:
+        archive.extractall(tmp_path / "site")
+    with pytest.raises(
+        UsageError, match=f"relink.json was relinked from {re.escape(pair[0].name)}"
+    ) as caught:
+        relink.relink_tree(tmp_path / "site", options_of(prefix_of(pair), tmp_path / "new"))
+    assert digest(pair[0]) in caught.value.message
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_exit_code_is_that_of_wrong_usage(pair: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
@@ -178,7 +190,7 @@ def test_what_earlier_releases_wrote_is_read(pair: tuple[Path, Path], tmp_path: 
         old = with_delta(old, tmp_path / "old", vendor.read_bytes())
     with WheelArchive(old) as archive:
         plan = read_plan(archive)
-        assert is_relinked(archive)
+        assert read_plan(archive) is not None
         assert (f"{INFO}/relink.delta" in archive.members) == (shape != "0.1.0")
     assert plan is not None
     assert plan.wheel.sha256 == digest(vendor)

@@ -254,6 +254,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("loader/process.py", "self.link_map.copy"): NO_FILE,
     ("system/spool.py", "mmap.mmap"): "memory, and files of its own without a name",
     ("runs/relink_tree.py", "os.fdopen"): "a descriptor of open_regular",
+    ("indexes/install/checking.py", "os.fdopen"): "a descriptor of open_regular",
     ("runs/relink_tree.py", "path.open"): "a new file of a directory of relink's own",
     ("system/atomic.py", "os.truncate"): "a file that is open",
     ("system/atomic.py", "os.fdopen"): "a descriptor of open_regular",
