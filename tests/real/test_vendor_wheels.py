@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from relink.library import relink
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.runs.questions import verify_wheel
+from relink.system.errors import UsageError
 from tests.real.conftest import fetch_wheel
 from tests.support.rocm_sdk import copy_c_library, install, make_venv
 
@@ -70,7 +72,7 @@ def test_migraphx_main_job(migraphx_wheel: Path, small_prefix: Path, tmp_path: P
             assert entry.startswith(("/", "$ORIGIN"))
             assert "/opt/rocm" not in entry
 
-    # pip takes it, and a second run changes nothing.
+    # pip takes it, and a second run names the vendor's wheel.
     site = tmp_path / "site"
     pip = [
         sys.executable,
@@ -85,9 +87,8 @@ def test_migraphx_main_job(migraphx_wheel: Path, small_prefix: Path, tmp_path: P
     ]
     subprocess.run([*pip, "--python-version", "3.12", "--only-binary=:all:", str(output)], check=True)
     assert (site / "onnxruntime" / "capi" / provider.name).read_bytes() == provider.read_bytes()
-    again = run(output, small_prefix, tmp_path / "again", "RLK130")
-    assert (again.ok, again.output) == (True, None)
-    assert not any(file.changed for file in again.files)
+    with pytest.raises(UsageError, match=re.escape(migraphx_wheel.name)):
+        run(output, small_prefix, tmp_path / "again", "RLK130")
 
     # Untouched members keep their compressed bytes.
     with zipfile.ZipFile(migraphx_wheel) as before, zipfile.ZipFile(output) as after:
