@@ -25,7 +25,7 @@ from relink.loader.target import Target
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
-from relink.python.parts import FilePart
+from relink.python.parts import FilePart, find_part_alone
 from relink.python.process import PythonProcesses
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
@@ -36,7 +36,6 @@ ProcessPart: TypeAlias = FilePart | Literal["GPU"]
 _PARTS: Mapping[str, ProcessPart] = {"certain": "import", "guarded": "guarded", "inferred": "guarded"}
 # Directories of a distribution that no installed program imports.
 _NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
-_OF_SOME_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class EnvironmentProcesses:
         variables: Mapping[str, str],
         cache: FactsCache,
     ) -> None:
-        self._header = target.header
+        self._machine = target.header.machine
         self.interpreter = _interpreter(target, python, variables)
         self._python = PythonProcesses(
             self.interpreter,
@@ -226,20 +225,10 @@ class EnvironmentProcesses:
 
     def _part_of(self, member: str, image: Image) -> ProcessPart:
         """Return the part of a file that the import neither opens nor needs."""
-        if image.is_executable:
-            return "program"
-        directories = member.split("/")[:-1]
-        # Python takes `name.so`, too; such a file may as well be any library.
-        is_module = member.endswith(tuple(suffix for suffix in self.interpreter.suffixes if suffix != ".so"))
-        if (
-            (image.header.machine, image.header.elf_class) != (self._header.machine, self._header.elf_class)
-            or (not is_module and _OF_SOME_PYTHON.search(member))
-            or ".so.debug" in member
-            or "include" in directories
-        ):
-            return "foreign"
+        part = find_part_alone(member, image, self.interpreter, self._machine)
+        is_module = member.endswith(self.interpreter.own_suffixes)
         is_named = all(map(str.isidentifier, _module_of(member).split(".")))
-        return "later" if is_named and is_module else "unknown"
+        return "later" if part == "unknown" and is_module and is_named else part
 
     def _open_later(
         self, process: Process, event: Event, carried: set[str], *, binds: bool

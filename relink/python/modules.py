@@ -41,6 +41,11 @@ class Interpreter:
     prefix: str
     machine: str = "x86_64"
 
+    @property
+    def own_suffixes(self) -> tuple[str, ...]:
+        """The endings that name this Python: ``name.so`` is taken, too, and may as well be any library."""
+        return tuple(suffix for suffix in self.suffixes if suffix != ".so")
+
 
 _FROZEN = frozenset({"_frozen_importlib", "_frozen_importlib_external"})
 """Modules that every Python has inside of itself, and sys.builtin_module_names lacks."""

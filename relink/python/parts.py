@@ -28,8 +28,7 @@ _PART_OF: dict[str, FilePart] = {
     "inferred": "guarded",
     "later": "later",
 }
-_OTHER_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
-_ASIDE = re.compile(r"\.debug$|(?:^|/)(?:include|\.debug)/")
+_SOME_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def find_parts(
                 parts[path] = Reach("carried", parts[owner].event, owner)
                 pending.append(path)
     return {
-        path: parts.get(path) or Reach(_part_alone(path, image, interpreter, machine))
+        path: parts.get(path) or Reach(find_part_alone(path, image, interpreter, machine))
         for path, image in images.items()
     }
 
@@ -89,11 +88,15 @@ def _is_named(image: Image, path: str, name: str) -> bool:
     return "/" not in name and name in (image.soname, posixpath.basename(path))
 
 
-def _part_alone(path: str, image: Image, interpreter: Interpreter, machine: int) -> FilePart:
-    """Return the part of a file that no event leads to."""
-    if image.header.machine != machine or _ASIDE.search(path):
+def find_part_alone(path: str, image: Image, interpreter: Interpreter, machine: int) -> FilePart:
+    """Return the part of a file that no event leads to: program, foreign or unknown.
+
+    :param machine: e_machine of the target.
+    """
+    if image.header.machine != machine:
         return "foreign"
     if image.is_executable or image.is_static_program:
         return "program"
-    other = _OTHER_PYTHON.search(path)
-    return "foreign" if other and not path.endswith(interpreter.suffixes[:-1]) else "unknown"
+    is_other = _SOME_PYTHON.search(path) and not path.endswith(interpreter.own_suffixes)
+    is_aside = ".so.debug" in path or "include" in path.split("/")[:-1]
+    return "foreign" if is_other or is_aside else "unknown"
