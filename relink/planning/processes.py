@@ -88,6 +88,25 @@ class ImportOutcome:
             yield replace(reported, without=f"{name} ({lacks})")
 
 
+@dataclass(frozen=True, slots=True)
+class DistributionFiles:
+    """The files of a distribution, and what a profile knows of them.
+
+    :ivar site: the site-packages that they lie in.
+    :ivar members: their names.
+    :ivar images: those that are ELF files.
+    :ivar gpu: those of them that are there for the GPU.
+    :ivar preload: those of them that the package maps into the global scope before what it opens later, as a profile says.
+    """
+
+    site: str
+    name: str
+    members: Collection[str]
+    images: Mapping[str, Image]
+    gpu: Collection[str] = ()
+    preload: Collection[str] = ()
+
+
 class EnvironmentProcesses:
     """The processes of one environment.
 
@@ -126,25 +145,12 @@ class EnvironmentProcesses:
             )
             self._process = Process(environment, tables, python.file, [*filter(None, preloads)])
 
-    def follow(
-        self,
-        site: str,
-        name: str,
-        members: Collection[str],
-        images: Mapping[str, Image],
-        gpu: Collection[str],
-    ) -> ImportOutcome:
-        """Import the modules of a distribution, then open what is opened later.
-
-        :param site: the site-packages that it lies in.
-        :param members: the names of its files.
-        :param images: those that are ELF files.
-        :param gpu: those of them that are there for the GPU.
-        """
-        outcome = self._follow(self._process, site, name, members, images, gpu)
+    def follow(self, files: DistributionFiles) -> ImportOutcome:
+        """Import the modules of a distribution, then open what is opened later."""
+        outcome = self._follow(self._process, files)
         if not (self._variables and (outcome.failed or outcome.lost)):
             return outcome
-        without = self._follow(self._plain, site, name, members, images, gpu)
+        without = self._follow(self._plain, files)
         still = {opening.event.name for opening in (*without.failed, *without.lost.values())}
 
         def named(opening: FailedOpening) -> FailedOpening:
@@ -159,15 +165,8 @@ class EnvironmentProcesses:
             lost={key: named(opening) for key, opening in outcome.lost.items()},
         )
 
-    def _follow(
-        self,
-        start: Process,
-        site: str,
-        name: str,
-        members: Collection[str],
-        images: Mapping[str, Image],
-        gpu: Collection[str],
-    ) -> ImportOutcome:
+    def _follow(self, start: Process, files: DistributionFiles) -> ImportOutcome:
+        site, members, images, gpu = files.site, files.members, files.images, files.gpu
         process = start.fork()
         paths = {f"{site}/{member}": member for member in images}
         parts: dict[str, ProcessPart] = {}
@@ -175,7 +174,7 @@ class EnvironmentProcesses:
         lost: dict[str, FailedOpening] = {}
         stopped = None
         pending: dict[str, Event] = {}
-        for top in _top_modules(name, members, self.interpreter):
+        for top in _top_modules(files.name, members, self.interpreter):
             read = self._python.read_import(top)
             stopped = stopped or read.failure
             for event in read.events:
@@ -200,10 +199,13 @@ class EnvironmentProcesses:
                 part = parts[member] = self._part_of(member, images[member])
                 if part == "later" or (part == "unknown" and member in gpu):
                     pending[path] = Event("extension", path, "later", os.RTLD_NOW, module=_module_of(member))
+        later = process.fork()
+        for member in files.preload:
+            later.dlopen(Dlopen(f"{site}/{member}", os.RTLD_NOW | os.RTLD_GLOBAL))
         carried: set[str] = set()
         for path, event in pending.items():
             parts.setdefault(paths.get(path, ""), "later")
-            if opening := self._open_later(process, event, carried, binds=paths.get(path) in gpu):
+            if opening := self._open_later(later, event, carried, binds=paths.get(path) in gpu):
                 lost.setdefault(path, opening)
         parts |= {paths[path]: "carried" for path in carried & {*paths} if parts[paths[path]] == "unknown"}
         for member in gpu:

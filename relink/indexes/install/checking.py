@@ -31,7 +31,7 @@ from relink.planning.case import Case
 from relink.planning.contents import Contents
 from relink.planning.model.model import plain
 from relink.planning.options import Options
-from relink.planning.processes import EnvironmentProcesses, FailedOpening, ImportOutcome
+from relink.planning.processes import DistributionFiles, EnvironmentProcesses, FailedOpening, ImportOutcome
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import soname_stem
@@ -228,10 +228,13 @@ def _checked(
         # Which of several variants Python picks is that vendor's business whose own packages are installed.
         return Checked(canonicalize_name(name), source.version, "info", "works"), {}
     gpu = _gpu_members(wheel, name)
-    outcome = world.processes.follow(str(source.path), name, source.members, wheel.images, gpu)
+    preload = [member for member in profile_for(name).preload if member in wheel.images]
+    files = DistributionFiles(str(source.path), name, source.members, wheel.images, gpu, preload)
+    outcome = world.processes.follow(files)
     outcome, drivers = _without_drivers(outcome)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
     assessed = _assess(source, wheel, world, options, judged)
+    outcome = _without_optional(outcome, assessed.found, str(source.path))
     every = [*wheel.findings, *_confirmed(assessed.found, outcome)]
     told = {subject for reported in every if reported.level == "error" for subject in reported.subjects}
     codes = {reported.code for reported in every if reported.level == "error"}
@@ -308,8 +311,25 @@ def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, 
     return replace(outcome, failed=failed, lost=lost), tuple(drivers)
 
 
+def _without_optional(outcome: ImportOutcome, findings: Iterable[Finding], site: str) -> ImportOutcome:
+    """Return what fails besides the files of the GPU part that the profile calls optional, which RLK124 of the planner tells."""
+    optional = {f"{site}/{reported.subject}" for reported in findings if reported.code == "RLK124"}
+    failed = tuple(
+        opening
+        for opening in outcome.failed
+        if opening.event.when == "certain" or opening.event.name not in optional
+    )
+    return replace(outcome, failed=failed)
+
+
 def _confirmed(findings: Iterable[Finding], outcome: ImportOutcome) -> Iterator[Finding]:
-    """Yield the planner's findings without those errors of single files that the process which imports the package has not."""
+    """Yield the planner's findings without those errors of single files that the process which imports the package has not.
+
+    A process that cannot be followed to its end takes none of them away.
+    """
+    if outcome.stopped is not None:
+        yield from findings
+        return
     causes = {opening.failure.cause for opening in outcome.failed}
     for reported in findings:
         expected = _LOADS.get(reported.code) if reported.level == "error" else None

@@ -14,7 +14,7 @@ import pytest
 from relink.elf.image import read_image
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
-from relink.planning.processes import EnvironmentProcesses, ImportOutcome
+from relink.planning.processes import DistributionFiles, EnvironmentProcesses, ImportOutcome
 from relink.python.facts_cache import FactsCache
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
@@ -42,7 +42,11 @@ class Site:
         file.write_text(source)
 
     def outcome(
-        self, name: str, variables: Mapping[str, str] | None = None, gpu: tuple[str, ...] = ()
+        self,
+        name: str,
+        variables: Mapping[str, str] | None = None,
+        gpu: tuple[str, ...] = (),
+        preload: tuple[str, ...] = (),
     ) -> ImportOutcome:
         """Follow the import of a package that has the files of its directory, and of NAME.libs."""
         target = find_target(python=sys.executable)
@@ -57,7 +61,7 @@ class Site:
             for member, file in members.items()
             if ".so" in member
         }
-        return processes.follow(str(self.path), name, members, images, gpu)
+        return processes.follow(DistributionFiles(str(self.path), name, members, images, gpu, preload))
 
     def imports(self, name: str, variables: Mapping[str, str] | None = None) -> bool:
         """Whether a real Python imports it."""
@@ -255,3 +259,14 @@ def test_the_gpu_part_is_never_optional(site: Site) -> None:
     outcome = site.outcome("work", gpu=("work/pool.so",))
     assert outcome.parts == {"work/pool.so": "GPU"}
     assert said(outcome, site) == ["error RLK101 libtbb.so.12"]
+
+
+def test_what_the_profile_preloads_serves_what_is_opened_later(site: Site) -> None:
+    """A library of C opens both, which no source shows: the second takes the symbols of the first from the global scope."""
+    shared(site.path / "work/host.so", "int host(void){return 1;}")
+    shared(site.path / "work/provider.so", "extern int host(void); int p(void){return host();}")
+    site.write("work/__init__.py", "")
+    files = ("work/provider.so",)
+    alone = site.outcome("work", gpu=files)
+    assert said(alone, site) == [f"error RLK302 {site.path}/work/provider.so"]
+    assert said(site.outcome("work", gpu=files, preload=("work/host.so",)), site) == []

@@ -79,6 +79,45 @@ def test_nothing_that_is_installed_runs(run: Run, venv: Path, index: Path, tmp_p
     assert ran.exists(), "the environment has no code that would run"
 
 
+def test_an_optional_file_of_the_gpu_part(
+    run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    """The profile of JAX's plugin says what it does without; the rest of its GPU part loads."""
+    code = "extern int hip(void); int u(void){return hip();}"
+    hip = rocm / "lib/libamdhip64.so.7"
+    lost = shared(tmp_path / "old/libhipsparse.so.4", "int sparse(void){return 1;}")
+    more = "extern int sparse(void); extern int hip(void); int s(void){return sparse() + hip();}"
+    files: dict[str, bytes | Path] = {
+        "jax_rocm7_plugin/__init__.py": b"",
+        "jax_rocm7_plugin/rocm_plugin_extension.so": shared(
+            tmp_path / "a.so", code, needed=[hip], flags=[f"-Wl,-rpath,{rocm}/lib"]
+        ),
+        "jax_rocm7_plugin/_sparse.so": shared(tmp_path / "b.so", more, needed=[lost, hip]),
+    }
+    put(venv, make_wheel(index, files, name="jax_rocm7_plugin", tag=TAG))
+    assert run("check", venv)[0] == 0
+    (line,) = [line for line in run("check", venv)[1].splitlines() if "jax-rocm7-plugin 1.0" in line]
+    assert line.startswith("  jax-rocm7-plugin 1.0: works, without sparse matrices (libhipsparse.so.4")
+
+
+def test_an_import_that_ends_early_hides_no_missing_library(
+    run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    library = shared(
+        tmp_path / "a.so",
+        "extern int hip(void); int u(void){return hip();}",
+        needed=[rocm / "lib/libamdhip64.so.7"],
+    )
+    files: dict[str, bytes | Path] = {
+        "early/__init__.py": b"import relink_nowhere\n",
+        "early/part.so": library,
+    }
+    put(venv, make_wheel(index, files, name="early", tag=TAG))
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert "early 1.0: its GPU part does not load: libamdhip64.so.7 not found" in out
+
+
 def test_what_fails_keeps_no_other_from_being_repaired(
     run: Run, venv: Path, gpu: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
