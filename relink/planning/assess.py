@@ -30,6 +30,7 @@ from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs
 from relink.planning.site import (
     NOTHING_BESIDE,
     Relocation,
+    call_findings,
     choose_platform_tag,
     find_copies,
     find_members_to_drop,
@@ -152,16 +153,20 @@ class Assessment:
         return _rewrite(self)
 
     @cached_property
+    def placed_context(self) -> ResolveContext:
+        """The context with providers; where none was named, the places that the loader takes the vendor's libraries from."""
+        context = self.context
+        if context.providers or not self.case.as_it_is:
+            return context
+        taken = (pair for file in self.files if file.served for pair in file.closure)
+        own = [path for name, path in taken if context.vendor.libraries.is_own(name)]
+        return replace(context, providers=open_used_places(own, self.case.target))
+
+    @cached_property
     def gpu(self) -> GpuPlan:
         """Whether the files, and the libraries that they reach, have code for the GPUs."""
-        context, wheel, target = self.context, self.case.wheel, self.case.target
-        draft, own = self.draft, context.vendor.libraries.is_own
-        if not context.providers and self.case.as_it_is:
-            # The vendor's libraries count where the loader takes them from.
-            taken = (pair for file in self.files if file.served for pair in file.closure)
-            used = open_used_places([path for name, path in taken if own(name)], target)
-            context = replace(context, providers=used)
-            draft = replace(draft, context=context)
+        context, wheel, target = self.placed_context, self.case.wheel, self.case.target
+        draft = replace(self.draft, context=context)
         sites = list_overlays(
             context.providers, context.layout, target, named=is_python_named(self.case.options)
         )
@@ -270,7 +275,7 @@ def _find_python_of_programs(assessed: Assessment) -> Iterator[Finding]:
 
 def _find_packages(assessed: Assessment) -> Iterable[Finding]:
     gpus = processors_of(assessed.case.options.requested_gpus, assessed.context.vendor)
-    return packages_findings(assessed.source, assessed.context, assessed.files, gpus)
+    return packages_findings(assessed.placed_context, assessed.files, gpus)
 
 
 def _find_changes(assessed: Assessment) -> Iterator[Finding]:
@@ -318,6 +323,7 @@ _DRAWN: Mapping[Command, str] = {"explain": "its trees show it"}
 _ELSEWHERE: Mapping[Command, str] = {
     "explain": "it shows who loads whom; `relink WHEEL --dry-run` has everything"
 }
+_IMPORTED: Mapping[Command, str] = {"check": "the processes that import it show it"}
 _OF_FILES: Mapping[Command, str] = {
     "tree": "a directory is not installed",
     "verify": "the files are asked about, wherever they were installed",
@@ -348,10 +354,11 @@ PRODUCERS: list[Producer] = [
     Producer("programs that find site-packages", _find_python_of_programs, {**_PLANNED, **_DRAWN}),
     Producer("executable stacks", _find_stacks, _PLANNED),
     Producer("several site-packages of one Python", _find_layers, {**_PLANNED, **_ELSEWHERE, **_OF_FILES}),
+    Producer("the vendor's packages beside it", _find_packages, {**_PLANNED, **_ELSEWHERE}),
     Producer(
-        "the vendor's packages beside it, and Python code that loads libraries by name",
-        _find_packages,
-        {**_PLANNED, **_ELSEWHERE},
+        "Python code that loads libraries by name",
+        lambda assessed: call_findings(assessed.source, assessed.placed_context),
+        {**_PLANNED, **_ELSEWHERE, **_IMPORTED},
     ),
     Producer(
         "name, tags and requirements of the result",

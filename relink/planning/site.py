@@ -139,13 +139,17 @@ def layer_findings(
 
 
 def packages_findings(
-    source: MemberSource,
-    context: ResolveContext,
-    files: Sequence[FilePlan],
-    gpus: Sequence[str],
+    context: ResolveContext, files: Sequence[FilePlan], gpus: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yield the findings about the vendor's packages in site-packages, and about Python code that loads libraries."""
+    """Yield the findings about the vendor's packages in site-packages."""
     sonames = [soname for file in files if file.served for soname, _ in file.closure]
+    for provider in context.providers:
+        if provider.kind == SITE_PACKAGES:
+            yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
+
+
+def call_findings(source: MemberSource, context: ResolveContext) -> Iterator[Finding]:
+    """Yield the findings about Python code that loads libraries of the providers by name."""
 
     def finds(soname: str) -> bool:
         return any(system_path(context, member, soname) for member in islice(context.images, 1))
@@ -153,7 +157,6 @@ def packages_findings(
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
             yield from python_call_findings(source, provider, context.vendor)
-            yield from context.vendor.packages.site_findings(provider, sonames, context.target, gpus)
         elif not context.layout.tree:
             yield from python_call_findings(source, provider, context.vendor, finds)
 

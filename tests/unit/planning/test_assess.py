@@ -158,6 +158,18 @@ def test_a_package_for_nix_is_assessed_with_and_without_libraries(works: Works, 
     assert "RLK712" in codes[0] & codes[1]
 
 
+def test_verify_sees_python_code_that_loads_a_library_by_name(run: Run, tmp_path: Path) -> None:
+    """The places are those that the loader takes the vendor's libraries from, as nobody names one."""
+    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hipInit(void){return 0;}")
+    source = "extern int hipInit(void); int g(void){return hipInit();}"
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"import ctypes\nctypes.CDLL('libamdhip64.so.7')\n",
+        "demo/a.so": shared(tmp_path / "a.so", source, needed=[hip], flags=[f"-Wl,-rpath,{hip.parent}"]),
+    }
+    code, text, _ = run("verify", make_wheel(tmp_path, files), "--output-format", "github")
+    assert (code, "RLK538" in text) == (0, True), text
+
+
 def test_the_report_of_an_applied_plan_has_each_finding_once(works: Works, tmp_path: Path) -> None:
     vendor = works.small(tmp_path)
     report = relink.apply(
