@@ -17,7 +17,9 @@ from relink.loader.target import GLIBC_SONAMES
 
 _EXAMPLES = 3
 _MOST_COMPARED = 8  # files of one library
-_SONAME = re.compile(r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|[0-9a-f]{8}))?\.so(?:\.(?P<version>[\w.]+))?")
+_SONAME = re.compile(
+    r"(?P<stem>.+?)(?:-(?:\d+(?:\.\d+)*|(?=[a-f]*\d)[0-9a-f]{4,}))?\.so(?:\.(?P<version>[\w.]+))?"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,8 @@ def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPla
 
     if find_places is not None and not (planned.plan.ok or case.options.force):
         planned = replace(planned, ways_out=find_ways_out(planned, case.options, replan, trace))
+    if find_places is not None:
+        planned = _keep_what_helps(planned, case.options, replan, trace)
     return replace(planned, attempts=tuple(trace.attempts))
 
 
@@ -196,6 +198,67 @@ def _key(
     return step or first.code, "" if step and step.startswith("--") else subject
 
 
+def _keep_what_helps(planned: PreparedPlan, options: Options, replan: Replan, trace: Trace) -> PreparedPlan:
+    """Return the plan with only those options in its warnings that were seen to help.
+
+    An option helps where, planned with it, the warning is gone, and no error or warning is there that was not before.
+    """
+    offers: dict[str, _Words] = {
+        reported.step: words
+        for reported in planned.plan.findings
+        if reported.level == "warning" and reported.step and (words := _read_words(reported.step))
+    }
+    before = {*_list_problems(planned)}
+    refused: dict[str, str] = {}
+    # All at once first: most wheels need no second attempt.
+    several = [tuple(offers), *((step,) for step in offers if len(offers) > 1)]
+    for steps in several if offers else ():
+        why = "it can be tried once there is no error"
+        if planned.plan.ok and not trace.is_full:
+            chosen = tuple(words for step in steps for words in offers[step])
+            after = _list_problems(replan(_with(options, chosen)))
+            new = next((text for key, text in after.items() if key not in before), None)
+            same = any(
+                reported.step in steps and (reported.code, reported.subject) in after
+                for reported in planned.plan.findings
+            )
+            why = new or ("the warning stays" if same else "")
+        for step in steps:
+            refused[step] = why
+        if not why:
+            break
+    kept = [
+        replace(reported, step=None, remedy=f"{reported.step} is not advised: {refused[reported.step]}")
+        if reported.step and refused.get(reported.step)
+        else reported
+        for reported in planned.plan.findings
+    ]
+    return replace(planned, plan=replace(planned.plan, findings=tuple(kept))) if refused else planned
+
+
+def _list_problems(planned: PreparedPlan) -> dict[tuple[str, str], str]:
+    """Return the errors of a plan, and the warnings about its files: code and subject → a line for people.
+
+    A warning about the name of the result (RLK5xx) is there for each wheel that changes.
+    """
+    return {
+        (reported.code, reported.subject): f"{reported.code} {reported.subject}: {reported.message}"
+        for reported in planned.plan.findings
+        if reported.level == "error" or (reported.level == "warning" and reported.code < "RLK5")
+    }
+
+
+def _read_words(step: str) -> _Words:
+    """Return the options of a text such as ``--preload NAME``; none where it is something else."""
+    try:
+        words = shlex.split(step) if step.startswith("--") else []
+    except ValueError:
+        return ()
+    if len(words) % 2 or not _FIELDS.keys() >= {*words[::2]}:
+        return ()
+    return tuple(zip(words[::2], words[1::2], strict=True))
+
+
 def _proposals(
     context: ResolveContext, first: Finding, subject: str, options: Options, choice: int = 0
 ) -> Iterator[_Words]:
@@ -204,14 +267,12 @@ def _proposals(
     :param choice: the number of the text that is taken where a finding has several.
     """
     step = first.choices[min(choice, len(first.choices) - 1)] if first.choices else first.step
-    if step and step.startswith("--"):
-        try:
-            words = shlex.split(step)
-        except ValueError:
-            return
-        inapplicable = words[0] in _ONE_VALUE and options.command[1:2] and options.command[1] in _OF_A_TARGET
-        if len(words) % 2 == 0 and _FIELDS.keys() >= {*words[::2]} and not inapplicable:
-            yield tuple(zip(words[::2], words[1::2], strict=True))
+    if words := _read_words(step or ""):
+        inapplicable = (
+            words[0][0] in _ONE_VALUE and options.command[1:2] and options.command[1] in _OF_A_TARGET
+        )
+        if not inapplicable:
+            yield words
     elif first.code == "RLK101":
         for provider in context.providers if not context.vendor.libraries.is_runtime(subject) else ():
             yield from ((("--substitute", f"{subject}={near}"),) for near in provider.nearest(subject))

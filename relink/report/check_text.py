@@ -100,4 +100,9 @@ def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
 
 def _next(check: EnvironmentCheck, repair: Sequence[str]) -> list[Line]:
     command = shlex.join(["relink", *repair]) if check.mendable else "relink doctor"
-    return [Line(NEXT.rstrip()), command_line(command)] if check.mendable or not check.ok else []
+    errors = [found for found in check.findings if found.level == "error"]
+    errors += [found for one in check.distributions for found in one.findings if found.level == "error"]
+    # A build for another vendor is replaced; nothing of this machine mends it.
+    replaced = bool(errors) and all(found.code == "RLK551" for found in errors)
+    helps = check.mendable or not (check.ok or replaced)
+    return [Line(NEXT.rstrip()), command_line(command)] if helps else []

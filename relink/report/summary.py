@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _INSTALLS = re.compile(
     rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: -t [a-z][\w-]*)?(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII
 )
+_REPAIRS = re.compile(r"relink repair [a-z][\w-]*(?: --prefix [\w/.+-]+)* --python [\w/.+-]+", re.ASCII)
 _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 _MAX_REASONS = 3
 _MAX_GPUS = 8
@@ -230,14 +232,10 @@ def _step(
             without = join_with_and([cause.subjects[0] for cause in missing])
             text = f"{'; '.join(installs)}, then the same command; or, to go on without {without}: {text}"
         return text, (*installs, *chain.from_iterable(found))
-    # RLK132 names a forwarder. Whether that helps is known where it was tried: then it is among the ways out.
-    asked = dict.fromkeys(cause.step for cause in ([wrong] if wrong else errors) if cause.code != "RLK132")
-    if options := [step for step in asked if step and step.startswith("--")]:
-        try:
-            words = [word for option in options for word in shlex.split(option)]
-        except ValueError:  # quotes that are not closed, in a report that relink did not write
-            words = []
-        return f"again with {' '.join(options)}", _again([*command, *words]) if words else ()
+    # Another option than a Python's is offered where it was tried: then it is among the ways out.
+    if wrong is not None and wrong.step and wrong.step.startswith("--"):
+        with suppress(ValueError):  # quotes that are not closed, in a report that relink did not write
+            return f"again with {wrong.step}", _again([*command, *shlex.split(wrong.step)])
     if wrong is not None:
         return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}", ()
     if (twice := _vendor_twice(errors)) is not None:
@@ -300,7 +298,11 @@ def _product_that_has(sonames: Iterable[str]) -> str:
 def _others_to_install(errors: Iterable[Cause]) -> list[str]:
     """What is to be installed because of other errors than a NEEDED that is missing; which pip that is, the reader knows."""
     steps = dict.fromkeys(cause.step for cause in errors if cause.step)
-    return [step for step in steps if step.startswith("pip install ") or _INSTALLS.fullmatch(step)]
+    return [
+        step
+        for step in steps
+        if step.startswith("pip install ") or _INSTALLS.fullmatch(step) or _REPAIRS.fullmatch(step)
+    ]
 
 
 def _packages(missing: Sequence[Cause]) -> list[str]:

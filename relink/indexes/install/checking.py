@@ -50,6 +50,7 @@ from relink.vendors.registry import (
     RECOGNIZED,
     VENDORS,
     driver_of,
+    find_places,
     local_gpus,
     other_stack,
     processors_of,
@@ -194,7 +195,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     together = [
         *_drivers(checked),
         *_runtimes(checked),
-        *_other_stacks(checked, others),
+        *_other_stacks(checked, others, world, options),
         *_packages(environment, target, sonames, options),
     ]
     findings = _selected(together, options)
@@ -248,7 +249,9 @@ def _checked(
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
     vendor = assessed.context.vendor
     runtimes = dict.fromkeys(
-        os.path.realpath(path) for soname, path in loaded if soname_stem(soname) == vendor.libraries.runtime
+        os.path.realpath(path)
+        for soname, path in loaded
+        if soname_stem(soname) == vendor.libraries.runtime and not _is_forwarder(world.files, path)
     )
     needs = any(vendor.libraries.is_own(soname) for image in wheel.images.values() for soname in image.needed)
     errors = [reported for reported in findings if reported.level == "error"]
@@ -368,6 +371,13 @@ def _sentence(
     return f"works, without {join_truncated(lost)}" if lost else "works"
 
 
+def _is_forwarder(files: Files, path: str) -> bool:
+    """Whether a library has nothing itself and leads to one of its own name, in another version."""
+    image = files.open(path).image
+    stem = soname_stem(posixpath.basename(path))
+    return image is not None and any(soname_stem(soname) == stem for soname in image.needed)
+
+
 def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
     """Yield RLK130 where distributions bring different files of the vendor's runtime into one process."""
     by_path = grouped((path, one.name) for one in checked for path in one.runtimes)
@@ -375,7 +385,7 @@ def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
         who = "; ".join(f"{join_truncated(names)}: {path}" for path, names in by_path.items())
         names = tuple(dict.fromkeys(name for names in by_path.values() for name in names))
         text = f"{len(by_path)} copies of the GPU runtime are in one process where these are imported together: {who}"
-        remedy = "Relink all of them for one prefix: relink repair --all."
+        remedy = f"Relink them for one prefix: relink repair {' '.join(names)} --prefix DIR."
         yield replace(finding("RLK130", names[0], text, remedy, level="warning"), subjects=names)
 
 
@@ -391,15 +401,30 @@ def _drivers(checked: Sequence[Checked]) -> Iterator[Finding]:
             yield finding("RLK553", pairs[0][1], text)
 
 
-def _other_stacks(checked: Sequence[Checked], others: Mapping[str, tuple[Vendor, str]]) -> Iterator[Finding]:
-    """Yield RLK551 where some packages need a vendor's libraries, and others those of another vendor alone.
+def _other_stacks(
+    checked: list[Checked], others: Mapping[str, tuple[Vendor, str]], world: _World, options: Options
+) -> Iterator[Finding]:
+    """Yield RLK551 for packages of another vendor alone, where there is something of a vendor that relink links to.
+
+    Where the user names a GPU, such a package does not work: `checked` says it.
 
     :param others: the other vendor whose library each of these needs, and the library.
     """
+    if not others:
+        return
     needing = [one.name for one in checked if one.needs]
-    for name, (vendor, soname) in others.items() if needing else ():
-        text = f"is built for {vendor.product} (it needs {soname}), and {join_truncated(needing)} for {products()}"
-        yield finding("RLK551", name, text)
+    gpus = [str(gpu.target) for gpu in world.gpus]
+    beside = f", and {join_truncated(needing)} for {products()}" if needing else ""
+    if not beside and gpus:
+        beside = f", and not for {join_truncated(gpus)}"
+    elif not beside and (options.prefixes or find_places(world.target, os.environ)):
+        beside = f", and this machine has {products()}"
+    for name, (vendor, soname) in others.items() if beside else ():
+        text = f"is built for {vendor.product} (it needs {soname}){beside}"
+        yield finding("RLK551", name, text, level="error" if options.requested_gpus else None)
+        for index, one in enumerate(checked) if options.requested_gpus else ():
+            if one.name == name and one.level != "error":
+                checked[index] = replace(one, level="error", text=f"does not work on the GPU: it {text}")
 
 
 def _packages(

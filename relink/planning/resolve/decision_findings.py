@@ -21,7 +21,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
-from relink.planning.resolve.import_findings import VersionGaps, loader_of_a_prefix
+from relink.planning.resolve.import_findings import VersionGaps, loader_of_a_prefix, relink_first
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
@@ -397,7 +397,9 @@ def _other_issues(
                 wrong = finding("RLK107", soname, message, remedy, brief=gaps.mismatch)
                 yield replace(wrong, cause=gaps.mismatch)
             elif issue.kind == "shadowed":
-                yield finding("RLK108", soname, f"{by}, {has}")
+                first = relink_first(context, outcome.closure.objects[issue.edge.target or 0].path)
+                remedy, step = first or (None, None)
+                yield finding("RLK108", soname, f"{by}, {has}", remedy, step=step)
             elif issue.kind == "withheld":
                 yield finding("RLK111", soname, f"{by}; {why_withheld(context)}", REMEDY_WITHHELD)
             else:

@@ -248,17 +248,35 @@ def _unbound_imports(
         text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
         remedy, steps = suppliers.advice(context, [imported for imported, _ in imports])
         steps = steps if cause is None else ()
-        # An object of a package that is imported before is relinked first, for the same libraries.
-        python = context.target.python
-        for sibling in context.siblings:
-            if python is not None and sibling.directory and path.startswith(f"{sibling.directory}/"):
-                prefixes = (word for provider in context.providers for word in ("--prefix", provider.path))
-                words = ["relink", "repair", sibling.profile.name, *prefixes, "--python", python]
-                steps = (shlex.join(words),)
-                remedy = f"Relink that package for the same libraries first: {steps[0]}"
+        # What a package has mapped before decides: that package is relinked first, for the same libraries.
+        suppliers_of = (find_loaded(closure, imported.file) for imported, closure in imports)
+        for place in (path, *filter(None, suppliers_of)):
+            if first := relink_first(context, place):
+                remedy, steps = first[0], (first[1],)
                 break
         step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
         yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
+
+
+def relink_first(context: ResolveContext, path: str) -> tuple[str, str] | None:
+    """Return the remedy, with its command, where a file belongs to a package that is imported before; None for any other."""
+    facts = context.target.python_facts
+    for sibling in context.siblings:
+        if facts is not None and sibling.directory and path.startswith(f"{sibling.directory}/"):
+            name = sibling.profile.name
+            prefixes = (word for provider in context.providers for word in ("--prefix", provider.path))
+            # The program of a virtual environment is often a link to the Python that it was made with.
+            inside = facts.file.startswith(f"{facts.prefix}/")
+            program = facts.file if inside else f"{facts.prefix}/bin/python3"
+            command = shlex.join(["relink", "repair", name, *prefixes, "--python", program])
+            return f"{name} is imported before: relink it for the same libraries first: {command}", command
+    return None
+
+
+def find_loaded(closure: Closure, soname: str | None) -> str | None:
+    """Return the path of the object that a closure has for a soname; None where nothing serves it."""
+    targets = (edge.target for edge in closure.edges if edge.soname == soname)
+    return next((closure.objects[index].path for index in targets if index is not None), None)
 
 
 def duplicate_findings(

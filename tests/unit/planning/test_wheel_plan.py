@@ -241,3 +241,39 @@ def test_a_wheel_that_opens_one_of_rocm_is_not(works: Works, tmp_path: Path) -> 
     report = relink(wheel, works.options(tmp_path / "out"))
     assert "RLK132" in [found.code for found in report.findings]
     assert not verdict(report).text.startswith("Needs no")
+
+
+def with_own_runtime(directory: Path) -> Path:
+    """A wheel with a HIP runtime that auditwheel has renamed, and that opens another library of HIP by its usual name."""
+    dlopen = 'extern void *dlopen(const char *, int); void *again(void){return dlopen("libamdhip64.so", 1);}'
+    hip = shared(directory / "libamdhip64-f104.so.7.2", f"int hipMalloc(void){{return 0;}} {dlopen}")
+    source = "extern int hipMalloc(void); int f(void){return hipMalloc();}"
+    member = shared(directory / "a.so", source, needed=[hip], flags=["-Wl,-rpath,$ORIGIN/../demo.libs"])
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"",
+        "demo/a.so": member,
+        f"demo.libs/{hip.name}": hip,
+    }
+    return make_wheel(directory, files)
+
+
+def test_an_option_that_brings_a_second_runtime_is_not_advised(tmp_path: Path) -> None:
+    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    options = Options(prefixes=(str(hip.parents[1]),), output_directory=tmp_path / "out")
+    report = relink(with_own_runtime(tmp_path), options)
+    (found,) = [found for found in report.findings if found.code == "RLK132"]
+    assert found.step is None
+    assert found.remedy.startswith("--forward libamdhip64.so is not advised: RLK134 libamdhip64.so: ")
+    refused = relink(with_own_runtime(tmp_path), replace(options, forward=("libamdhip64.so",)))
+    assert [found.code for found in refused.findings if found.level == "error"] == ["RLK134"]
+
+
+def test_an_option_that_was_seen_to_help_is_advised(works: Works, tmp_path: Path) -> None:
+    source = 'extern void *dlopen(const char *, int); void *f(void){return dlopen("librocblas.so", 1);}'
+    blas = shared(tmp_path / "rocm/lib/librocblas.so.5", "int blas(void){return 0;}")
+    wheel = works.wheel(tmp_path, {"demo/opens.so": shared(tmp_path / "opens.so", source)})
+    options = Options(prefixes=(str(blas.parents[1]),), output_directory=tmp_path / "out")
+    (found,) = [found for found in relink(wheel, options).findings if found.code == "RLK132"]
+    assert found.step == "--forward librocblas.so"
+    report = relink(wheel, replace(options, forward=("librocblas.so",)))
+    assert "RLK132" not in [found.code for found in report.findings]

@@ -105,7 +105,7 @@ def left(without: str) -> Finding:
                 replace(finding("RLK302", "a", "imports f@G_2 of libc.so.6"), cause="c"),
             ),
             "Cannot work yet: the prefix was built for a newer glibc than the target's.",
-            "again with --interpreter /l",
+            "relink rules RLK301",
         ),
         (
             report(HIP),
@@ -150,8 +150,10 @@ def commands(*findings: Finding, command: tuple[str, ...] = AGAIN, **facts: Any)
 def test_the_same_command_is_written_out() -> None:
     assert commands(command=(*AGAIN, "--dry-run")) == ("relink 'my wheel.whl' --prefix /p",)
     assert commands(output=OUTPUT) == (PIP,)
-    passed = finding("RLK301", "a.so", "m", step="--interpreter '/p/my ld.so'")
-    assert commands(passed) == ("relink 'my wheel.whl' --prefix /p --interpreter '/p/my ld.so'",)
+    passed = finding("RLK520", "a.whl", "m", step="--python '/p/my python'")
+    assert commands(passed) == ("relink 'my wheel.whl' --prefix /p --python '/p/my python'",)
+    untried = finding("RLK301", "a.so", "m", step="--interpreter '/p/my ld.so'")
+    assert commands(untried) == ("relink rules RLK301",)
 
 
 def test_packages_and_then_the_same_command() -> None:
@@ -192,7 +194,9 @@ def test_a_stranger_s_report_gives_no_command_of_its_own() -> None:
     assert commands(missing("liba.so.1", "apt install a; rm -rf x")) == ("relink 'my wheel.whl' --prefix /p",)
     assert commands(missing("liba.so.1", "curl example.org")) == ("relink 'my wheel.whl' --prefix /p",)
     assert commands(command=("rm", "-rf", "x", "--dry-run")) == ()
-    assert commands(finding("RLK301", "a.so", "m", step="--interpreter 'x")) == ()
+    assert commands(finding("RLK520", "a.so", "m", step="--python 'x")) == ()
+    for step in ("relink repair torch --python p; id", "relink repair torch --index x --python p"):
+        assert commands(finding("RLK302", "a.so", "m", step=step)) == ("relink rules RLK302",)
 
 
 def test_an_error_of_a_newer_relink_is_named_by_its_code() -> None:

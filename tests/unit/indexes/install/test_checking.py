@@ -185,9 +185,29 @@ def test_a_package_for_another_vendors_gpus(
     files = {"fake/a.so": library, "fake/libcudart.so.12": cudart}
     put(venv, make_wheel(index, files, name="fake", tag=TAG))
     assert "RLK551" not in run("check", venv)[1]
+    code, out, _ = run("check", venv, "--gpu", "gfx1100")
+    text = "is built for NVIDIA's CUDA (it needs libcudart.so.12), and not for gfx1100"
+    assert (code, out.splitlines()[0]) == (
+        1,
+        f"fake does not work; 2 packages with native code in {venv}.",
+    )
+    assert f"fake 1.0: does not work on the GPU: it {text}" in out
     put(venv, gpu)
     out = run("check", venv)[1]
     assert "RLK551 fake: is built for NVIDIA's CUDA (it needs libcudart.so.12), and gpu for ROCm" in out
+
+
+def test_a_forwarder_is_no_second_runtime(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
+    """It has nothing itself, and leads to the runtime that is there."""
+    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hip(void){return 1;}")
+    leads = shared(tmp_path / "libamdhip64.so", needed=[hip], flags=[f"-Wl,-rpath,{hip.parent}"])
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": b"import ctypes, os\nctypes.CDLL(os.path.join(os.path.dirname(__file__), 'libamdhip64.so'))\n",
+        "demo/libamdhip64.so": leads,
+    }
+    put(venv, make_wheel(index, files, tag=TAG))
+    code, out, _ = run("check", venv)
+    assert (code, "RLK130" in out) == (0, False), out
 
 
 def needing(tmp_path: Path, soname: str) -> Path:

@@ -178,7 +178,6 @@ def test_no_loader_is_advised_for_an_environment(
     code, out, _ = run("install", *words)
     assert (code, newer.exists(), "RLK301" in out) == (1, True, True), out
     assert "--interpreter" not in out
-    assert "--interpreter" in run(*words, "-o", tmp_path / "out")[1]
 
 
 def later(directory: Path) -> Path:
