@@ -215,7 +215,7 @@ class Survey:
     @property
     def known(self) -> bool:
         """Whether anything here takes architectures away."""
-        return any(item.restricts for item in self.items)
+        return any(item.restricts for item in self.items if item not in self.kernel_files)
 
     def covers(self, agent: TargetId) -> bool:
         """Whether `agent` is covered by at least one group; where nothing restricts, whether files are there for it."""

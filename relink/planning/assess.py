@@ -180,7 +180,7 @@ class Assessment:
             codes = add_archives(wheel.codes, self.source, context.layout.path_of, sites, others)
         return plan_gpus(
             context,
-            codes,
+            {name: code for name, code in codes.items() if name in wheel.images} | {**wheel.kernels},
             self.files,
             self.case.gpus,
             dlopened=dlopened_libraries(draft),

@@ -19,7 +19,7 @@ from relink.elf.constants import PT_DYNAMIC
 from relink.elf.gaps import Gap, find_gaps
 from relink.elf.image import Image, is_elf, machine_name, read_image
 from relink.elf.sections import DLOPEN, library_names
-from relink.elf.source import NotedSource
+from relink.elf.source import BufferSource, NotedSource
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import FileCode
@@ -30,7 +30,7 @@ from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
-from relink.vendors.registry import read_device_code
+from relink.vendors.registry import kernel_suffixes, read_device_code
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
@@ -54,6 +54,7 @@ class Wheel:
     """The facts of a wheel's ELF members that the target's loader can meet, and the findings about the wheel.
 
     :ivar codes: the device code in those members.
+    :ivar kernels: that of members that hold nothing else: files of GPU kernels.
     :ivar opens: the library names in the data of those that import dlopen.
     :ivar left_out: the names of members that are left out (:mod:`relink.planning.site`) → their sonames.
     """
@@ -65,6 +66,7 @@ class Wheel:
     findings: tuple[Finding, ...]
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    kernels: Mapping[str, FileCode] = field(default_factory=dict)
 
     @property
     def source(self) -> MemberSource:
@@ -116,7 +118,7 @@ def read_members(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Wheel:
-    """Read the ELF members of any source, one at a time, and no other member; parameters as for :func:`read_wheel`.
+    """Read the ELF members of any source, one at a time, and files of GPU kernels; parameters as for :func:`read_wheel`.
 
     :raises WheelError: a member is not what the source says.
     """
@@ -127,10 +129,14 @@ def read_members(
     opens: dict[str, tuple[str, ...]] = {}
     findings: list[Finding] = []
     members = []
+    kernels: dict[str, FileCode] = {}
+    bundles, suffixes = [], kernel_suffixes()
     for name in filter(source.may_be_elf, source.members):
         try:
             if is_elf(read_prefix(source, name, 4)):
                 members.append(source.members[name])
+            elif name.endswith(suffixes):
+                bundles.append(name)
         except MemberError as error:
             findings.append(finding("RLK506", name, error.message))
     # The largest comes last and stays as a whole, in memory or in a file: the peak is not higher than for reading it.
@@ -145,6 +151,9 @@ def read_members(
                 target.header.machine,
                 target.header.elf_class,
             )
+            if other and (code := read_device_code(BufferSource(content), name)) and code.present:
+                kernels[name] = code
+                continue
             if other or not image.dynamic or image.is_static_program:
                 machine = machine_name(image.header.machine)
                 why = "without a dynamic section" if not image.dynamic else "of a statically linked program"
@@ -172,9 +181,18 @@ def read_members(
         finally:
             if name not in contents.loaded:
                 content.release()
+    # Where a library has code, nobody knows which program needs files of kernels.
+    for name in bundles if not any(code.present for code in codes.values()) else ():
+        try:
+            content = contents.read(name, count.add)
+            if (code := read_device_code(BufferSource(content), name)) and code.present:
+                kernels[name] = code
+            content.release()
+        except MemberError as error:
+            findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
     # Back to the order of the archive, which the plan lists the files in.
     images = {name: images[name] for name in source.members if name in images}
-    return Wheel(contents, images, tables, codes, tuple(findings), opens)
+    return Wheel(contents, images, tables, codes, tuple(findings), opens, kernels=kernels)
 
 
 def _dynamic(image: Image) -> range:

@@ -116,6 +116,8 @@ def verification_verdict(wheel: str, asked: Collection[str], findings: Sequence[
 
 def _loads(report: Report) -> str:
     changed = sum(file.changed for file in report.files)
+    if not report.files and (report.isa or {}).get("files"):
+        return "Only GPU kernels, no ELF file for the loader: nothing to relink"
     if not report.files:
         return "No ELF file in the wheel: nothing to relink"
     alone = next((found.message for found in report.findings if found.code == "RLK507"), "")

@@ -93,7 +93,7 @@ class Component:
 class GpuQuestion:
     """What is known of one planned wheel when a vendor is asked which GPUs it runs on.
 
-    :ivar codes: the vendor's device code in the members that are served, by member.
+    :ivar codes: the vendor's device code in the members that are served, and in files of kernels, by member.
     :ivar on_disk: member → (soname, path) of members that lie on the disk already.
     :ivar libraries: (soname, path) of the providers' libraries that the members reach, each path once, in load order.
     :ivar sonames: what the members need themselves, then what they reach.
@@ -236,6 +236,7 @@ class Gpus:
 
     :ivar examples: a target id and a product, as messages about ``--gpu`` show them; empty where it can name no GPU.
     :ivar read_code: content of a file, its path → its device code, or None where the vendor has none in it and nothing to say.
+    :ivar kernel_suffixes: how the names of files end that hold device code and nothing else.
     :ivar compare_code: the code before and after an edit → what the edit changed.
     :ivar add_archives: codes by member, the wheel, where a member is installed, pairs of a directory in which members are
         installed and one on disk, other wheels → the codes with what lies in archives beside the members.
@@ -253,6 +254,7 @@ class Gpus:
 
     examples: tuple[str, ...] = ()
     read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
+    kernel_suffixes: tuple[str, ...] = ()
     compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
     add_archives: Callable[..., Mapping[str, FileCode]] = lambda codes, *_: codes
     parse: Callable[[str, Mapping[str, str]], RequestedGpu | None] = lambda *_: None

@@ -173,6 +173,11 @@ def read_device_code(source: ByteSource, path: str) -> FileCode | None:
     return next((code for code in codes if code.present), codes[0] if codes else None)
 
 
+def kernel_suffixes() -> tuple[str, ...]:
+    """Return how the names of files end that hold device code and nothing else."""
+    return tuple(suffix for vendor in VENDORS for suffix in vendor.gpus.kernel_suffixes)
+
+
 def add_archives(
     codes: Mapping[str, FileCode],
     archive: MemberSource,

@@ -100,5 +100,10 @@ def bitsandbytes_wheel() -> Path:
 
 
 @pytest.fixture(scope="session")
+def aiter_wheel() -> Path:
+    return fetch_wheel("amd-aiter==0.1.7.post2.dev18", "amd_aiter-0.1.7.post2.dev18-*.whl")
+
+
+@pytest.fixture(scope="session")
 def jax_pjrt_wheel() -> Path:
     return fetch_wheel("jax-rocm7-pjrt==0.12.0", "jax_rocm7_pjrt-0.12.0-*.whl")

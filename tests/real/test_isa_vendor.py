@@ -53,6 +53,14 @@ def test_gfx1031_is_told_what_the_wheel_has_and_what_to_do(full_prefix: Path, ro
     assert isa(run(rocm_wheel, full_prefix, "RX 6750 XT", allow=True))["RLK401"].level == "warning"
 
 
+@pytest.mark.parametrize(("gpu", "served"), [("gfx942", True), ("gfx950", True), ("gfx1100", False)])
+def test_kernel_files_of_aiter(full_prefix: Path, aiter_wheel: Path, gpu: str, served: bool) -> None:
+    report = run(aiter_wheel, full_prefix, gpu)
+    assert report.ok is served
+    assert isa(report)["RLK407"].message == "runs on gfx942 and gfx950"
+    assert ("none of 2613 kernel files" in str(isa(report).get("RLK401"))) is not served
+
+
 def test_gfx1100_passes(full_prefix: Path, rocm_wheel: Path) -> None:
     report = run(rocm_wheel, full_prefix, "gfx1100")
     assert set(isa(report)) == {"RLK407"}

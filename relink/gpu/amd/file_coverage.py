@@ -43,6 +43,8 @@ class FileCoverage:
     :ivar targets: the target ids that every bundle has; `partial` those that only some have, with how many.
     :ivar embedded: number of bundles and bare code objects outside of ``.hip_fatbin``.
     :ivar archives: the search paths of kpack archives, if its code lies in such; `doubts` of those that cannot be read.
+    :ivar counts: of a directory of kernel files, how many hold code for each target, of `files`. They count as one bundle: a
+        program loads the one for its GPU.
     """
 
     path: str
@@ -56,6 +58,13 @@ class FileCoverage:
     problems: tuple[str, ...] = ()
     archives: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    files: int = 0
+    counts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def amount(self) -> str:
+        """What code for a GPU is looked for in: ``95 bundles``."""
+        return f"{self.files} kernel files" if self.files else f"{self.bundles} bundles"
 
     @property
     def restricts(self) -> bool:
@@ -65,6 +74,8 @@ class FileCoverage:
     @property
     def summary(self) -> str:
         """The containers and the number of bundles, or what is there instead."""
+        if self.files:
+            return self.amount
         if self.bundles:
             return f"{self.container}, {pluralize(self.bundles, 'bundle')}"
         return f"{self.embedded} embedded code objects" if self.embedded else "no GPU code"
@@ -113,11 +124,12 @@ class FileCoverage:
             "path": self.path,
             "container": self.container,
             "bundles": self.bundles,
-            "targets": list(self.targets),
+            "targets": dict(self.counts) if self.files else list(self.targets),
             "partial": {name: [count, self.bundles] for name, count in self.partial},
             "embedded": self.embedded,
             "unreadable": self.unreadable,
             "problems": list(self.problems),
+            **({"files": self.files} if self.files else {}),
         }
 
 
@@ -257,6 +269,34 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
     )
 
 
+def kernels_of(path: str, codes: Sequence[DeviceCode]) -> FileCoverage:
+    """Return the coverage of kernel files (.co, .hsaco, .kpack): each is for one architecture, so together they are a choice."""
+    counts: dict[CodeTarget, int] = {}
+    problems: list[str] = []
+    for code in codes:
+        problems += [f"{os.path.basename(code.path)}: {text}" for text in code.problems[:1]]
+        for target in {target for bundle in code.bundles for target in bundle.targets}:
+            counts[target] = counts.get(target, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: sort_key(item[0].target))
+    if len(ordered) > _MAX_COMPARED:
+        problems.insert(0, f"{len(ordered)} targets: only the first {_MAX_COMPARED} are compared")
+        ordered = ordered[:_MAX_COMPARED]
+    by_name: dict[str, int] = {}
+    for code_target, count in ordered:
+        by_name[str(code_target.target)] = by_name.get(str(code_target.target), 0) + count
+    return FileCoverage(
+        path=path,
+        container="files",
+        bundles=1,
+        sets=((frozenset(code for code, _ in ordered), 1),),
+        targets=tuple(by_name),
+        partial=(),
+        problems=tuple(problems[:20]),
+        files=len(codes),
+        counts=tuple(by_name.items()),
+    )
+
+
 def _concerns(doubt: Doubt, agent: TargetId) -> bool:
     """Whether an archive that cannot be read may be for `agent`."""
     try:
@@ -334,7 +374,7 @@ def isa_block(
     """Return the report's ``isa`` object; `targets` is the intersection over the files that hold device code."""
     files, libraries = tuple(files), tuple(libraries)
     return {
-        "files": [file.to_json() for file in files],
+        "files": [{**file.to_json(), "targets": list(file.targets)} for file in files],
         "targets": list(intersect(files).targets),
         "libraries": [library.to_json() for library in libraries],
         "common": intersect((*files, *libraries)).to_json(),

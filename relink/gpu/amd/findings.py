@@ -11,6 +11,7 @@ wheel_splitter.py).
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +24,7 @@ from relink.gpu.amd.file_coverage import (
     coverage_of,
     intersect,
     isa_block,
+    kernels_of,
     matrix,
 )
 from relink.gpu.amd.isa_table import table
@@ -351,10 +353,10 @@ def _missing(facts: GpuFacts, gpu: RequestedGpu, missing: Sequence[tuple[Coverag
         message = "no architecture has code in all files of the wheel"
     else:
         message = "the wheel itself has no prebuilt GPU code"
-    own = [(coverage, level) for coverage, level in missing if isinstance(coverage, FileCoverage)]
+    own = [coverage for coverage, _ in missing if isinstance(coverage, FileCoverage)]
     theirs = [display_name(coverage) for coverage, _ in missing if not isinstance(coverage, FileCoverage)]
     if own:
-        names = [f"{display_name(coverage)} (none of {level.total} bundles)" for coverage, level in own]
+        names = [f"{display_name(coverage)} (none of {coverage.amount})" for coverage in own]
         message += f", none for {gpu}: it is missing from {join_some(names)}"
     else:
         message += f"; {gpu} is not lacking there" if str(gpu.target) in has else ""
@@ -497,13 +499,17 @@ def check_gpus(
 ) -> GpuPlan:
     """Compare device code with `gpus` and with what `runtime` can load.
 
-    :param codes: of the wheel, by member.
+    :param codes: of the wheel, by member; that of kernel files is all that counts where no library has any.
     :param runtime: None where nothing needs one.
     :param beside: libraries of the prefix that are not reached, but that programs load by themselves.
     :param releases: (name and version, processors) of other releases of the wheel.
     :param extended: whose patch makes the runtime take related processors' code.
     """
-    files = tuple(coverage_of(code) for code in codes.values())
+    files = tuple(coverage_of(code) for code in codes.values() if code.form == "elf")
+    kernels = {path: code for path, code in codes.items() if code.form != "elf"}
+    if kernels and not any(file.restricts for file in files):
+        top = posixpath.commonpath([f"/{posixpath.dirname(path)}" for path in kernels]).strip("/")
+        files = (*files, kernels_of(top or "the wheel", tuple(kernels.values())))
     covering = tuple(library.coverage for library in libraries)
     requirements = () if runtime is None else _requirements(codes, libraries, runtime, gpus)
     facts = GpuFacts(

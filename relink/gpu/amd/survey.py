@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from relink.elf.constants import DT_NEEDED, DT_SONAME
 from relink.elf.source import BufferSource, ByteSource, FileSource
@@ -17,15 +16,16 @@ from relink.gpu.amd.bundle import RAW_MAGIC
 from relink.gpu.amd.compressed import MAGIC as CCOB_MAGIC
 from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.amd.file_coverage import (
+    FileCoverage,
     LibraryCoverage,
     coverage_of,
     intersect,
+    kernels_of,
     library_coverage_of,
 )
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
 from relink.gpu.amd.side_files import SideFiles, find_side_files
-from relink.gpu.amd.target_id import SPIRV, CodeTarget, known_processors_first, match, sort_key
-from relink.gpu.coverage import Coverage, CoverageLevel, Group, Survey, TargetId
+from relink.gpu.coverage import Coverage, Group, Survey, TargetId
 from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.msgpack import Effort
 from relink.gpu.walk import walk
@@ -37,56 +37,7 @@ _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
 # With more of them, kernel files are a choice: no GPU needs all.
 _MAX_SINGLE_FILES = 4
 _GPU_NAME = re.compile(r"gfx[0-9a-f]{3,5}(?![0-9a-z])|gfx[0-9-]+-generic")
-# Of kernel files in one directory; each is asked for every processor.
-_MAX_TARGETS = 4000
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
-
-
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """Kernel files (.co, .hsaco, .kpack) in one directory: each is for one architecture, so together they are a choice.
-
-    :ivar codes: what they were compiled for, each with the number of files that hold it.
-    """
-
-    path: str
-    files: int
-    codes: tuple[tuple[CodeTarget, int], ...]
-    problems: tuple[str, ...] = ()
-
-    @property
-    def restricts(self) -> bool:
-        """No: it is unknown which program needs these files, so none is missing."""
-        return False
-
-    @property
-    def summary(self) -> str:
-        """How many files there are."""
-        return f"{self.files} kernel files"
-
-    def level(self, agent: TargetId) -> CoverageLevel:
-        """Return whether at least one file is for `agent`."""
-        found = match((code for code, _ in self.codes), agent)
-        via = tuple(dict.fromkeys(found.via))
-        if len(found.served) == found.total:
-            return CoverageLevel("full", via=via)
-        names = tuple(str(served) for served in found.served)
-        return CoverageLevel("conditional", configurations=names, via=via) if names else CoverageLevel("none")
-
-    def processors(self) -> tuple[str, ...]:
-        """The processors that files are there for."""
-        return known_processors_first({code.target.processor for code, _ in self.codes} - {SPIRV})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields; `targets` with the number of files."""
-        targets = {str(code.target): count for code, count in self.codes}
-        return {
-            "path": self.path,
-            "container": "files",
-            "files": self.files,
-            "targets": targets,
-            "problems": list(self.problems),
-        }
 
 
 @dataclass(slots=True)
@@ -123,7 +74,7 @@ class _Found:
             if side is None and not choice:
                 self.items += [coverage_of(code) for code in codes]
                 continue
-            kernels = _kernels(directory, codes)
+            kernels = kernels_of(directory, codes)
             if side is not None:
                 self.problems += [f"{directory}: {text}" for text in kernels.problems]
                 self.problems += _misnamed(side, kernels)
@@ -131,7 +82,13 @@ class _Found:
                 self.items.append(kernels)
 
 
+def _is_choice(item: Coverage) -> bool:
+    return isinstance(item, FileCoverage) and item.files > 0
+
+
 def _group(name: str, items: tuple[Coverage, ...]) -> Group:
+    # It is unknown which program needs kernel files, so beside a library none is missing.
+    items = tuple(item for item in items if not _is_choice(item))
     return Group(name, items, intersect(items), _HIP.fullmatch(name) is not None)
 
 
@@ -149,7 +106,7 @@ def _survey(
         tuple(found.items),
         tuple(groups),
         TargetId("gfx1100"),
-        tuple(item for item in found.items if isinstance(item, Kernels)),
+        tuple(filter(_is_choice, found.items)),
         tuple({"kind": s.kind, "directory": s.directory, "processors": list(s.processors())} for s in side),
         tuple(found.plain),
         found.read,
@@ -288,23 +245,9 @@ def _names_of(source: ByteSource) -> tuple[str | None, str]:
     return soname, hip
 
 
-def _kernels(directory: str, codes: Sequence[DeviceCode]) -> Kernels:
-    counts: dict[CodeTarget, int] = {}
-    problems: list[str] = []
-    for code in codes:
-        problems += [f"{os.path.basename(code.path)}: {text}" for text in code.problems[:1]]
-        for target in {target for bundle in code.bundles for target in bundle.targets}:
-            plain = CodeTarget(target.target)
-            counts[plain] = counts.get(plain, 0) + 1
-    ordered = sorted(counts.items(), key=lambda item: sort_key(item[0].target))
-    if len(ordered) > _MAX_TARGETS:
-        problems.insert(0, f"{len(ordered)} targets: only the first {_MAX_TARGETS} are compared")
-    return Kernels(directory, len(codes), tuple(ordered[:_MAX_TARGETS]), tuple(problems[:20]))
-
-
-def _misnamed(side: SideFiles, kernels: Kernels) -> Iterator[str]:
+def _misnamed(side: SideFiles, kernels: FileCoverage) -> Iterator[str]:
     """Compare what the names in a library's directory promise with what the files hold."""
-    found = {code.target for code, _ in kernels.codes}
+    found = {code.target for codes, _ in kernels.sets for code in codes}
     for target in side.targets:
         if target.kinds & {"tuned", "fallback"} and target.target not in found:
             yield f"{side.directory}: files are named for {target.target}, none holds code for it"

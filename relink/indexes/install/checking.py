@@ -51,6 +51,7 @@ from relink.vendors.registry import (
     VENDORS,
     driver_of,
     find_places,
+    kernel_suffixes,
     local_gpus,
     other_stack,
     processors_of,
@@ -95,8 +96,8 @@ class InstalledSource:
         self.name = WheelName(name, Version("0"), self.version, "", "py3", "none", "any")
 
     def may_be_elf(self, name: str) -> bool:
-        """Whether a file has the name of a library."""
-        return _NATIVE.search(name) is not None
+        """Whether a file has the name of a library or of GPU kernels."""
+        return name.endswith(kernel_suffixes()) or _NATIVE.search(name) is not None
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file in small pieces, since often only the first few bytes are looked at.
@@ -183,7 +184,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
             )
             wheel = replace(wheel, findings=(*absent, *wheel.findings))
             read += len(wheel.images)
-            if not wheel.images and not has_errors(wheel.findings):
+            if not (wheel.images or wheel.kernels) and not has_errors(wheel.findings):
                 continue
             one, mapped = _checked(source, wheel, world, options)
         checked.append(one)
@@ -213,7 +214,7 @@ def _distributions(site: Path) -> Iterator[InstalledSource]:
         except OSError as error:
             raise_if_machine_fault(error, str(site / entry))
             continue
-        if b".so" in record:
+        if any(text.encode() in record for text in (".so", *(f"{one}," for one in kernel_suffixes()))):
             rows, _ = parse_record(record)
             names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
             # RECORD lists scripts as ../../../bin/NAME, and a hostile one any file: only what is below site-packages is read.

@@ -53,18 +53,15 @@ def plan_gpus(
 ) -> GpuPlan:
     """Ask the vendor of a wheel on which GPUs its plan runs.
 
-    :param codes: the device code of the wheel's ELF members; those of variants that are not served, or of another vendor's GPUs
+    :param codes: the device code of the wheel's members; those of variants that are not served, or of another vendor's GPUs
         do not count.
     :param dlopened: (soname, path) of libraries that are reached by dlopen.
     :param release: the wheel's distribution and public version; the profile may know others that help.
     """
     vendor, providers = context.vendor, context.providers
     served = [file for file in files if file.served]
-    own = {
-        file.path: code
-        for file in served
-        if (code := codes.get(file.path)) is not None and code.vendor == vendor.name
-    }
+    left_out = {file.path for file in files if not file.served}
+    own = {path: code for path, code in codes.items() if path not in left_out and code.vendor == vendor.name}
     # Files of kernels and archives of code lie beside the libraries of a tree; those of a wheel are members, not files.
     on_disk = {
         member: place for member, place in context.layout.on_disk(context.images).items() if member in own

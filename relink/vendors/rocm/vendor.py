@@ -114,6 +114,7 @@ rocm = Vendor(
     gpus=Gpus(
         examples=("gfx1031", "RX 6750 XT"),
         read_code=read_device_code,
+        kernel_suffixes=(".co", ".hsaco"),
         compare_code=same_device_code,
         add_archives=with_archives,
         parse=device.parse_gpu,

@@ -19,7 +19,7 @@ from relink.elf.patchelf import whole_edit
 from relink.system.programs import Steps
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
-from tests.unit.gpu.amd.build import code_object, entries_of, library, raw
+from tests.unit.gpu.amd.build import ccob, code_object, entries_of, library, raw
 from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
 from tests.unit.gpu.amd.test_survey import fat, put
 
@@ -203,6 +203,29 @@ def test_verify_says_which_gpu_has_no_code(run: Run, vendor: Path, rocm: Path, t
     code, out, _ = run("verify", relinked, "--gpu", "gfx1100", "--json")
     assert code == 1
     assert "librocsolver.so.0" in found(json.loads(out), "RLK401")[0]["message"]
+
+
+@pytest.mark.parametrize(
+    "pack", [code_object, lambda name: raw(entries_of(name)), lambda name: ccob(raw(entries_of(name)))]
+)
+def test_a_package_whose_only_gpu_code_is_kernel_files(
+    run: Run, rocm: Path, tmp_path: Path, pack: Callable[[str], bytes]
+) -> None:
+    """As amd-aiter has them: one directory a GPU, of which each program loads its own."""
+    wheel = make_wheel(tmp_path, {f"demo/hsa/{name}/pa.co": pack(name) for name in ("gfx942", "gfx1030")})
+    for words in (("run", wheel, "--prefix", rocm, "--dry-run", "--json"), ("verify", wheel, "--json")):
+        code, out, _ = run(*words, "--gpu", "gfx1100")
+        document = json.loads(out)
+        (found,) = (one for one in document["findings"] if one["code"] == "RLK401")
+        assert code == 1
+        assert "has code for gfx942 and gfx1030, none for gfx1100" in found["message"]
+        assert found["message"].endswith("missing from hsa (none of 2 kernel files)")
+        assert run(*words, "--gpu", "gfx942")[0] == 0
+        if "isa" in document:
+            jsonschema.validate(document, SCHEMA)
+            (levels,) = document["isa"]["matrix"].values()
+            assert levels == {"gfx942": "full", "gfx1030": "full", "gfx1100": "none"}
+    assert "Only GPU kernels" in run("run", wheel, "--prefix", rocm, "--dry-run", "--gpu", "gfx942")[1]
 
 
 def test_a_runtime_that_is_too_old_is_an_error(run: Run, rocm: Path, tmp_path: Path) -> None:

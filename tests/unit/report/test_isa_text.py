@@ -10,9 +10,8 @@ from rich.console import Console
 
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import read_device_code
-from relink.gpu.amd.file_coverage import LibraryCoverage, coverage_of, intersect
+from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of, intersect, kernels_of
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.survey import Kernels
 from relink.gpu.coverage import Coverage, Group, Survey, TargetId
 from relink.report.isa_text import survey_text
 from relink.report.lines import show
@@ -41,7 +40,7 @@ def survey_with(
     kind: str = "wheel",
     plain: tuple[str, ...] = (),
 ) -> Survey:
-    kernels = tuple(item for item in items if isinstance(item, Kernels))
+    kernels = tuple(item for item in items if isinstance(item, FileCoverage) and item.files)
     example = TargetId("gfx1100")
     return Survey("rocm", path, kind, items, tuple(groups), example, kernels, (), plain, len(items))
 
@@ -102,9 +101,8 @@ def test_an_optional_library_that_has_kernels_for_a_gpu_covers_it() -> None:
 
 
 def test_kernel_files_and_problems() -> None:
-    codes = read_device_code(BufferSource(library([raw(entries_of("gfx1030"))])), "x").bundles[0].targets
-    kernels = Kernels("k", 7, ((codes[0], 7),))
-    found = replace(survey_of(kernels), problems=("k: odd",))
+    kernels = kernels_of("k", [read_device_code(BufferSource(raw(entries_of("gfx1030"))), "k/x.co")] * 7)
+    found = replace(survey_with([group("")], kernels), problems=("k: odd",))
     text = printed(found, "gfx1030", "gfx1100")
     assert "k: 7 kernel files: full gfx1030" in text
     assert "): missing: no kernel file is for it" in text

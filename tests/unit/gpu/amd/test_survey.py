@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage
-from relink.gpu.amd.survey import Kernels, newest_first, survey
+from relink.gpu.amd.survey import newest_first, survey
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError, WheelError
 from tests.support.cc import shared
@@ -60,8 +60,9 @@ def test_a_wheel(tmp_path: Path) -> None:
     assert (found.kind, found.plain, found.read) == ("wheel", ("demo/plain.so",), 8)
     assert [item.path for item in found.items] == ["demo/a.so", "demo/b.so", "demo/k", "demo/many"]
     many = found.items[-1]
-    assert isinstance(many, Kernels)
-    assert (many.files, many.restricts) == (5, False)
+    assert isinstance(many, FileCoverage)
+    assert (many.files, many in found.kernel_files) == (5, True)
+    assert many.to_json()["targets"]["gfx1101"] == 1
     assert many.level(GFX1030).state == "full"
     assert many.level(TargetId("gfx1200")).state == "none"
     assert found.covers(GFX1030)

@@ -17,6 +17,7 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
+from tests.unit.gpu.amd.build import code_object
 from tests.unit.indexes.install.conftest import HERE, USES, VENDOR, put, python_of, site_of, tree
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -98,6 +99,16 @@ def test_an_optional_file_of_the_gpu_part(
     assert run("check", venv)[0] == 0
     (line,) = [line for line in run("check", venv)[1].splitlines() if "jax-rocm7-plugin 1.0" in line]
     assert line.startswith("  jax-rocm7-plugin 1.0: works, without sparse matrices (libhipsparse.so.4")
+
+
+def test_a_package_of_kernel_files(run: Run, venv: Path, index: Path) -> None:
+    files: dict[str, bytes | Path] = {"kern/__init__.py": b"", "kern/gfx942/pa.co": code_object("gfx942")}
+    put(venv, make_wheel(index, files, name="kern", tag=TAG))
+    code, out, _ = run("check", venv, "--gpu", "gfx1100")
+    assert code == 1
+    assert "  kern 1.0: has no code for this GPU: gfx1100: the wheel has code for gfx942, none" in out
+    code, out, _ = run("check", venv, "--gpu", "gfx942")
+    assert (code, out.splitlines()[0]) == (0, f"Works: 2 packages with native code in {venv}.")
 
 
 def test_an_import_that_ends_early_hides_no_missing_library(
