@@ -30,6 +30,8 @@ from relink.system.system_errors import raise_if_machine_fault
 
 FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S", "nixos": None}
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""
+_INDEXES = {"fedora": ("dnf", "-C", "-q", "repoquery"), "arch": ("pacman", "-Si")}
+"""How the package lists of this machine are asked for a package; neither command needs root or the network."""
 
 _TIMEOUT = 20  # seconds for apt-cache
 # The priority of a suite that is not the target release's, and is taken (apt_preferences(5)).
@@ -54,11 +56,19 @@ class Distribution:
     def command(self, package: str, release: str | None = None) -> str | None:
         """Return the command that installs a package of it, or None where that would not serve.
 
+        This machine's package lists have to have the package; those of another root directory cannot be asked.
+
         :param release: of the vendor's libraries, as exact as it is known; where it is, no other release of the package serves.
         """
         if self.family is None or (installer := FAMILIES[self.family]) is None:
             return None
-        suite = _apt_suite(package, release) if self.family == "debian" and self.is_here and release else ""
+        suite: str | None = ""
+        if self.is_here:
+            suite = (
+                _apt_suite(package, release or "")
+                if self.family == "debian"
+                else _find_in_index(self.family, package)
+            )
         return None if suite is None else f"{installer} {f'-t {suite} ' if suite else ''}{package}"
 
 
@@ -81,33 +91,49 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
 
 
 @cache
+def _find_in_index(family: str, package: str) -> str | None:
+    """Return an empty text where the package lists have a package, or cannot be asked; None where they do not have it."""
+    program, *words = _INDEXES[family]
+    answer = _ask(program, [*words, package])
+    return None if answer is not None and not answer.strip() else ""
+
+
+def _ask(name: str, words: list[str]) -> str | None:
+    """Return what a package manager prints, nothing where it fails; None where there is no such program, or no answer."""
+    if (program := shutil.which(name)) is None:
+        return None
+    try:
+        run = ask_program([program, *words], timeout=_TIMEOUT)
+    except NoAnswerError:
+        return None
+    return run.stdout if run.returncode == 0 else ""
+
+
+@cache
 def _apt_suite(package: str, release: str) -> str | None:
     """Return the suite that apt has to be told for a package of a release; empty without need; None: no list has it.
 
     A suite of a priority below 500 (experimental has 1) is not taken by itself, nor for what the package depends on
     (apt_preferences(5)). Empty, too, where apt-cache cannot be asked.
+
+    :param release: empty where any serves.
     """
-    if (program := shutil.which("apt-cache")) is None:
-        return ""
-    try:
-        run = ask_program([program, "policy", package], timeout=_TIMEOUT)
-    except NoAnswerError:
-        return ""
-    if run.returncode != 0:
+    if (policy := _ask("apt-cache", ["policy", package])) is None:
         return ""
     # Of `apt-cache policy`: "     7.2.4-1~exp3 1" is a version; "          1 URL experimental/main amd64 Packages" is one of
     # its sources.
     wanted = ".".join(release.split(".")[:2])
     version = ""
-    for line in run.stdout.splitlines():
+    suites = []
+    for line in policy.splitlines():
         if match := re.fullmatch(r" [* ]{3} (\S+)(?: -?\d+)?", line):
             # Without the epoch before the colon, if there is one.
             version = match[1].partition(":")[2] or match[1]
-        elif (match := re.fullmatch(r" {8,}(-?\d+) \S+ ([\w.-]+)/\S+ \S+ Packages", line)) and re.match(
-            rf"{re.escape(wanted)}(?![0-9])", version
+        elif (match := re.fullmatch(r" {8,}(-?\d+) \S+ ([\w.-]+)/\S+ \S+ Packages", line)) and (
+            not wanted or re.match(rf"{re.escape(wanted)}(?![0-9])", version)
         ):
-            return match[2] if int(match[1]) < _DEFAULT else ""
-    return None
+            suites.append("" if int(match[1]) >= _DEFAULT else match[2])
+    return None if not suites else "" if "" in suites and not wanted else suites[0]
 
 
 def _fields(text: str) -> dict[str, str]:

@@ -106,6 +106,7 @@ librccl1:
         (POLICY, "6.4", None),
         (POLICY, None, "apt install p"),
         ("", "7.2", None),
+        ("", None, None),
         (POLICY.replace("7.2.4-1", "1:7.2.4-1"), "7.2", "apt install -t experimental p"),
         (
             POLICY.replace("     7.2.4-1~exp3 1", " *** 7.2.4-1~exp3 100"),
@@ -125,6 +126,20 @@ def test_the_suite_that_has_the_release(
     debian = Distribution("Debian", "debian", is_here=True)
     told = debian.command(package, release)
     assert (told and told.replace(package, "p")) == command
+
+
+@pytest.mark.parametrize(("family", "command"), [("fedora", "dnf install"), ("arch", "pacman -S")])
+def test_a_package_that_no_list_has_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, command: str
+) -> None:
+    program = tmp_path / "manager"
+    program.write_text('#!/bin/sh\nfor last; do :; done\ncase $last in there*) echo "$last-1";; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: str(program))
+    distribution = Distribution("X", family, is_here=True)
+    there = f"there{abs(hash(tmp_path))}"  # the answers are remembered
+    assert distribution.command(there) == f"{command} {there}"
+    assert distribution.command(f"not-{there}") is None
 
 
 def test_without_apt_cache_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
