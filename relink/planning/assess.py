@@ -177,7 +177,9 @@ class Assessment:
                 stack.enter_context(WheelArchive(path, limits=wheel.contents.limits))
                 for path in (wheel.contents.beside if named else ())
             ]
-            codes = add_archives(wheel.codes, self.source, context.layout.path_of, sites, others)
+            codes = add_archives(
+                wheel.codes, self.source, context.layout.path_of, sites, others, self.rewrite.removed
+            )
         return plan_gpus(
             context,
             {name: code for name, code in codes.items() if name in wheel.images} | {**wheel.kernels},
@@ -208,7 +210,9 @@ def _rewrite(assessed: Assessment) -> Rewrite:
     # A tree stays one, and what is only looked at stays as it is.
     stays = context.layout.tree or context.as_it_is
     asked = () if stays else find_vendor_requirements(source, vendor, providers)
-    removed = {} if stays else find_members_to_drop(context.profile, source.members, providers)
+    kept = (case.wheel.images, f"{source.dist_info}/")
+    members = [name for name in source.members if name not in kept[0] and not name.startswith(kept[1])]
+    removed = {} if stays else find_members_to_drop(context.profile, members, providers, options.leave_out)
     changes = bool(assessed.stubs.stubs or asked or removed) or any(file.changed for file in files)
     if case.as_it_is or not changes:
         return Rewrite(source.name)
@@ -456,6 +460,7 @@ def _setup_of(case: Case, what: str) -> _Setup:
     asks = (
         context.layout.tree
         or added.stubs
+        or options.leave_out
         or find_vendor_requirements(case.wheel.source, context.vendor, context.providers)
     )
     alone = not (related or asks)

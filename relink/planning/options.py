@@ -196,6 +196,13 @@ class Options:
         setting="allow-missing",
         decides=True,
     ).field(())
+    leave_out: Sequence[str] = Option(
+        ("run", "diff"),
+        KNOWN,
+        "A member to leave out that is no ELF file, such as a kpack archive that hides another (RLK428); repeatable.",
+        metavar="GLOB",
+        decides=True,
+    ).field(())
     substitute: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,

@@ -364,12 +364,15 @@ def follow_label(source: MemberSource, output: WheelName, vendor: Vendor) -> tup
 
 
 def find_members_to_drop(
-    profile: Profile, members: Iterable[str], providers: Iterable[Provider]
+    profile: Profile, members: Iterable[str], providers: Iterable[Provider], leave_out: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return the members that are for the vendor's packages alone, where a prefix takes their place: name → why."""
-    if any(provider.kind == SITE_PACKAGES for provider in providers):
-        return {}
-    globs = [(glob, row.why) for row in profile.for_packages for glob in row.members]
+    """Return the members that the user leaves out, and where a prefix takes the place of the vendor's packages those for these.
+
+    :return: name → why.
+    """
+    globs = [(glob, f"--leave-out {glob}") for glob in leave_out]
+    if not any(provider.kind == SITE_PACKAGES for provider in providers):
+        globs += [(glob, row.why) for row in profile.for_packages for glob in row.members]
     return {member: why for member in members for glob, why in globs if fnmatch.fnmatchcase(member, glob)}
 
 

@@ -33,7 +33,7 @@ _DRY = "--dry-run"
 # Errors that say that the wheel would not work; others say why nothing was written all the same.
 _CANNOT_WORK = {
     *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130", "RLK132"),
-    *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405", "RLK427"),
+    *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405", "RLK427", "RLK428"),
 }
 
 

@@ -239,7 +239,7 @@ class Gpus:
     :ivar kernel_suffixes: how the names of files end that hold device code and nothing else.
     :ivar compare_code: the code before and after an edit → what the edit changed.
     :ivar add_archives: codes by member, the wheel, where a member is installed, pairs of a directory in which members are
-        installed and one on disk, other wheels → the codes with what lies in archives beside the members.
+        installed and one on disk, other wheels, members that are left out → the codes with what lies in archives beside them.
     :ivar parse: a text of ``--gpu``, environment → the GPU, or None where it names none of the vendor's.
     :ivar find_local: root directory, environment → the GPUs of this machine as nobody asked for them, and why there are none.
     :ivar products: processor → the products that have it.

@@ -184,18 +184,20 @@ def add_archives(
     path_of: Callable[[str], str] = lambda member: member,
     sites: Iterable[tuple[str, str]] = (),
     beside: Iterable[MemberSource] = (),
+    without: Collection[str] = (),
 ) -> dict[str, FileCode]:
     """Return the device code of a wheel's members with what archives of code hold for it; each vendor reads its own.
 
     :param path_of: where a member is installed.
     :param sites: pairs of a directory in which members are installed and one on disk that has other distributions' files.
     :param beside: other wheels that will be installed with it.
+    :param without: members that are not installed.
     :raises WheelError: an archive's content is not what the wheel claims.
     """
     found = dict(codes)
     for vendor in VENDORS:
         own = {name: code for name, code in codes.items() if code.vendor == vendor.name}
-        found |= vendor.gpus.add_archives(own, archive, path_of, sites, beside)
+        found |= vendor.gpus.add_archives(own, archive, path_of, sites, beside, without)
     return found
 
 

@@ -16,10 +16,12 @@ import pytest
 from relink import Options, relink
 from relink.gpu.amd.side_files import find_side_files
 from relink.gpu.amd.target_id import parse_target_id
+from relink.system.findings.model import Finding
 from relink.vendors.rocm.facts import who_has
 from tests.support import therock, torch_wheels
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.unit.gpu.amd.build import kpack_archive
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 CALL = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print(torch._call_rocm())"
@@ -108,6 +110,42 @@ def test_device_wheels_of_the_same_run_have_the_code_of_a_split_torch(tmp_path: 
     assert told(device) == ["error RLK427"]
     assert told(device, gpu="gfx942") == []
     assert told(torch) == ["warning RLK404"]  # a wheel without archives says nothing
+
+
+def test_an_archive_that_hides_another_is_named_and_left_out(tmp_path: Path) -> None:
+    """As torch 2.12 for ROCm 7.14 has it on gfx90a (TheRock#7081, #7620): an archive for xnack- without torch's kernels."""
+    torch, *devices = torch_wheels.build(tmp_path / "torch", "split")
+    (whole,) = (wheel for wheel in devices if "gfx942" in wheel.name)
+    with zipfile.ZipFile(whole) as archive:
+        held = {name: archive.read(name) for name in archive.namelist() if "/.kpack/" in name}
+    name = "torch/.kpack/torch_gfx942:xnack-.kpack"
+    overlay = {name: kpack_archive({"lib/librocshmem.so#0": ["gfx942:xnack-"]})}
+    device = therock.pack(tmp_path, "amd-torch-device-gfx942", "2.13.0", held | overlay)
+
+    def told(release: str, beside: Path) -> list[Finding]:
+        if not (tmp_path / release).exists():
+            therock.tarball(tmp_path / release, release)
+        options = Options(prefixes=(str(tmp_path / release),), dry_run=True, gpus=("gfx942",))
+        codes = ("RLK401", "RLK402", "RLK403", "RLK427", "RLK428")
+        return [one for one in relink(torch, options, beside=(beside,)).findings if one.code in codes]
+
+    (found,) = told("7.14.0", device)
+    assert (found.code, found.level) == ("RLK428", "error")
+    assert found.subject.endswith(name)
+    assert "torch_gfx942:xnack-.kpack lacks 1 code object that torch_gfx942.kpack has" in found.message
+    assert "--leave-out '*/torch_gfx942:xnack-.kpack'" in found.remedy
+    assert told("10.1.0", device) == []
+
+    options = Options(leave_out=("*:xnack-.kpack",), output_directory=tmp_path / "out")
+    report = relink(device, replace(options, prefixes=(str(tmp_path / "7.14.0"),)))
+    assert (report.ok, report.plan.removed) == (True, (name,))
+    assert report.output is not None
+    with zipfile.ZipFile(report.output.path) as archive:
+        assert name not in archive.namelist()
+        (record,) = (archive.read(one).decode() for one in archive.namelist() if one.endswith("/RECORD"))
+    assert "torch_gfx942.kpack," in record
+    assert "xnack-" not in record
+    assert told("7.14.0", Path(report.output.path)) == []
 
 
 def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from relink.elf.source import ByteSource
 from relink.gpu.amd.device_code import DeviceCode
+from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.kpack import (
     MAX_PROBLEMS,
     STEPS,
@@ -56,13 +57,23 @@ def resolve_kpack(
     found = find_archives(code.kpack, folder, names_in, effort)
     archives = [(one, read(one.path, effort)) for one in found]
     problems = (f"{archive.path}: {text}" for _, archive in archives for text in archive.problems)
-    bundles, doubts = resolve(code.kpack, archives, effort)
+    found_code = resolve(code.kpack, archives, effort)
     return replace(
         code,
-        bundles=(*code.bundles, *bundles),
+        bundles=(*code.bundles, *found_code.bundles),
+        first=(*code.bundles, *found_code.first) if found_code.first else (),
         problems=(*code.problems, *islice(problems, MAX_PROBLEMS)),
-        doubts=doubts,
+        doubts=found_code.doubts,
+        shadows=found_code.shadows,
     )
+
+
+def as_taken(code: DeviceCode, hip: tuple[int, int] | None) -> DeviceCode:
+    """Return `code` as the kpack loader of a HIP of that version finds it, one that takes no more than one archive say."""
+    if not code.shadows:
+        return code
+    falls_through = hip is None or hip >= table().falls_through
+    return replace(code, shadows=()) if falls_through else replace(code, bundles=code.first)
 
 
 def with_archives(
@@ -71,6 +82,7 @@ def with_archives(
     path_of: Callable[[str], str] = lambda member: member,
     sites: Iterable[tuple[str, str]] = (),
     beside: Iterable[MemberSource] = (),
+    without: Collection[str] = (),
 ) -> dict[str, DeviceCode]:
     """Return the device code of a wheel's members with what the kpack archives hold for them.
 
@@ -79,13 +91,14 @@ def with_archives(
 
     :param path_of: where a member is installed: search paths are relative to that.
     :param beside: other wheels that will be installed with it.
+    :param without: members that are not installed.
     :param sites: pairs of a directory in which members are installed and one on disk that has other distributions' files.
     :raises WheelError: an archive's content is not what the wheel claims.
     """
     members: dict[str, dict[str, tuple[MemberSource, str]]] = {}
     if any(code.kpack is not None for code in codes.values()):
         for wheel in (*beside, archive):
-            for name in wheel.members:
+            for name in (name for name in wheel.members if wheel is not archive or name not in without):
                 folder, base = posixpath.split(posixpath.normpath(path_of(name)))
                 members.setdefault(folder, {})[base] = wheel, name
     pairs = tuple(sites)

@@ -22,7 +22,7 @@ from relink.gpu.amd.bundle import (
     parse_code_object,
     walk,
 )
-from relink.gpu.amd.kpack import Doubt, KpackReference
+from relink.gpu.amd.kpack import Doubt, KpackReference, Shadow
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.gpu.msgpack import Effort
 from relink.system.system_errors import raise_if_machine_fault
@@ -148,6 +148,7 @@ class DeviceCode:
     :ivar embedded: bundles and bare code objects in other sections, when they were asked for.
     :ivar wrappers: number of ``.hipFatBinSegment`` wrappers, None where there is no such section.
     :ivar kpack: the reference to kpack archives, if there is one; `doubts` of those that are there and could not be read.
+    :ivar first: the bundles for a loader of kpack that takes the first archive alone, where there are `shadows` by that.
     :ivar problems: what is wrong with the file, one sentence each.
     """
 
@@ -159,6 +160,8 @@ class DeviceCode:
     kpack: KpackReference | None = None
     problems: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    first: tuple[Bundle, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
     vendor: str = "rocm"
 
     @property

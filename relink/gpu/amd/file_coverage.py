@@ -13,7 +13,7 @@ from typing import Any
 from relink.gpu.amd.bundle import Bundle
 from relink.gpu.amd.device_code import DeviceCode
 from relink.gpu.amd.isa_table import LibraryRole, table
-from relink.gpu.amd.kpack import Doubt
+from relink.gpu.amd.kpack import Doubt, Shadow
 from relink.gpu.amd.side_files import SideFiles, side_files_of
 from relink.gpu.amd.target_id import (
     SPIRV,
@@ -42,7 +42,8 @@ class FileCoverage:
     :ivar sets: the distinct sets of code targets, each with the number of bundles that have it.
     :ivar targets: the target ids that every bundle has; `partial` those that only some have, with how many.
     :ivar embedded: number of bundles and bare code objects outside of ``.hip_fatbin``.
-    :ivar archives: the search paths of kpack archives, if its code lies in such; `doubts` of those that cannot be read.
+    :ivar archives: the search paths of kpack archives, if its code lies in such; `doubts` of those that cannot be read;
+        `shadows` are those without which there would be more code.
     :ivar counts: of a directory of kernel files, how many hold code for each target, of `files`. They count as one bundle: a
         program loads the one for its GPU.
     """
@@ -58,6 +59,7 @@ class FileCoverage:
     problems: tuple[str, ...] = ()
     archives: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
     files: int = 0
     counts: tuple[tuple[str, int], ...] = ()
 
@@ -266,6 +268,7 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
         problems=problems,
         archives=code.kpack.search_paths if code.kpack is not None else (),
         doubts=code.doubts,
+        shadows=code.shadows,
     )
 
 

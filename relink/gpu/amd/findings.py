@@ -28,9 +28,9 @@ from relink.gpu.amd.file_coverage import (
     matrix,
 )
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.kpack import PLACEHOLDER
+from relink.gpu.amd.kpack import PLACEHOLDER, Shadow
 from relink.gpu.amd.runtime import Capability, DeviceCodeNeeds, Requirement, check, needs_of
-from relink.gpu.amd.target_id import sort_key
+from relink.gpu.amd.target_id import configurations, sort_key
 from relink.gpu.coverage import STATES, Coverage, CoverageLevel, GpuPlan, RequestedGpu, TargetId
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import grouped, join_some, join_with_and
@@ -263,6 +263,11 @@ def display_name(coverage: Coverage) -> str:
 def gpu_findings(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> Iterator[Finding]:
     """Return the findings: on what all cover together, on each GPU, on the runtime."""
     yield from _together(facts)
+    if not gpus:
+        shadows = (
+            (shadow, one) for one in facts.restricting if (file := _file(one)) for shadow in file.shadows
+        )
+        yield from (_hidden(shadow, library) for shadow, library in shadows)
     levels = _levels(facts, gpus)
     for gpu in gpus:
         for reported in _one_gpu(facts, gpu, levels):
@@ -326,10 +331,19 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
             else _way_out(facts, gpu)
         )
         yield finding("RLK401", subject, _missing(facts, gpu, missing), way_out, levels[gpu])
-    for library, level in facts.lacking(target, "partial"):
+    hidden = [
+        (shadow, library)
+        for library in facts.restricting
+        if (file := _file(library))
+        for shadow in file.shadows
+        if set(shadow.agents) & set(configurations(target))
+    ]
+    yield from (_hidden(shadow, library, gpu) for shadow, library in hidden)
+    without = {id(library) for _, library in hidden}
+    for library, level in (row for row in facts.lacking(target, "partial") if id(row[0]) not in without):
         message = f"{display_name(library)} has code for {gpu} in {level.count} of its {level.total} bundles"
         yield finding("RLK402", subject, message, _way_out(facts, gpu))
-    for library, level in facts.lacking(target, "conditional"):
+    for library, level in (row for row in facts.lacking(target, "conditional") if id(row[0]) not in without):
         yield finding(
             "RLK403", subject, f"{display_name(library)}: {level.note or level}", _way_out(facts, gpu)
         )
@@ -341,6 +355,23 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
     for library in (*facts.libraries, *facts.beside):
         if not library.restricts and library.role is not None and library.role.optional:
             yield from _optional(library, gpu, reached=id(library) in reached)
+
+
+def _hidden(shadow: Shadow, library: Coverage, gpu: RequestedGpu | None = None) -> Finding:
+    """Return the finding about an archive that the runtime's loader takes although another has what it lacks."""
+    hip = ".".join(map(str, table().falls_through))
+    whom = f"for {gpu}" if gpu else f"for {join_with_and([str(agent) for agent in shadow.agents])}"
+    message = (
+        f"this runtime takes it first {whom}, and alone: {shadow}, which {os.path.basename(library.path)} needs "
+        f"(hipErrorInvalidImage); HIP {hip} (ROCm 10.1) and newer go on to the next archive"
+    )
+    name = posixpath.basename(shadow.path)
+    remedy = (
+        f"--leave-out '*/{name}', for the wheel that has it, leaves it out; where it is installed, remove the file; "
+        f"or use ROCm 10.1 or newer."
+    )
+    subject = shadow.path.rpartition("/site-packages/")[2]
+    return finding("RLK428", subject, message, remedy, None if gpu else "warning")
 
 
 def _missing(facts: GpuFacts, gpu: RequestedGpu, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:

@@ -81,7 +81,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class IsaTable:
-    """Everything of ``isa.toml``, with the look-ups that the rest of the package needs."""
+    """Everything of ``isa.toml``, with the look-ups that the rest of the package needs.
+
+    :ivar falls_through: the HIP from which on the loader of kpack archives goes on to the next where one lacks a kernel.
+    """
 
     processors: dict[str, Processor]
     generics: dict[str, Generic]
@@ -90,6 +93,7 @@ class IsaTable:
     runtimes: tuple[Runtime, ...]
     machines: dict[int, str] = field(default_factory=dict)
     families: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    falls_through: tuple[int, int] = (0, 0)
 
     def features(self, processor: str) -> tuple[str, ...] | None:
         """Return the features that `processor` (or a generic) has, None when it is unknown."""
@@ -142,12 +146,14 @@ def load(data: dict[str, Any]) -> IsaTable:
             for row in data["runtimes"]
             for major, minor in [row["hip"].split(".")]
         )
+        major, minor = data["kpack"]["falls_through"].split(".")
+        falls_through = (int(major), int(minor))
     except (KeyError, TypeError, ValueError) as error:
         raise RelinkError(f"isa.toml: {error!r} is missing or malformed; reinstall relink") from error
     machines = {p.mach: p.name for p in processors.values()} | {g.mach: g.name for g in generics.values()}
     if len(machines) != len(processors) + len(generics):
         raise RelinkError("isa.toml: a machine number is named twice; reinstall relink")
-    return IsaTable(processors, generics, workarounds, libraries, runtimes, machines, families)
+    return IsaTable(processors, generics, workarounds, libraries, runtimes, machines, families, falls_through)
 
 
 def _made(kind: type[_Row], row: dict[str, Any], **more: Any) -> _Row:

@@ -3,8 +3,9 @@
 The library keeps wrappers with the magic HIPK that point to a MessagePack ``{kernel_name, kpack_search_paths}``
 (section ``.rocm_kpack_ref``); paths are relative to the library and may hold ``@GFXARCH@``. In an archive the code for
 wrapper *n* is under ``kernel_name#n``. Layout, and which archive serves which GPU: ROCm's shared/kpack (kpack.cpp,
-toc_parser.cpp, loader.cpp). The loader puts the GPU's target id into the path, with any part of its features, and takes a kernel
-from an archive only if ``gfx_arches`` names the target, too.
+toc_parser.cpp, loader.cpp). The loader puts the GPU's target id into the path, with any part of its features, the most specific
+first, and takes a kernel from an archive only if ``gfx_arches`` names the target, too. Of several such archives a loader before
+rocm-systems#9953 takes the first alone: code that this one lacks is not found in the others (TheRock#7081).
 
 All archives of one wheel together, or of one library on disk, have a bound on what is spent on them (:data:`STEPS`): the names
 that search paths are compared with, the objects of their tables, and what is looked up in these.
@@ -15,17 +16,19 @@ from __future__ import annotations
 import os
 import posixpath
 import struct
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, product
 
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu import msgpack
 from relink.gpu.amd.bundle import Bundle, BundleEntry
-from relink.gpu.amd.target_id import parse_target_id
+from relink.gpu.amd.target_id import configurations, parse_target_id
 from relink.gpu.coverage import TargetId
 from relink.gpu.msgpack import Effort
 from relink.system.errors import UsageError
 from relink.system.system_errors import raise_if_machine_fault
+from relink.system.text import grouped, pluralize
 
 ARCHIVE_MAGIC = b"KPAK"
 PLACEHOLDER = "@GFXARCH@"
@@ -65,10 +68,14 @@ class KpackArchive:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An archive's path, and what stands there for ``@GFXARCH@``: None if the search path names one file."""
+    """An archive's path, and what stands there for ``@GFXARCH@``: None if the search path names one file.
+
+    :ivar order: the number of the search path.
+    """
 
     path: str
     target: str | None
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,38 @@ class Doubt:
 
     target: str | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """An archive that some loaders take alone, although another has code that it lacks.
+
+    :ivar instead: an archive that has the code.
+    :ivar agents: the GPUs, with all features, that lose it; `lost` is how many wrappers have code then that is not found.
+    """
+
+    path: str
+    instead: str
+    agents: tuple[TargetId, ...]
+    lost: int
+
+    def __str__(self) -> str:
+        short, other = os.path.basename(self.path), os.path.basename(self.instead)
+        return f"{short} lacks {pluralize(self.lost, 'code object')} that {other} has"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What archives hold for a library.
+
+    :ivar bundles: one a wrapper, with the targets that any archive has; `doubts` is what nobody knows of them.
+    :ivar first: the same for a loader that takes one archive alone; empty where there are no `shadows`.
+    """
+
+    bundles: tuple[Bundle, ...]
+    doubts: tuple[Doubt, ...] = ()
+    first: tuple[Bundle, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
 
 
 _SPENT = Doubt(
@@ -125,10 +164,12 @@ def parse_archive(source: ByteSource, path: str, effort: Effort | None = None) -
     problems: list[str] = []
     contents: dict[str, tuple[TargetId, ...]] = {}
     for key, kernels in toc.items():
-        targets = []
+        targets: list[TargetId] = []
         for name in kernels if isinstance(kernels, dict) else ():
             try:
-                targets.append(parse_target_id(str(name)))
+                target = parse_target_id(str(name))
+                # The loader asks for no other spelling.
+                targets += [target] if str(target) == str(name) else []
             except UsageError as error:
                 problems += [str(error)] if len(problems) < MAX_PROBLEMS else []
         if not isinstance(kernels, dict) and len(problems) < MAX_PROBLEMS:
@@ -166,8 +207,8 @@ def find_archives(
     :param names_in: the names in a directory; none where there is no such directory.
     """
     effort = effort or Effort(STEPS)
-    found: dict[str, Found] = {}
-    for pattern in dict.fromkeys(reference.search_paths):
+    found: dict[tuple[str, str], Found] = {}
+    for order, pattern in enumerate(dict.fromkeys(reference.search_paths)):
         path = os.path.normpath(os.path.join(directory, pattern))
         before, mark, after = path.partition(PLACEHOLDER)
         folder, _, start = before.rpartition("/")
@@ -187,7 +228,7 @@ def find_archives(
                 below = names_in(posixpath.dirname(full))
                 if not effort.take(_PAIR + len(below)) or posixpath.basename(full) not in below:
                     continue
-            found.setdefault(full, Found(full, inner or None))
+            found.setdefault((full, inner), Found(full, inner or None, order))
     return tuple(found.values())
 
 
@@ -204,13 +245,15 @@ def resolve(
     reference: KpackReference,
     archives: Iterable[tuple[Found, KpackArchive]],
     effort: Effort | None = None,
-) -> tuple[tuple[Bundle, ...], tuple[Doubt, ...]]:
-    """Return one bundle a wrapper, with the targets that the archives hold for it; and what nobody knows of them."""
+) -> Resolved:
+    """Return one bundle a wrapper, with the targets that the archives hold for it."""
     effort = effort or Effort(STEPS)
-    held: dict[str, set[TargetId]] = {
+    # What a wrapper has: the target, and the number of the archive.
+    held: dict[str, set[tuple[str, int]]] = {
         f"{reference.kernel_name}#{number}": set() for number in reference.wrappers
     }
     doubts: list[Doubt] = []
+    readable: list[tuple[Found, KpackArchive]] = []
     effort.take(len(held))
     for found, archive in archives:
         if not archive.readable:
@@ -223,29 +266,93 @@ def resolve(
         if not effort.take(_PAIR + fewer + sum(len(archive.contents[key]) for key in keys)):
             break
         for key in keys:
-            targets = [t for t in archive.contents[key] if str(t) in archive.architectures]
-            held[key].update(served for t in targets if (served := _served(t, found.target)))
-    alike: dict[frozenset[TargetId], Bundle] = {}
-    bundles = []
-    for having in map(frozenset, held.values()):
-        if having not in alike:
-            entries = (BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(having, key=str))
-            alike[having] = Bundle(0, None, 0, "kpack", tuple(entries))
-        bundles.append(alike[having])
-    return tuple(bundles), tuple(doubts) if effort.left >= 0 else (_SPENT,)
+            targets = map(str, archive.contents[key])
+            held[key].update((t, len(readable)) for t in targets if t in archive.architectures)
+        readable.append((found, archive))
+    numbers = grouped((frozenset(pairs), key) for key, pairs in held.items())
+    union = {pairs: _bundle(_union(pairs, readable)) for pairs in numbers}
+    first, shadows = _take_first({pairs: len(keys) for pairs, keys in numbers.items()}, readable, effort)
+    bundles, taken = (
+        tuple(made[frozenset(pairs)] for pairs in held.values()) if made else () for made in (union, first)
+    )
+    return Resolved(bundles, tuple(doubts) if effort.left >= 0 else (_SPENT,), taken, shadows)
 
 
-def _served(target: TargetId, named: str | None) -> TargetId | None:
-    """Which GPUs get the code for `target` from an archive whose path has `named`: both must fit."""
-    if named is None:
-        return target
+def _bundle(targets: Iterable[TargetId]) -> Bundle:
+    entries = (BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(set(targets), key=str))
+    return Bundle(0, None, 0, "kpack", tuple(entries))
+
+
+def _union(
+    pairs: Iterable[tuple[str, int]], archives: Sequence[tuple[Found, KpackArchive]]
+) -> Iterator[TargetId]:
+    """Yield which GPUs get the code for targets from archives: the target and the name in the path must fit."""
+    for text, number in pairs:
+        target, named = parse_target_id(text), archives[number][0].target
+        other = _canonical(named) if named is not None else target
+        if other is None or other.processor != target.processor:
+            continue
+        both = dict(target.features) | dict(other.features)
+        if all(both[name] == on for name, on in target.features):
+            yield target.with_features(**both)
+
+
+def _canonical(text: str) -> TargetId | None:
+    """Return a target id as the loader spells it; None for any other text."""
     try:
-        other = parse_target_id(named)
+        target = parse_target_id(text)
     except UsageError:
         return None
-    if other.processor != target.processor:
-        return None
-    return max(target, other, key=lambda one: str(one).count(":"))
+    return target if str(target) == text else None
+
+
+def _parts_of(agent: TargetId) -> tuple[str, ...]:
+    """Return the agent's target id with all features, then with ever fewer, as the loader tries them."""
+    chosen = product((True, False), repeat=len(agent.features))
+    return tuple(str(TargetId(agent.processor, tuple(compress(agent.features, kept)))) for kept in chosen)
+
+
+def _take_first(
+    counts: Mapping[frozenset[tuple[str, int]], int],
+    archives: Sequence[tuple[Found, KpackArchive]],
+    effort: Effort,
+) -> tuple[dict[frozenset[tuple[str, int]], Bundle], tuple[Shadow, ...]]:
+    """Return what a loader finds that takes the first archive alone, and which archives are in the way; nothing where none is.
+
+    :param counts: what wrappers have, and how many have that.
+    """
+    served: dict[frozenset[tuple[str, int]], list[TargetId]] = {pairs: [] for pairs in counts}
+    shadows: dict[tuple[int, int], tuple[list[TargetId], dict[frozenset[tuple[str, int]], int]]] = {}
+    processors = {parse_target_id(text).processor for pairs in counts for text, _ in pairs}
+    for agent in (one for name in sorted(processors) for one in configurations(TargetId(name))):
+        parts = _parts_of(agent)
+        valid = [
+            (found.order, parts.index(found.target) if found.target else 0, number)
+            for number, (found, _) in enumerate(archives)
+            if found.target is None or found.target in parts
+        ]
+        tried = [
+            (part, number)
+            for part in parts
+            for _, _, number in sorted(valid)
+            if part in archives[number][1].architectures
+        ]
+        if not effort.take(len(archives) + len(tried) * len(counts)):
+            return {}, ()
+        for pairs, count in counts.items():
+            having = next((one for one in tried if one in pairs), None)
+            if having is not None and having == tried[0]:
+                served[pairs].append(agent)
+            elif having is not None:
+                agents, lost = shadows.setdefault((tried[0][1], having[1]), ([], {}))
+                agents += [agent] if agent not in agents else []
+                lost[pairs] = count
+    if not shadows:
+        return {}, ()
+    return {pairs: _bundle(agents) for pairs, agents in served.items()}, tuple(
+        Shadow(archives[before][0].path, archives[after][0].path, tuple(agents), sum(lost.values()))
+        for (before, after), (agents, lost) in shadows.items()
+    )
 
 
 def read_archive(path: str, effort: Effort | None = None) -> KpackArchive:

@@ -362,7 +362,7 @@ def _sentence(
         match reported.code:
             case "RLK130" if reported.subject == vendor.libraries.runtime.removesuffix(".so"):
                 return f"does not work on the GPU: {reported.message}"
-            case "RLK401" | "RLK405" | "RLK427":
+            case "RLK401" | "RLK405" | "RLK427" | "RLK428":
                 return f"has no code for this GPU: {reported.subject}: {reported.message}"
             case "RLK104" | "RLK132":
                 return f"{what}: {reported.message}"

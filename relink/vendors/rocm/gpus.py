@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from relink.gpu.amd.archives import resolve_kpack
+from relink.gpu.amd.archives import as_taken, resolve_kpack
 from relink.gpu.amd.device import EFFECTS, HARMLESS, Doctor, doctor
 from relink.gpu.amd.device_code import DeviceCode, read_file
 from relink.gpu.amd.file_coverage import LibraryCoverage, intersect, library_coverage_of
@@ -34,20 +34,23 @@ _HIP = "libamdhip64.so"
 
 def check_wheel(question: GpuQuestion) -> GpuPlan:
     """Check the plan of one wheel."""
-    libraries = read_libraries(question.libraries, question.sysroot)
+    hip = next((soname for soname in question.sonames if soname.startswith(_HIP)), None)
+    if not (hip or question.libraries or any(code.present for code in question.codes.values())):
+        return check_gpus({}, (), None, question.gpus, allow_gap=question.allow_gap)
+    runtime = runtime_capability(question.providers, hip or _HIP, question.sysroot)
+    libraries = read_libraries(question.libraries, question.sysroot, runtime.hip)
     there = {library.coverage.path for library in libraries}
     codes = {
-        name: cast("DeviceCode", code)
+        name: as_taken(cast("DeviceCode", code), runtime.hip)
         for name, code in question.codes.items()
         if question.on_disk.get(name, ("", ""))[1] not in there
     }
-    hip = next((soname for soname in question.sonames if soname.startswith(_HIP)), None)
     if not any(code.present for code in codes.values()) and not libraries and not hip:
         return check_gpus(codes, (), None, question.gpus, allow_gap=question.allow_gap)
     return check_gpus(
         codes,
         libraries,
-        runtime_capability(question.providers, hip or _HIP, question.sysroot),
+        runtime,
         question.gpus,
         beside=_unreached(question.providers, libraries, question.sysroot) if libraries else (),
         releases=question.releases,
@@ -56,14 +59,17 @@ def check_wheel(question: GpuQuestion) -> GpuPlan:
     )
 
 
-def read_libraries(libraries: Iterable[tuple[str, str]], sysroot: str = "/") -> tuple[Library, ...]:
+def read_libraries(
+    libraries: Iterable[tuple[str, str]], sysroot: str = "/", hip: tuple[int, int] | None = None
+) -> tuple[Library, ...]:
     """Read `libraries`, as (soname, path), and return those with device code or with a known role (`isa.toml`).
 
+    `hip` is the version of the runtime that loads their kpack archives.
     Libraries reached by dlopen are treated like those reached by NEEDED.
     """
     with_code = []
     for soname, path in libraries:
-        code = resolve_kpack(read_file(host_path(path, sysroot)))
+        code = as_taken(resolve_kpack(read_file(host_path(path, sysroot))), hip)
         coverage = library_coverage_of(code, soname)
         if coverage.role is not None or coverage.file.bundles or code.kpack is not None:
             with_code.append(Library(coverage, code))
@@ -156,7 +162,8 @@ def _health(provider: Provider) -> PrefixHealth:
     for name, paths in provider.libraries.items():
         for path in paths:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
-    libraries = read_libraries(unique.values())
+    runtime = runtime_capability([provider])
+    libraries = read_libraries(unique.values(), hip=runtime.hip)
     by_hip = grouped((hip_runtime_of(library.code.path), library.coverage) for library in libraries)
     # Libraries that name no HIP runtime belong to each group.
     without_hip = by_hip.pop("", [])
@@ -168,7 +175,7 @@ def _health(provider: Provider) -> PrefixHealth:
         provider.path,
         release.release if release else None,
         release.evidence if release else None,
-        runtime_capability([provider]),
+        runtime,
         tuple(
             RuntimeGroup(hip, tuple(covering), intersect(covering), not hip or provider.find(hip) is not None)
             for hip, covering in groups.items()

@@ -42,7 +42,7 @@ def test_a_damaged_table_is_said_so() -> None:
     with pytest.raises(RelinkError, match=r"isa\.toml"):
         isa_table.load({"processors": {}})
     double = {
-        "sources": {}, "workarounds": [], "libraries": [], "runtimes": [],
+        "sources": {}, "workarounds": [], "libraries": [], "runtimes": [], "kpack": {"falls_through": "7.16"},
         "processors": {"table": [{"name": "gfx1", "mach": 1}, {"name": "gfx2", "mach": 1}]},
         "generics": {"joined": 1, "table": []},
     }  # fmt: skip
