@@ -150,7 +150,7 @@ def find_target(
     elif python is not None:  # a Python of another root directory is not run
         python = _file_inside(python, root)
     if interpreter is None:
-        interpreter = _interpreter_of(python, root)
+        interpreter = interpreter_of(python, root)
     interpreter = _inside(os.fspath(interpreter), root)
     host = resolve_inside(root, interpreter)
     header = _header(host, interpreter)
@@ -175,7 +175,11 @@ def _file_inside(python: str, root: str) -> str:
     return "/" + os.path.relpath(real, os.path.realpath(root)) if os.path.exists(real) else inside
 
 
-def _interpreter_of(python: str | None, root: str) -> str:
+def interpreter_of(python: str | None, root: str = "/") -> str:
+    """Return the loader that a Python names for itself; without a Python, the usual one of a root directory.
+
+    :raises TargetError: there is none, or the Python cannot be read.
+    """
     if python is not None:
         host = resolve_inside(root, python)
         try:

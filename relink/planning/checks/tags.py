@@ -20,7 +20,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, generic_tags
 
 from relink.elf.image import machine_name
 from relink.loader.python import PythonFacts, active_python, ask_python
-from relink.loader.target import Target, find_target
+from relink.loader.target import Target, interpreter_of
 from relink.planning.options import Options
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding
@@ -87,7 +87,7 @@ def wheel_tag_findings(source: MemberSource, target: Target, options: Options) -
     """Return the findings that keep the loading Python from installing a wheel."""
     alone = target.python is None and target.sysroot == "/"
     # Where the loader that was named is the one of this Python, most likely this Python installs the wheel.
-    is_own = alone and find_target(python=sys.executable).interpreter == target.interpreter
+    is_own = alone and interpreter_of(sys.executable) == target.interpreter
     own = ask_python(sys.executable) if is_own else None
     named = bool(options.python or active_python(os.environ))
     return tag_findings(source.name, source.path.name, target, named=named, own=own)

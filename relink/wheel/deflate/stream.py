@@ -105,10 +105,11 @@ def _random_block() -> tuple[Bits, bytes]:
 
 #: Bytes handed out at a time, inflated. Larger ones leave the second-level cache and are slower.
 CHUNK: Final = 1 << 20
-# Bytes that are inflated at a time: 16 MiB of content at most, since deflate makes at best a thousandth of it.
-COMPRESSED_CHUNK: Final = 16 << 10
+# Bytes that are inflated at a time: 64 MiB of content at most, since deflate makes at best a thousandth of it. Each piece takes
+# the interpreter lock (GIL) a few times, and another thread may hold the lock for 5 ms.
+COMPRESSED_CHUNK: Final = 64 << 10
 # Bytes of content that such a piece of a library usually gives.
-_EXPECTED: Final = 128 << 10
+_EXPECTED: Final = 1 << 20
 
 
 def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
