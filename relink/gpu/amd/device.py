@@ -23,6 +23,8 @@ from relink.system.safe_open import read_start
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
+# What Docker, and Podman, put into a container.
+_CONTAINER = (".dockerenv", "run/.containerenv")
 # HSA_CAP_SRAM_EDCSUPPORTED of Linux' kfd_sysfs.h.
 _SRAM_EDC = 1 << 26
 HARMLESS = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_XNACK"}
@@ -131,9 +133,7 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
     """Return the GPUs in the order of their nodes; HSA_OVERRIDE_GFX_VERSION of `environment` is applied afterwards."""
     nodes = next((p for p in (Path(root, name) for name in _TOPOLOGY) if p.is_dir()), None)
     if nodes is None:
-        return Devices(
-            (), False, ("no KFD topology: no amdgpu driver here, or a container that hides it; name a GPU",)
-        )
+        return Devices((), False, (f"no KFD topology: {_why_none(root)}; name a GPU",))
     problems: list[str] = []
     gpus: list[Gpu] = []
     try:
@@ -160,6 +160,18 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
             target = target.with_features(sramecc=bool(values["capability"] & _SRAM_EDC))
         gpus.append(Gpu(number, target, target, known.products if known else ()))
     return apply_override(Devices(tuple(gpus), True, tuple(problems)), environment or {})
+
+
+def _why_none(root: str | os.PathLike[str]) -> str:
+    """Say why the kernel shows no topology of GPUs, by what there is instead."""
+    if Path(root, "dev/dxg").exists():
+        return "/dev/dxg is there, so this is WSL: the driver of the GPU is that of Windows, and says nothing of it here"
+    if any(Path(root, name).exists() for name in _CONTAINER):
+        return (
+            "this is a container, and its host has no amdgpu driver or does not show it; /dev/kfd and /dev/dri "
+            "have to be given to it (--device /dev/kfd --device /dev/dri)"
+        )
+    return "no amdgpu driver here, or a container that hides it"
 
 
 def apply_override(devices: Devices, environment: Mapping[str, str]) -> Devices:

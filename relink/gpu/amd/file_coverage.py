@@ -272,6 +272,13 @@ def coverage_of(code: DeviceCode) -> FileCoverage:
     )
 
 
+def file_of(coverage: Coverage) -> FileCoverage | None:
+    """Return what a file or a library has in its own file; None for another vendor's."""
+    if isinstance(coverage, LibraryCoverage):
+        return coverage.file
+    return coverage if isinstance(coverage, FileCoverage) else None
+
+
 def kernels_of(path: str, codes: Sequence[DeviceCode]) -> FileCoverage:
     """Return the coverage of kernel files (.co, .hsaco, .kpack): each is for one architecture, so together they are a choice."""
     counts: dict[CodeTarget, int] = {}

@@ -22,6 +22,7 @@ from relink.gpu.amd.file_coverage import (
     FileCoverage,
     LibraryCoverage,
     coverage_of,
+    file_of,
     intersect,
     isa_block,
     kernels_of,
@@ -43,7 +44,7 @@ _MOST = 3
 
 def lies_in_a_package(library: Coverage, target: TargetId) -> bool:
     """Whether a library that has no code for `target` would have it from a package for that GPU."""
-    file = _file(library)
+    file = file_of(library)
     archives = file is not None and bool(file.archives) and file.level(target).state == "none"
     return archives or _NEUTRAL.match(library.path) is not None
 
@@ -60,7 +61,7 @@ def missing_package(
     files = {
         os.path.basename(path).replace(PLACEHOLDER, processor)
         for library in libraries
-        if (file := _file(library)) is not None
+        if (file := file_of(library)) is not None
         for path in file.archives
     }
     shown = join_some(names, _MOST)
@@ -80,12 +81,6 @@ def missing_package(
     else:
         remedy = f"Install the package that has the code of {shown} for {processor}: its vendor names one for each GPU."
     return finding("RLK427", str(gpu.target), message, remedy, level, step=step)
-
-
-def _file(coverage: Coverage) -> FileCoverage | None:
-    if isinstance(coverage, LibraryCoverage):
-        return coverage.file
-    return coverage if isinstance(coverage, FileCoverage) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +260,7 @@ def gpu_findings(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> Iterator[Find
     yield from _together(facts)
     if not gpus:
         shadows = (
-            (shadow, one) for one in facts.restricting if (file := _file(one)) for shadow in file.shadows
+            (shadow, one) for one in facts.restricting if (file := file_of(one)) for shadow in file.shadows
         )
         yield from (_hidden(shadow, library) for shadow, library in shadows)
     levels = _levels(facts, gpus)
@@ -334,7 +329,7 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
     hidden = [
         (shadow, library)
         for library in facts.restricting
-        if (file := _file(library))
+        if (file := file_of(library))
         for shadow in file.shadows
         if set(shadow.agents) & set(configurations(target))
     ]

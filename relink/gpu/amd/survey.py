@@ -19,10 +19,12 @@ from relink.gpu.amd.file_coverage import (
     FileCoverage,
     LibraryCoverage,
     coverage_of,
+    file_of,
     intersect,
     kernels_of,
     library_coverage_of,
 )
+from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS
 from relink.gpu.amd.side_files import SideFiles, find_side_files
 from relink.gpu.coverage import Coverage, Group, Survey, TargetId
@@ -99,6 +101,12 @@ def _survey(
     side: Iterable[SideFiles] = (),
     problems: Iterable[str] = (),
 ) -> Survey:
+    hidden = (
+        f"{item.path}: {shadow}, and HIP before {'.'.join(map(str, table().falls_through))} takes it first and alone"
+        for item in found.items
+        if (file := file_of(item)) is not None
+        for shadow in file.shadows
+    )
     return Survey(
         "rocm",
         found.root,
@@ -110,7 +118,7 @@ def _survey(
         tuple({"kind": s.kind, "directory": s.directory, "processors": list(s.processors())} for s in side),
         tuple(found.plain),
         found.read,
-        tuple(problems),
+        (*problems, *hidden),
     )
 
 

@@ -12,6 +12,7 @@ from relink.gpu.amd.device import decode_version, doctor, find_gpus, parse_gpu
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 from relink.vendors.registry import local_gpus, requested_gpus
+from relink.vendors.rocm.gpus import diagnose
 
 TREE = "sys/class/kfd/kfd/topology/nodes"
 CPU = {
@@ -53,6 +54,23 @@ def targets(root: Path, **environment: str) -> list[str]:
 )
 def test_version_numbers(number: int, processor: str | None) -> None:
     assert decode_version(number) == processor
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ("dev/dxg", "so this is WSL"),
+        (".dockerenv", "this is a container"),
+        ("run/.containerenv", "--device /dev/kfd"),
+    ],
+)
+def test_why_no_gpu_is_seen(tmp_path: Path, there: str, why: str) -> None:
+    (tmp_path / there).parent.mkdir(exist_ok=True)
+    (tmp_path / there).touch()
+    with pytest.raises(UsageError, match=f"--gpu auto finds none: no KFD topology: .*{why}"):
+        requested_gpus(["auto"], str(tmp_path))
+    (found,) = (one for one in diagnose((), str(tmp_path), {}).findings if one.code == "RLK421")
+    assert why in found.message
 
 
 def test_several_gpus_in_the_order_of_numbers(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu import msgpack
-from relink.gpu.amd.archives import resolve_kpack
+from relink.gpu.amd.archives import as_taken, resolve_kpack
 from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.amd.file_coverage import coverage_of, library_coverage_of
 from relink.gpu.amd.kpack import (
@@ -23,7 +23,8 @@ from relink.gpu.amd.kpack import (
     parse_reference,
     resolve,
 )
-from relink.gpu.amd.target_id import parse_target_id
+from relink.gpu.amd.survey import survey
+from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id
 from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd import build
 
@@ -248,6 +249,43 @@ def test_resolving_takes_each_wrapper_by_its_number() -> None:
     bundles, doubts = found.bundles, found.doubts
     assert not doubts
     assert [[str(t.target) for t in b.targets] for b in bundles] == [["gfx1100"], ["gfx1030"], []]
+
+
+BARE, OFF, ON = "gfx90a", "gfx90a:xnack-", "gfx90a:xnack+"
+
+
+# Answers of AMD's loader (tests/real/test_kpack_agreement.py): rocm-kpack e3483286, and rocm-systems 1ddbe7e9.
+@pytest.mark.parametrize(
+    ("archives", "first", "through"),
+    [
+        ({BARE: [BARE], OFF: []}, [ON], [BARE]),
+        ({BARE: [BARE], OFF: [OFF]}, [BARE, OFF], [BARE, OFF]),
+        ({BARE: [], OFF: [OFF]}, [OFF], [OFF]),
+        ({BARE: [BARE], OFF: [], ON: []}, [], [BARE]),
+        ({BARE: [BARE], "gfx90a:sramecc+": [], OFF: [OFF]}, ["gfx90a:sramecc-"], [BARE, OFF]),
+        ({BARE: [BARE], "gfx90a%3Axnack-": []}, [BARE], [BARE]),  # a name that the loader never asks for
+        ({BARE: [BARE], "gfx90a:xnack-:sramecc+": []}, [BARE], [BARE]),
+    ],
+)
+def test_which_archive_a_loader_takes(
+    tmp_path: Path, archives: dict[str, list[str]], first: list[str], through: list[str]
+) -> None:
+    path = prefix_with(tmp_path, {}, wrappers=1)
+    for name, held in archives.items():
+        data = build.kpack_archive({"lib/libfoo.so.1#0": held}, [name])
+        (tmp_path / ".kpack" / f"foo_lib_{name}.kpack").write_bytes(data)
+    code = resolve_kpack(read_file(path))
+    for hip, expected in (((7, 14), first), ((7, 15), first), ((7, 16), through), (None, through)):
+        found = coverage_of(as_taken(code, hip))
+        (served,) = [match(codes, TargetId(BARE)).served for codes, _ in found.sets]
+        assert set(served) == {
+            one
+            for text in expected
+            for one in match([CodeTarget(parse_target_id(text))], TargetId(BARE)).served
+        }
+        assert bool(found.shadows) == (first != through and hip in ((7, 14), (7, 15)))
+    told = [text for text in survey(tmp_path).problems if "HIP before 7.16 takes it first" in text]
+    assert bool(told) == (first != through)
 
 
 class Names(list[str]):
