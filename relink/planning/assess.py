@@ -32,6 +32,7 @@ from relink.planning.site import (
     Relocation,
     call_findings,
     choose_platform_tag,
+    device_findings,
     find_copies,
     find_members_to_drop,
     find_relied_on,
@@ -296,6 +297,8 @@ def _find_changes(assessed: Assessment) -> Iterator[Finding]:
     if not made.is_labelled:
         where = ", ".join(provider.path for provider in context.providers)
         yield finding("RLK508", where, "the output's version ends in +relinked")
+    gpus = processors_of(assessed.case.gpus, context.vendor)
+    yield from device_findings(assessed.source, context.vendor, gpus, made.requirements)
     yield from relocation_findings(made.relocation, made.output.filename)
     yield from requirement_findings(made.requirements, made.removed, made.output.filename, context.profile)
 

@@ -349,6 +349,24 @@ def find_vendor_requirements(
     return tuple(changes)
 
 
+def device_findings(
+    source: MemberSource, vendor: Vendor, gpus: Sequence[str], changes: Iterable[ChangedRequirement]
+) -> Iterator[Finding]:
+    """Yield RLK547 for requirements that bring code for all GPUs or for others; for those alone that the output keeps.
+
+    :param gpus: processors.
+    """
+    gone = {change.before for change in changes}
+    for text, requirement in _requirements(source):
+        optional = "extra" in str(requirement.marker)
+        if (
+            text not in gone
+            and not optional
+            and (note := vendor.packages.device_note(requirement.name, requirement.extras, gpus))
+        ):
+            yield finding("RLK547", text, *note)
+
+
 def follow_label(source: MemberSource, output: WheelName, vendor: Vendor) -> tuple[ChangedRequirement, ...]:
     """Return the other requirements of exactly one version with the wheel's own local label, where the output has another."""
     old, new = source.name.version.local, output.version.local

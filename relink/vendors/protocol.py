@@ -209,6 +209,8 @@ class Packages:
     :ivar is_package: name of a directory in site-packages → whether the vendor's libraries lie in one that is called so.
     :ivar is_distribution: name → whether a distribution brings the vendor's libraries, or is there for those that do.
     :ivar bundles: the vendor's distributions that others bring: name → requirement without a version, extras included.
+    :ivar device_note: name and extras of a requirement, processors → what is to be said of the GPUs that it brings code for, and
+        what to do; None where it brings no code of its own, or what is right for these.
     :ivar find_site: path, target → the site-packages with the vendor's packages that a user may mean by it, or None.
     :ivar open_site: path as `find_site` returns it, target, processors of the GPUs that the user asks for, where packages are
         for some alone → what the packages there provide. Raises ProviderError: no library in it is for the target.
@@ -223,6 +225,7 @@ class Packages:
     is_package: Callable[[str], bool] = lambda *_: False
     is_distribution: Callable[[str], bool] = lambda *_: False
     bundles: Callable[[], Mapping[str, str]] = lambda *_: {}
+    device_note: Callable[[str, Collection[str], Sequence[str]], tuple[str, str] | None] = lambda *_: None
     find_site: Callable[[str, Target], str | None] = lambda *_: None
     open_site: Callable[[str, Target, Sequence[str]], Provider] = _open_no_site
     packages_of: Callable[[str, Target], Sequence[InstalledPackage]] = lambda *_: ()

@@ -21,6 +21,7 @@ from relink.vendors.rocm.facts import who_has
 from tests.support import therock, torch_wheels
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.works import TAG
 from tests.unit.gpu.amd.build import kpack_archive
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -146,6 +147,34 @@ def test_an_archive_that_hides_another_is_named_and_left_out(tmp_path: Path) -> 
     assert "torch_gfx942.kpack," in record
     assert "xnack-" not in record
     assert told("7.14.0", Path(report.output.path)) == []
+
+
+@pytest.mark.parametrize(
+    ("requirement", "gpu", "told"),
+    [
+        ("rocm[libraries,device-all]==10.0.*", "gfx942", "one GPU needs one of these packages"),
+        ("rocm[libraries,device-gfx942]==10.0.*", "gfx942", ""),
+        ("rocm[libraries,device-gfx9-4]==10.0.*", "MI300X", ""),
+        ("rocm[libraries,device-gfx942]==10.0.*", "gfx1100", "the code for gfx942 alone, none for gfx1100"),
+        ("rocm-sdk-device-gfx1100==10.0.*", "gfx942", "the code for gfx1100 alone, none for gfx942"),
+        ('rocm-sdk-device-gfx1100==10.0.*; extra == "device-gfx1100"', "gfx942", ""),
+    ],
+    ids=["all", "own", "family", "other", "package", "extra"],
+)
+def test_requirements_that_bring_the_code_of_gpus(
+    rocm: list[Path], tmp_path: Path, requirement: str, gpu: str, told: str
+) -> None:
+    site = unpack(rocm, tmp_path / f"lib/python3.{sys.version_info[1]}/site-packages")
+    (torch,) = torch_wheels.build(tmp_path / "torch", "whole")
+    with zipfile.ZipFile(torch) as archive:
+        held = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+    wheel = therock.pack(tmp_path, "torch", "2.13.0", held, requires=[requirement], tag=TAG)
+    options = Options(prefixes=(str(site),), gpus=(gpu,), dry_run=True, python=sys.executable)
+    found = [one for one in relink(wheel, options).findings if one.code == "RLK547"]
+    assert [(one.level, told in one.message) for one in found] == ([("warning", True)] if told else [])
+    if "device-all" in requirement:
+        assert "about 10 GB to fetch" in found[0].message
+        assert found[0].remedy.startswith("Install rocm[device-gfx942,libraries] instead")
 
 
 def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from relink.gpu.amd.isa_table import table
 from relink.loader.cache import lookup
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
@@ -34,7 +35,7 @@ from relink.providers.site_packages import SITE_PACKAGES, canonical, distributio
 from relink.system.errors import ProviderError, RelinkError, UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.system_errors import raise_if_machine_fault
-from relink.system.text import join_truncated
+from relink.system.text import join_truncated, join_with_and
 from relink.vendors.protocol import Place
 from relink.vendors.rocm.installation import release_of
 
@@ -172,6 +173,9 @@ _INFO = re.compile(
     r"(rocm(?:[-_.](?:sdk[-_.][A-Za-z0-9_.]+|profiler))?|migraphx[-_.]libs)-([^-]+)\.dist-info", re.IGNORECASE
 )
 _DISTRIBUTION = re.compile(r"rocm(?:-sdk-.+|-profiler|-bootstrap)?|migraphx-libs")
+_DEVICE = re.compile(r"\bdevice-(all|gfx[0-9a-fx]+(?:-\d)?)$")
+# pytorch#191688 says so of the nightlies of 7.14; an index knows the sizes of its own.
+_DEVICE_ALL = "by what is known of ROCm 7.14 about 10 GB to fetch and 19 GB on the disk"
 _DIRECTORY = re.compile(r"_rocm_(?:sdk|profiler)\w*|migraphx_libs", re.ASCII)
 _LABEL = re.compile(r"rocm(\d+(?:\.\d+)*)")
 _PYTHON = re.compile(r"python3(?:\.\d+t?)?")
@@ -223,6 +227,24 @@ def is_distribution(name: str) -> bool:
 def bundles() -> dict[str, str]:
     """Return what brings the packages that most wheels need, as AMD's own wheels require it."""
     return dict.fromkeys((_CORE, _LIBRARIES), "rocm[libraries]")
+
+
+def device_note(name: str, extras: Collection[str], gpus: Sequence[str]) -> tuple[str, str] | None:
+    """Return what is to be said of a requirement that brings the code for GPUs, and what to do; None for any other.
+
+    :param gpus: the processors of the GPUs that count.
+    """
+    brought = [*(extra.lower() for extra in extras), canonical(name)]
+    named = {found[1] for one in brought if (found := _DEVICE.search(one))}
+    if "all" in named:
+        others = sorted(extra for extra in extras if not _DEVICE.search(extra))
+        own = [f"device-{gpu}" for gpu in dict.fromkeys(gpus)] or ["device-gfxNNN"]
+        message = f"brings the code for every GPU, {_DEVICE_ALL}; one GPU needs one of these packages"
+        return message, f"Install rocm[{','.join([*own, *others])}] instead, then this wheel with --no-deps."
+    if not named or not gpus or any({gpu, *table().families_of(gpu)} & named for gpu in gpus):
+        return None
+    message = f"brings the code for {join_with_and(sorted(named))} alone, none for {join_with_and([*gpus])}"
+    return message, f"Install {join_with_and([f'rocm[device-{gpu}]' for gpu in gpus])} beside it."
 
 
 def find_site(path: str, target: Target) -> str | None:
