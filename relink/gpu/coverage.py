@@ -73,6 +73,7 @@ class RequestedGpu:
     :ivar vendor: the name of the vendor whose GPU it is.
     :ivar name: what the user called it, where that is not the target id.
     :ivar local: it is in this machine; `physical` is its processor where the variable `overridden_by` makes it pass for another.
+    :ivar numbers: what the runtime calls those of this machine that are such.
     :ivar asked: the user asks for it; else it was seen in this machine, and what it lacks is no error.
     """
 
@@ -84,6 +85,7 @@ class RequestedGpu:
     asked: bool = True
     vendor: str = ""
     overridden_by: str = ""
+    numbers: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         if self.physical:

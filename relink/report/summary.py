@@ -27,6 +27,11 @@ _INSTALLS = re.compile(
 )
 _REPAIRS = re.compile(r"relink repair [a-z][\w-]*(?: --prefix [\w/.+-]+)* --python [\w/.+-]+", re.ASCII)
 _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
+# The first way out that a remedy has: another release, a variable, a package, an option.
+_WAY = re.compile(
+    r"^Use [^:;]{1,80}|\b[A-Z][A-Z_]+=\d+(?:[.,]\d+)*|pip install [\w.-]+|--[a-z-]+ '[^']{1,200}'", re.ASCII
+)
+_ON_A_GPU = {"RLK401", "RLK427", "RLK428"}
 _MAX_REASONS = 3
 _MAX_GPUS = 8
 _DRY = "--dry-run"
@@ -143,8 +148,18 @@ def _with_losses(loads: str, every: Iterable[Cause]) -> str:
 def _gpus_here(isa: Mapping[str, Any] | None) -> str:
     """The GPUs of this machine that were asked for or seen, and whether each has all code that it needs."""
     local = [gpu for gpu in (isa or {}).get("gpus") or () if gpu["local"]]
+    masks = {
+        gpu["target"]: f": {remedy['text']}"
+        for gpu in local
+        for remedy in gpu.get("remedies", ())
+        if remedy["kind"] == "mask"
+    }
     return join_truncated(
-        [f"{gpu['target']} ({'covered' if gpu['covered'] else 'not covered'})" for gpu in local], _MAX_GPUS
+        [
+            f"{gpu['target']} ({'covered' if gpu['covered'] else 'not covered'}{masks.get(gpu['target'], '')})"
+            for gpu in local
+        ],
+        _MAX_GPUS,
     )
 
 
@@ -205,7 +220,9 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
             case _:
                 # A newer relink may have written the report, with codes that this one does not know.
                 rule = RULES.get(cause.code)
-                yield f"{rule.title if rule else cause.code} ({join_truncated(cause.subjects, 1)})"
+                way = _WAY.search(cause.remedy) if cause.code in _ON_A_GPU else None
+                how = f": {re.sub('^Use', 'use', way[0])}" if way else ""
+                yield f"{rule.title if rule else cause.code} ({join_truncated(cause.subjects, 1)}){how}"
 
 
 def _is_glibc(cause: Cause) -> bool:

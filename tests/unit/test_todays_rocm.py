@@ -16,6 +16,7 @@ import pytest
 from relink import Options, relink
 from relink.gpu.amd.side_files import find_side_files
 from relink.gpu.amd.target_id import parse_target_id
+from relink.report.summary import verdict
 from relink.system.findings.model import Finding
 from relink.vendors.rocm.facts import who_has
 from tests.support import therock, torch_wheels
@@ -136,6 +137,9 @@ def test_an_archive_that_hides_another_is_named_and_left_out(tmp_path: Path) -> 
     assert "torch_gfx942:xnack-.kpack lacks 1 code object that torch_gfx942.kpack has" in found.message
     assert "--leave-out '*/torch_gfx942:xnack-.kpack'" in found.remedy
     assert told("10.1.0", device) == []
+    options = Options(prefixes=(str(tmp_path / "7.14.0"),), dry_run=True, gpus=("gfx942",))
+    first = verdict(relink(torch, options, beside=(device,))).text
+    assert "torch_gfx942:xnack-.kpack): --leave-out '*/torch_gfx942:xnack-.kpack'" in first
 
     options = Options(leave_out=("*:xnack-.kpack",), output_directory=tmp_path / "out")
     report = relink(device, replace(options, prefixes=(str(tmp_path / "7.14.0"),)))

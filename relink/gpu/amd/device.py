@@ -20,6 +20,7 @@ from relink.gpu.amd.target_id import processor_for
 from relink.gpu.coverage import RequestedGpu, TargetId
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_start
+from relink.system.text import grouped
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
@@ -271,6 +272,8 @@ def find_local(root: str, environment: Mapping[str, str]) -> tuple[tuple[Request
     """
     devices = find_gpus(root, environment)
     found: dict[TargetId, RequestedGpu] = {}
+    # HIP counts them in the order of their nodes.
+    numbers = grouped((gpu.target, number) for number, gpu in enumerate(devices.gpus))
     for gpu in devices.gpus:
         known = table().processors.get(gpu.physical.processor)
         found.setdefault(
@@ -283,6 +286,7 @@ def find_local(root: str, environment: Mapping[str, str]) -> tuple[tuple[Request
                 asked=False,
                 vendor="rocm",
                 overridden_by=_OVERRIDE,
+                numbers=tuple(numbers[gpu.target]),
             ),
         )
     return tuple(found.values()), devices.problems or ("KFD lists no GPU",)

@@ -87,7 +87,7 @@ def missing_package(
 class Remedy:
     """One way out.
 
-    :ivar kind: release, generic, override or rebuild.
+    :ivar kind: mask, release, generic, override or rebuild.
     :ivar workaround: AMD does not support it; whoever shows it says so.
     """
 
@@ -319,12 +319,8 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
         )
         yield finding("RLK401", subject, message, remedy, "warning" if gpu.asked else "info")
     elif missing:
-        running = [str(one.target) for one in levels if gpu.local and one.local and facts.runs(one.target)]
-        way_out = (
-            f"Leave this GPU out: set HIP_VISIBLE_DEVICES to the numbers of {join_with_and(running)} alone."
-            if running
-            else _way_out(facts, gpu)
-        )
+        way_out = _masking(facts, gpu, tuple(levels))
+        way_out = f"Set {way_out}." if way_out else _way_out(facts, gpu)
         yield finding("RLK401", subject, _missing(facts, gpu, missing), way_out, levels[gpu])
     hidden = [
         (shadow, library)
@@ -350,6 +346,19 @@ def _one_gpu(facts: GpuFacts, gpu: RequestedGpu, levels: Mapping[RequestedGpu, L
     for library in (*facts.libraries, *facts.beside):
         if not library.restricts and library.role is not None and library.role.optional:
             yield from _optional(library, gpu, reached=id(library) in reached)
+
+
+def _masking(facts: GpuFacts, gpu: RequestedGpu, gpus: Sequence[RequestedGpu]) -> str:
+    """Return how a GPU of this machine is left out where another of it runs the wheel; empty where none does."""
+    running = [one for one in gpus if gpu.local and one.local and facts.runs(one.target)]
+    if not running or facts.runs(gpu.target):
+        return ""
+    numbers = ",".join(str(number) for one in running for number in one.numbers)
+    first = ", which HIP takes first" if 0 in gpu.numbers else ""
+    return (
+        f"HIP_VISIBLE_DEVICES={numbers} ({join_with_and([str(one.target) for one in running])}), which leaves out "
+        f"{gpu.target}{first}"
+    )
 
 
 def _hidden(shadow: Shadow, library: Coverage, gpu: RequestedGpu | None = None) -> Finding:
@@ -485,9 +494,10 @@ def gpu_state(facts: GpuFacts, gpu: RequestedGpu) -> str:
     return min(states - {"none"}, key=STATES.index, default="full")
 
 
-def gpu_json(facts: GpuFacts, gpu: RequestedGpu) -> dict[str, Any]:
+def gpu_json(facts: GpuFacts, gpu: RequestedGpu, gpus: Sequence[RequestedGpu] = ()) -> dict[str, Any]:
     """Return the report's ``isa.gpus[]``: how far each file and library covers the GPU, and the ways out of a gap."""
     every: tuple[Coverage, ...] = (*facts.files, *facts.libraries, *facts.beside)
+    masks = [Remedy("mask", text)] if (text := _masking(facts, gpu, gpus)) else []
     return {
         "target": str(gpu.target),
         "name": gpu.name,
@@ -496,7 +506,7 @@ def gpu_json(facts: GpuFacts, gpu: RequestedGpu) -> dict[str, Any]:
         "covered": facts.runs(gpu.target),
         "state": gpu_state(facts, gpu),
         "levels": {coverage.path: str(coverage.level(gpu.target)) for coverage in every},
-        "remedies": [way.to_json() for way in facts.ways(gpu.target)],
+        "remedies": [way.to_json() for way in (*masks, *facts.ways(gpu.target))],
     }
 
 
@@ -554,7 +564,7 @@ def check_gpus(
         files,
         covering,
         runtime.to_json() if runtime is not None else None,
-        [gpu_json(facts, gpu) for gpu in gpus],
+        [gpu_json(facts, gpu, gpus) for gpu in gpus],
     )
     block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
     block["requirements"] = [row.to_json() for row in requirements]

@@ -6,6 +6,7 @@ import json
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from relink import cli
 from relink.elf.image import Image
 from relink.elf.patchelf import whole_edit
 from relink.system.programs import Steps
+from relink.vendors.registry import requested_gpus
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.unit.gpu.amd.build import ccob, code_object, entries_of, library, raw
@@ -182,6 +184,27 @@ def test_the_main_command_refuses_a_wheel_that_lacks_the_gpu(
     assert code == 0
     assert [item["level"] for item in found(report(out), "RLK401")] == ["warning"]
     assert len(list(where.iterdir())) == 1
+
+
+def test_the_first_line_has_cause_and_way_out_for_a_sibling_gpu(run: Run, vendor: Path, rocm: Path) -> None:
+    """As TheRock#6997: code for gfx1030, and a GPU that is gfx1031."""
+    first = run(vendor, "--prefix", rocm, "--gpu", "gfx1031", "--dry-run")[1].splitlines()[0]
+    assert (
+        first == "demo 1.0: Cannot work yet: no code for this GPU (gfx1031): HSA_OVERRIDE_GFX_VERSION=10.3.0."
+    )
+
+
+def test_the_first_line_leaves_out_a_gpu_that_the_runtime_takes_first(
+    run: Run, vendor: Path, rocm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TheRock#5543: an integrated GPU beside the card."""
+    both = requested_gpus(["gfx1036", "gfx1100"])
+    here = tuple(replace(gpu, local=True, asked=False, numbers=(n,)) for n, gpu in enumerate(both))
+    monkeypatch.setattr("relink.runs.relink_wheel.local_gpus", lambda: here)
+    code, out, _ = run(vendor, "--prefix", rocm, "--dry-run")
+    assert code == 0
+    way = "HIP_VISIBLE_DEVICES=1 (gfx1100), which leaves out gfx1036, which HIP takes first"
+    assert f"gfx1036 (not covered: {way}), gfx1100 (covered)" in out.splitlines()[0]
 
 
 def test_the_main_command_takes_a_gpu_that_is_covered(

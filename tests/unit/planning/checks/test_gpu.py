@@ -532,12 +532,17 @@ def test_one_covered_gpu_of_several_that_were_seen_suffices() -> None:
 
 
 def test_an_igpu_beside_a_card_that_runs_is_left_out() -> None:
-    auto = [replace(gpu, local=True) for gpu in gpus("gfx1036", "gfx1100")]
-    found = only(check_gpus(wheel("gfx1100"), (), RUNTIME, auto), "RLK401")
-    assert (found.level, found.remedy) == (
-        "warning",
-        "Leave this GPU out: set HIP_VISIBLE_DEVICES to the numbers of gfx1100 alone.",
-    )
+    auto = [replace(gpu, local=True, numbers=(n,)) for n, gpu in enumerate(gpus("gfx1036", "gfx1100"))]
+    plan = check_gpus(wheel("gfx1100"), (), RUNTIME, auto)
+    found = only(plan, "RLK401")
+    way = "HIP_VISIBLE_DEVICES=1 (gfx1100), which leaves out gfx1036, which HIP takes first"
+    assert (found.level, found.remedy) == ("warning", f"Set {way}.")
+    assert [
+        [one["text"] for one in gpu["remedies"] if one["kind"] == "mask"] for gpu in plan.block["gpus"]
+    ] == [
+        [way],
+        [],
+    ]
     alone = only(check_gpus(wheel("gfx1100"), (), RUNTIME, auto[:1]), "RLK401")
     assert "HIP_VISIBLE_DEVICES" not in alone.remedy
 
