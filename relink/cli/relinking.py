@@ -170,7 +170,7 @@ def verify(
     chosen = shown.chosen_format()
     result = queries.verify_wheel(wheel, options)
     if chosen is OutputFormat.text:
-        show(*verification_text(str(wheel), result.maps, result.findings))
+        show(*verification_text(str(wheel), result.maps, result.findings, result.made_from))
     else:
         document = {"schema": "relink.verification/1", **plain(result)}
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])

@@ -296,9 +296,10 @@ def _find_changes(assessed: Assessment) -> Iterator[Finding]:
         return
     if not made.is_labelled:
         where = ", ".join(provider.path for provider in context.providers)
-        yield finding("RLK508", where, "the output's version ends in +relinked")
-    gpus = processors_of(assessed.case.gpus, context.vendor)
-    yield from device_findings(assessed.source, context.vendor, gpus, made.requirements)
+        yield finding("RLK508", where or assessed.source.path.name, "the output's version ends in +relinked")
+    if not context.layout.tree:
+        gpus = processors_of(assessed.case.gpus, context.vendor)
+        yield from device_findings(assessed.source, context.vendor, gpus, made.requirements)
     yield from relocation_findings(made.relocation, made.output.filename)
     yield from requirement_findings(made.requirements, made.removed, made.output.filename, context.profile)
 

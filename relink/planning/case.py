@@ -28,9 +28,9 @@ from relink.providers.nix_store import compiler_runtime_of, open_closure, open_p
 from relink.providers.prefix import Provider
 from relink.providers.profiles import profile_for
 from relink.providers.site_packages import without_package
-from relink.system.errors import ProviderError, UsageError
+from relink.system.errors import NoPlaceError, ProviderError, UsageError
 from relink.vendors.protocol import Vendor
-from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of
+from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of, vendors_of
 from relink.wheel.limits import WheelLimits
 
 Command: TypeAlias = Literal[
@@ -86,10 +86,12 @@ def choose_target(options: Options) -> Target:
     return find_target(python=options.python, interpreter=options.interpreter, sysroot=options.sysroot)
 
 
-def open_providers(options: Options, target: Target, sonames: Collection[str] = ()) -> tuple[Provider, ...]:
+def open_providers(
+    options: Options, target: Target, sonames: Collection[str] | None = None
+) -> tuple[Provider, ...]:
     """Open the prefixes that were named, or else the one place that has the libraries of the vendor whose a wheel needs.
 
-    :param sonames: what the wheel needs.
+    :param sonames: what the wheel needs. Where there is no place, and none of these is a vendor's, no place is needed.
     :raises UsageError: none was named, and there is none or more than one.
     """
     if options.prefixes or options.nix_closures:
@@ -97,7 +99,13 @@ def open_providers(options: Options, target: Target, sonames: Collection[str] = 
         closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
         found = (*prefixes, *closures)
     else:
-        place = choose_place(target, os.environ, sonames, own=not (options.interpreter or options.sysroot))
+        try:
+            own = not (options.interpreter or options.sysroot)
+            place = choose_place(target, os.environ, sonames or (), own=own)
+        except NoPlaceError:
+            if sonames is None or vendors_of({*sonames} - {*options.stub}):
+                raise
+            return ()
         found = (replace(_open(place.path, target, options), found_by=place.found_by),)
     return (*found, *compiler_runtime_of(found, target))
 

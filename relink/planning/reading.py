@@ -30,7 +30,7 @@ from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
-from relink.vendors.registry import kernel_suffixes, read_device_code
+from relink.vendors.registry import VENDORS, kernel_suffixes, read_device_code
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
@@ -82,6 +82,13 @@ class Wheel:
     def needed(self) -> set[str]:
         """The sonames that the members need."""
         return {soname for image in self.images.values() for soname in image.needed}
+
+    @property
+    def sought(self) -> set[str]:
+        """The sonames that a prefix is looked for: those that no member has; none where a member is a vendor's runtime."""
+        own = {image.soname for image in self.images.values() if image.soname}
+        has_runtime = any(vendor.libraries.is_runtime(soname) for vendor in VENDORS for soname in own)
+        return set() if has_runtime else self.needed - own
 
 
 def open_wheel(

@@ -80,7 +80,7 @@ def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPla
     def replan(options: Options) -> PreparedPlan:
         target, places = choose_target(options), case.providers
         if find_places is not None and target != case.target:
-            places = find_places(options, target, case.wheel.needed)
+            places = find_places(options, target, case.wheel.sought)
         return _plan_once(replace(case, target=target, providers=places, options=options), trace)
 
     if find_places is not None and not (planned.plan.ok or case.options.force):

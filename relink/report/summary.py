@@ -98,10 +98,13 @@ def _of_python(report: Report) -> str:
     return f" of Python {matched[1]}" if matched else ""
 
 
-def verification_verdict(wheel: str, asked: Collection[str], findings: Sequence[Finding]) -> Verdict:
+def verification_verdict(
+    wheel: str, asked: Collection[str], findings: Sequence[Finding], made_from: str | None = None
+) -> Verdict:
     """Return the verdict of `relink verify`: whether the real loader loads a wheel's files as they are.
 
     :param wheel: its path; `asked`: the members that the loader was asked about.
+    :param made_from: the vendor's wheel, where relink wrote this one: that one is relinked again, since no other is.
     """
     every = causes(findings)
     errors = [cause for cause in every if cause.level == "error"]
@@ -112,7 +115,7 @@ def verification_verdict(wheel: str, asked: Collection[str], findings: Sequence[
         )
         return Verdict(_without_errors(every), f"{text}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
-    step = f"relink {shlex.quote(wheel)} --prefix DIR"
+    step = f"relink {shlex.quote(made_from or wheel)} --prefix DIR"
     todo = (step, (step,)) if missing and not any(cause.step for cause in errors) else _step(errors)
     on_gpus = all(cause.code.startswith("RLK4") for cause in errors)
     start = "Loads, but does not work on the GPU" if on_gpus else "Does not load"

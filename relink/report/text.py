@@ -28,6 +28,8 @@ _PREFIX = "$PREFIX"
 _OF_PYTHON = re.compile(r"undefined symbol: _?Py\w+\s*\(")
 _MAX_GROUPS = 4
 _MAX_SUBJECTS = 3
+# Lines of the real loader about one file: a symbol that nothing has is one line.
+_MAX_PROBLEMS = 5
 # The most remedies of one code that are printed each by itself.
 _MAX_REMEDIES = 2
 
@@ -223,7 +225,9 @@ def several_text(reports: Sequence[Report]) -> list[Line]:
     return align_rows(rows)
 
 
-def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> list[Line]:
+def verification_text(
+    wheel: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding], made_from: str | None = None
+) -> list[Line]:
     """What the real loader mapped for each member, what is wrong, and the verdict.
 
     Symbols that the Python has that will import the member are counted, not listed: no other file supplies them.
@@ -237,12 +241,15 @@ def verification_text(wheel: str, maps: Mapping[str, LoaderMap], findings: Seque
             *(Line(f"  {name} => not found", style="red") for name in mapped.missing),
         ]
         problems = [line for line in mapped.problems if not _OF_PYTHON.match(line)]
-        lines += [Line(f"  ld.so: {' '.join(line.split())}", style="yellow") for line in problems]
+        shown = problems[:_MAX_PROBLEMS]
+        lines += [Line(f"  ld.so: {' '.join(line.split())}", style="yellow") for line in shown]
+        if more := len(problems) - len(shown):
+            lines.append(Line(f"  ld.so: and {pluralize(more, 'line')} more", style="yellow"))
         if count := len(mapped.problems) - len(problems):
             lines.append(
                 Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
             )
-    summed = verification_verdict(wheel, maps, findings)
+    summed = verification_verdict(wheel, maps, findings, made_from)
     name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
     first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
     return [first, *lines, *findings_text(findings, verbose=True), *verdict_text(summed)]

@@ -31,7 +31,7 @@ from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
 from relink.report.nix.package import Package, package_of
 from relink.report.tree import DependencyTree
-from relink.runs.relink_wheel import refuse_relinked
+from relink.runs.relink_wheel import refuse_relinked, vendors_wheel
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding, has_errors, select
@@ -46,12 +46,16 @@ from relink.wheel.limits import WheelLimits
 
 @dataclass(frozen=True, slots=True)
 class VerifiedWheel:
-    """The real loader's map of each ELF member of one wheel, and the findings."""
+    """The real loader's map of each ELF member of one wheel, and the findings.
+
+    :ivar made_from: the filename of the vendor's wheel, where relink wrote this one.
+    """
 
     path: str
     target: TargetFacts
     maps: Mapping[str, LoaderMap]
     findings: tuple[Finding, ...]
+    made_from: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -99,7 +103,10 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
     more = [one for one in result.findings if (one.code, one.subject) not in known]
     hinted = with_hints((*assessed.found, *more, *sandbox_findings(sandbox)), assessed.context.profile)
     findings = select(tuple(hinted), options.select, options.ignore)
-    return VerifiedWheel(str(path), describe_target(target), result.maps, findings), assessed
+    name = archive.name
+    vendor = vendors_wheel(plan, name.distribution, str(name.version)) if plan is not None else None
+    made_from = vendor.filename if vendor is not None else None
+    return VerifiedWheel(str(path), describe_target(target), result.maps, findings, made_from), assessed
 
 
 def _refuse_another_loader(plan: Plan, target: Target) -> None:
@@ -192,7 +199,7 @@ def explain(path: Path, options: Options) -> Explanation:
     with ExitStack() as stack:
         target = choose_target(options)
         wheel = open_wheel(path, stack, target, options.limits)
-        case = Case(wheel, target, open_providers(options, target, wheel.needed), options, "explain")
+        case = Case(wheel, target, open_providers(options, target, wheel.sought), options, "explain")
         assessed = assess(case, trace)
         findings = assessed.findings
     draft, context = assessed.draft, assessed.context
@@ -237,7 +244,7 @@ def nix_package(path: Path, options: Options, address: str | None = None) -> Pac
         package = package_of(wheel.archive, build_context(case), targets, address)
         if options.prefixes or options.nix_closures:
             case = replace(
-                case, providers=open_providers(options, target, wheel.needed), command="nix", gpus=gpus
+                case, providers=open_providers(options, target, wheel.sought), command="nix", gpus=gpus
             )
         findings = select((*assess(case).found, *package.findings), options.select, options.ignore)
     return replace(package, findings=findings)

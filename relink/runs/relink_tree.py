@@ -160,6 +160,8 @@ def _providers(
         if named:
             raise
         return (own,)
+    if not others:
+        return (own,)
     # A later prefix serves no runtime, so a tree without any counts as one with the first prefix.
     return (own if has_runtime else replace(own, closure=others[0].named), *others)
 

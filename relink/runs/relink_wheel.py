@@ -50,7 +50,7 @@ from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
 from relink.vendors.registry import local_gpus, open_site
-from relink.wheel.naming import parse_wheel_name
+from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.source import MemberSource
 from relink.wheel.writer import output_path
 
@@ -91,7 +91,7 @@ def make_plan(
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
     with clock.stage("plan"):
-        providers = find_providers(options, target, wheel.needed)
+        providers = find_providers(options, target, wheel.sought)
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
         return wheel, plan_wheel(case, find_providers)
 
@@ -328,25 +328,33 @@ def refuse_relinked(source: MemberSource) -> None:
         raise relinked_error(plan, source.path.name, source.name.distribution, str(source.name.version))
 
 
+def vendors_wheel(plan: Plan, distribution: str, version: str) -> WheelName | None:
+    """Return the name of the vendor's wheel that a package was made from; None where the plan in the package cannot be true."""
+    with suppress(WheelError, InvalidVersion):
+        vendor = parse_wheel_name(PurePosixPath(plan.wheel.path).name[:_NAME_MAX])
+        # Another distribution or version is not what this package can have been made of, and is not to be fetched.
+        same = (vendor.canonical, vendor.version.public) == (
+            canonicalize_name(distribution),
+            Version(version).public,
+        )
+        if same and _SHA256.fullmatch(plan.wheel.sha256):
+            return vendor
+    return None
+
+
 def relinked_error(plan: Plan, shown: str, distribution: str, version: str) -> UsageError:
     """Return the error about a package that relink wrote, with the vendor's wheel to take instead.
 
     :param plan: the one in the package.
     :param distribution: the name of the package, and its version.
     """
-    filename, sha256 = PurePosixPath(plan.wheel.path).name[:_NAME_MAX], plan.wheel.sha256
-    with suppress(WheelError, InvalidVersion):
-        vendor = parse_wheel_name(filename)
-        # Another distribution or version is not what this package can have been made of, and is not to be fetched.
-        same = (vendor.canonical, vendor.version.public) == (
-            canonicalize_name(distribution),
-            Version(version).public,
+    sha256 = plan.wheel.sha256
+    if (vendor := vendors_wheel(plan, distribution, version)) is not None:
+        return UsageError(
+            f"{shown} was relinked from {vendor.filename} (SHA-256 {sha256}); relink that one, which "
+            f"`relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
         )
-        if same and _SHA256.fullmatch(sha256):
-            return UsageError(
-                f"{shown} was relinked from {vendor.filename} (SHA-256 {sha256}); relink that one, which "
-                f"`relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
-            )
+    filename = PurePosixPath(plan.wheel.path).name[:_NAME_MAX]
     return UsageError(
         f"{shown} was relinked, but not from {filename!r} (SHA-256 {sha256[:_SHOWN]!r}), as the plan in it says; relink the "
         "vendor's wheel"

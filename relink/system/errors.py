@@ -29,6 +29,10 @@ class UsageError(RelinkError):
     """The command line or the arguments of the API do not make sense together."""
 
 
+class NoPlaceError(UsageError):
+    """No place has a vendor's libraries, and the user named none."""
+
+
 class WheelError(RelinkError):
     """The input is not a wheel that can be trusted: damaged, lying, or hostile."""
 

@@ -13,7 +13,7 @@ from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode, RequestedGpu, Survey, TargetId
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
-from relink.system.errors import UsageError
+from relink.system.errors import NoPlaceError, UsageError
 from relink.vendors.cuda import cuda
 from relink.vendors.protocol import Component, Place, Release, Vendor
 from relink.vendors.rocm.vendor import rocm
@@ -104,7 +104,8 @@ def choose_place(
 
     :param sonames: what the wheel needs.
     :param own: the target is a Python of this machine with its own loader.
-    :raises UsageError: there is none, or there are several, or nothing is to be guessed.
+    :raises NoPlaceError: there is none.
+    :raises UsageError: there are several, or nothing is to be guessed.
     """
     needed = vendors_of(sonames)
     candidates = needed or VENDORS
@@ -123,7 +124,7 @@ def choose_place(
         return found[0][1]
     names = " or ".join(vendor.product for vendor in candidates)
     variables = " or ".join(vendor.places.variable for vendor in candidates)
-    raise UsageError(
+    raise NoPlaceError(
         f"no {names}: name one by --prefix DIR, or set {variables} (none is in /opt, in ld.so.cache or in /usr)"
     )
 

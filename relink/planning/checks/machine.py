@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relink.loader.target import find_target
+from relink.loader.seen_files import Files
+from relink.loader.tables import Tables
+from relink.loader.target import Target, find_target
 from relink.planning.model.model import plain
+from relink.planning.resolve.evidence import broken_alone_remedy, find_unbound_alone
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, finding
-from relink.vendors.protocol import Diagnosis
+from relink.system.text import join_truncated
+from relink.vendors.protocol import Diagnosis, Vendor
 from relink.vendors.registry import VENDORS, find_places, prefix_of_libraries, products, vendor_of
 
 
@@ -43,11 +47,32 @@ def check_machine(
         owned[vendor_of((), [provider]).name].append(provider)
     diagnoses = tuple(vendor.gpus.diagnose(owned[vendor.name], root, environment) for vendor in VENDORS)
     findings = [found for diagnosis in diagnoses for found in diagnosis.findings]
+    files = Files(target.sysroot)
+    tables = Tables(files, {})
+    for vendor in VENDORS:
+        for provider in owned[vendor.name] if root == "/" else ():
+            findings += _find_broken(provider, vendor, target, files, tables)
     if not named:
         variables = ", ".join(f"no ${vendor.places.variable}" for vendor in VENDORS)
         message = f"no {products()} was found: no --prefix, {variables}, none in /opt, ld.so.cache and /usr"
         findings.append(finding("RLK424", products(), message))
     return MachineCheck(diagnoses, tuple(findings))
+
+
+def _find_broken(
+    provider: Provider, vendor: Vendor, target: Target, files: Files, tables: Tables
+) -> Iterator[Finding]:
+    """Yield RLK302 for each of the vendor's libraries in a prefix that imports what nothing there has."""
+    real = {
+        os.path.realpath(path): path
+        for name, (path, *_) in provider.libraries.items()
+        if vendor.libraries.is_own(name)
+    }
+    for path in real.values():
+        if lost := [unbound.name for unbound in find_unbound_alone(path, target, files, tables)]:
+            text = f"imports {join_truncated(lost)}, which no library that it loads has"
+            remedy = broken_alone_remedy(path, files.open(path).image)
+            yield finding("RLK302", path, text, remedy, level="warning")
 
 
 def to_json(check: MachineCheck) -> dict[str, Any]:

@@ -25,12 +25,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from relink.elf.image import Image
 from relink.elf.symbols import Export, Import, SymbolTable, match
 from relink.elf.version_edits import VersionEdit
 from relink.elf.versions import VersionNeed, VersionRequirement
-from relink.loader.binding import Unbound
-from relink.loader.tables import read_table
+from relink.loader.binding import Unbound, bind
+from relink.loader.loading import RootRefusedError, trace
+from relink.loader.search import Environment
+from relink.loader.seen_files import Files
+from relink.loader.tables import Tables, read_table
+from relink.loader.target import GLIBC_SONAMES, Target
 from relink.planning.resolve.context import ResolveContext
+from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES
 from relink.system.text import grouped, join_truncated
@@ -528,6 +534,37 @@ def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str
     stems = {soname_stem(name) for name in known}
     of_any = {soname for soname in sonames if soname_stem(soname) not in stems}
     return [of_any | ({*names} & sonames) for names in (*releases.values(), sonames - known)]
+
+
+def find_unbound_alone(path: str, target: Target, files: Files, tables: Tables) -> list[Unbound]:
+    """Return the imports of a library that nothing has where it is loaded without any wheel: its installation lacks something.
+
+    What it lacks of a library that every Linux has is left out: that depends on the target, and not on the installation.
+    """
+    libc = posixpath.join(target.libc_directory, "libc.so.6")
+    environment = Environment(target, files)
+    try:
+        closure = trace(environment, path, [libc] if files.open(libc).image else [])
+    except RootRefusedError:
+        return []
+    # What is in a library that is not found is nobody's fault here.
+    return [
+        unbound
+        for unbound in bind(closure, tables).unbound
+        if not closure.missing
+        and unbound.path == path
+        and not (unbound.file and is_platform_library(unbound.file, target.header.machine))
+    ]
+
+
+def broken_alone_remedy(path: str, image: Image | None) -> str:
+    """Return what to do about a library that lacks symbols by itself."""
+    needed = [name for name in (image.needed if image else ()) if name not in GLIBC_SONAMES]
+    others = f" and what it needs ({join_truncated(needed)})" if needed else ""
+    return (
+        f"{posixpath.basename(path)} lacks this without any wheel, too: what is installed there does not belong together. "
+        f"Install it{others} again, of one release, or use another prefix."
+    )
 
 
 def is_of_python(imported: Unbound) -> bool:

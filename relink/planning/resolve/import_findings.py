@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -20,7 +20,12 @@ from relink.loader.duplicates import SharedSymbols, duplicates, two_versions
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.evidence import find_suppliers, is_of_python
+from relink.planning.resolve.evidence import (
+    broken_alone_remedy,
+    find_suppliers,
+    find_unbound_alone,
+    is_of_python,
+)
 from relink.planning.resolve.proof import DlopenSource, Prover, find_forwardable, find_unloadable
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
@@ -254,8 +259,21 @@ def _unbound_imports(
             if first := relink_first(context, place):
                 remedy, steps = first[0], (first[1],)
                 break
+        if cause is None and _is_broken_alone(prover, context, imports[0][0].path, imports):
+            library = imports[0][0].path
+            remedy, steps = broken_alone_remedy(library, context.files.open(library).image), ()
         step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
         yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
+
+
+def _is_broken_alone(
+    prover: Prover, context: ResolveContext, path: str, imports: Sequence[tuple[Unbound, Closure]]
+) -> bool:
+    """Whether a library of a provider lacks all these imports without the wheel, too."""
+    if not any(provider.holds(path) for provider in context.providers):
+        return False
+    alone = find_unbound_alone(path, context.target, context.files, prover.tables)
+    return {imported.name for imported, _ in imports} <= {unbound.name for unbound in alone}
 
 
 def relink_first(context: ResolveContext, path: str) -> tuple[str, str] | None:

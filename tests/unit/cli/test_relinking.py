@@ -20,6 +20,7 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import RULES
 from relink.system.shipped_files import load_schema
 from tests.support import forking
+from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, TAG, Works
@@ -211,7 +212,11 @@ def test_words_that_make_no_command(run: Run, words: list[str]) -> None:
 
 def test_no_rocm_at_all(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.vendors.rocm.places.find_places", lambda *_: ())
-    code, _, err = run(works.small(tmp_path))
+    hip = shared(tmp_path / "libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    member = shared(
+        tmp_path / "a.so", "extern int hipMalloc(void); int f(void){return hipMalloc();}", needed=[hip]
+    )
+    code, _, err = run(works.wheel(tmp_path, {"demo/a.so": member}))
     assert code == 2
     assert "no ROCm: name one by --prefix DIR" in err
 

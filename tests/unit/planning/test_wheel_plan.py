@@ -18,6 +18,7 @@ from relink.planning.wheel_plan import PreparedPlan, find_ways_out
 from relink.providers.distribution import Distribution
 from relink.report.summary import verdict
 from relink.runs.relink_wheel import make_plan
+from relink.system.errors import UsageError
 from relink.system.findings.model import finding
 from relink.system.progress import Clock
 from tests.support.cc import shared
@@ -266,6 +267,54 @@ def test_an_option_that_brings_a_second_runtime_is_not_advised(tmp_path: Path) -
     assert found.remedy.startswith("--forward libamdhip64.so is not advised: RLK134 libamdhip64.so: ")
     refused = relink(with_own_runtime(tmp_path), replace(options, forward=("libamdhip64.so",)))
     assert [found.code for found in refused.findings if found.level == "error"] == ["RLK134"]
+
+
+@pytest.fixture
+def no_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has no ROCm."""
+    monkeypatch.delenv("ROCM_PATH", raising=False)
+    monkeypatch.setattr("relink.vendors.rocm.places.find_places", lambda *_: ())
+
+
+def with_bundle(directory: Path) -> Path:
+    """A wheel with its own HIP, which needs a library that nothing has."""
+    gone = shared(
+        directory / "gone/librocprofiler-register.so.0",
+        "int rocprofiler_register_library_api_table(void){return 0;}",
+    )
+    source = "extern int rocprofiler_register_library_api_table(void);"
+    hip = shared(
+        directory / "libamdhip64.so.6",
+        f"{source} int hipMalloc(void){{return rocprofiler_register_library_api_table();}}",
+        needed=[gone],
+    )
+    uses = "extern int hipMalloc(void); int f(void){return hipMalloc();}"
+    member = shared(directory / "a.so", uses, needed=[hip], flags=["-Wl,-rpath,$ORIGIN", LOOSE])
+    return make_wheel(directory, {"demo/__init__.py": b"", "demo/a.so": member, f"demo/{hip.name}": hip})
+
+
+@pytest.mark.usefixtures("no_rocm")
+def test_a_wheel_that_brings_the_runtime_needs_no_prefix(tmp_path: Path) -> None:
+    options = Options(output_directory=tmp_path / "out")
+    report = relink(with_bundle(tmp_path), options)
+    assert [found.code for found in report.findings if found.level == "error"] == ["RLK101"]
+    assert report.way_out == ("--stub", "librocprofiler-register.so.0")
+    stubbed = relink(with_bundle(tmp_path), replace(options, stub=("librocprofiler-register.so.0",)))
+    assert stubbed.output is not None
+
+
+@pytest.mark.usefixtures("no_rocm")
+def test_a_wheel_that_needs_the_runtime_needs_a_prefix(works: Works, tmp_path: Path) -> None:
+    plain = shared(tmp_path / "plain.so", "int f(void){return 1;}")
+    other = relink(
+        works.wheel(tmp_path, {"demo/plain.so": plain}), Options(output_directory=tmp_path / "out")
+    )
+    assert verdict(other).text == "Needs no ROCm: left as it is."
+    hip = shared(tmp_path / "libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    uses = "extern int hipMalloc(void); int f(void){return hipMalloc();}"
+    wheel = works.wheel(tmp_path / "w", {"demo/a.so": shared(tmp_path / "a.so", uses, needed=[hip])})
+    with pytest.raises(UsageError, match="no ROCm: name one"):
+        relink(wheel, Options(output_directory=tmp_path / "out"))
 
 
 def test_an_option_that_was_seen_to_help_is_advised(works: Works, tmp_path: Path) -> None:

@@ -294,3 +294,14 @@ def _renamed(wheel: Path, version: str) -> Path:
     with zipfile.ZipFile(path) as archive:
         contents: dict[str, bytes | None] = {name: archive.read(name) for name in archive.namelist()}
     return changed(path, wheel.parent / version, contents)
+
+
+def test_verify_names_the_vendors_wheel_to_relink(works: Works, run: Run, tmp_path: Path) -> None:
+    """A wheel that relink wrote is not relinked again."""
+    shutil.copytree(works.prefix, tmp_path / "rocm")
+    vendor = works.small(tmp_path / "vendor")
+    report = relink.relink(vendor, options_of(tmp_path / "rocm", tmp_path / "out"))
+    shutil.rmtree(tmp_path / "rocm")
+    code, out, _ = run("verify", report.path or "")
+    assert code == 1
+    assert out.splitlines()[-1].strip() == f"relink {vendor.name} --prefix DIR"

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from relink import Options, relink
 from relink.planning.checks.machine import check_machine, to_json
 from relink.report.doctor_text import doctor_text
+from tests.support.cc import shared
+from tests.support.wheels import make_wheel
 from tests.support.works import Works
 
 
@@ -29,3 +32,39 @@ def test_the_facts_are_of_the_machine_and_of_each_prefix(works: Works, tmp_path:
     assert data["schema"] == "relink.doctor/1"
     assert (data["gpus"], data["kfd"]) == ([], False)
     assert [(one["path"], one["rocm_version"]) for one in data["prefixes"]] == [(str(works.prefix), "7.2.4")]
+
+
+def broken_prefix(directory: Path) -> Path:
+    """A prefix whose MIOpen imports a symbol that none of its libraries has."""
+    (directory / ".info").mkdir(parents=True)
+    (directory / ".info/version").write_text("7.2.4\n")
+    hip = shared(directory / "lib/libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    source = "extern int hipMalloc(void), of_another_release(void);"
+    source += "int miopenCreate(void){return hipMalloc() + of_another_release();}"
+    shared(
+        directory / "lib/libMIOpen.so.1",
+        source,
+        needed=[hip],
+        flags=["-Wl,-rpath,$ORIGIN", "-Wl,--allow-shlib-undefined"],
+    )
+    return directory
+
+
+def test_a_prefix_that_is_broken_by_itself(tmp_path: Path) -> None:
+    """Neither the wheel nor its release is to blame: `doctor` says the same without a wheel."""
+    prefix = broken_prefix(tmp_path / "rocm")
+    member = shared(
+        tmp_path / "a.so",
+        "extern int miopenCreate(void); int f(void){return miopenCreate();}",
+        needed=[prefix / "lib/libMIOpen.so.1"],
+        flags=["-Wl,--allow-shlib-undefined"],
+    )
+    wheel = make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": member})
+    report = relink(wheel, Options(prefixes=(str(prefix),), output_directory=tmp_path / "out"))
+    (told,) = [found for found in report.findings if found.code == "RLK302"]
+    (seen,) = [found for found in check_machine([str(prefix)]).findings if found.code == "RLK302"]
+    for found in (told, seen):
+        assert "of_another_release" in found.message
+        assert found.remedy.startswith("libMIOpen.so.1 lacks this without any wheel, too: ")
+        assert "libamdhip64.so.7" in found.remedy
+    assert seen.level == "warning"
