@@ -6,6 +6,7 @@ A file's bundles are loaded one by one, so a GPU needs code in all of them: full
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,9 @@ from relink.system.text import pluralize
 
 # A hostile file could give each bundle a set of its own, and each is asked for every processor. Vendors' files have a few.
 _MAX_SETS = 64
+# With more of them, kernel files are a choice: no GPU needs all.
+_MAX_SINGLE_FILES = 4
+_GPU_NAME = re.compile(r"gfx[0-9a-f]{3,5}(?![0-9a-z])|gfx[0-9-]+-generic")
 # Code targets of distinct sets.
 _MAX_COMPARED = 4000
 
@@ -277,6 +281,13 @@ def file_of(coverage: Coverage) -> FileCoverage | None:
     if isinstance(coverage, LibraryCoverage):
         return coverage.file
     return coverage if isinstance(coverage, FileCoverage) else None
+
+
+def are_choice(codes: Sequence[DeviceCode], top: str = "") -> bool:
+    """Whether a program loads one of kernel files, and not each: they are many, archives, or named for GPUs below `top`."""
+    return len(codes) > _MAX_SINGLE_FILES or any(
+        code.form == "kpack-archive" or _GPU_NAME.search(code.path.removeprefix(top)) for code in codes
+    )
 
 
 def kernels_of(path: str, codes: Sequence[DeviceCode]) -> FileCoverage:

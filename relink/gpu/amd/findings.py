@@ -21,6 +21,7 @@ from relink.gpu.amd.device_code import DeviceCode
 from relink.gpu.amd.file_coverage import (
     FileCoverage,
     LibraryCoverage,
+    are_choice,
     coverage_of,
     file_of,
     intersect,
@@ -542,10 +543,9 @@ def check_gpus(
     :param extended: whose patch makes the runtime take related processors' code.
     """
     files = tuple(coverage_of(code) for code in codes.values() if code.form == "elf")
-    kernels = {path: code for path, code in codes.items() if code.form != "elf"}
-    if kernels and not any(file.restricts for file in files):
-        top = posixpath.commonpath([f"/{posixpath.dirname(path)}" for path in kernels]).strip("/")
-        files = (*files, kernels_of(top or "the wheel", tuple(kernels.values())))
+    kernels = [code for code in codes.values() if code.form != "elf"]
+    if not any(file.restricts for file in files):
+        files = (*files, *_kernel_files(kernels))
     covering = tuple(library.coverage for library in libraries)
     requirements = () if runtime is None else _requirements(codes, libraries, runtime, gpus)
     facts = GpuFacts(
@@ -569,6 +569,14 @@ def check_gpus(
     block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
     block["requirements"] = [row.to_json() for row in requirements]
     return GpuPlan(block, tuple(findings))
+
+
+def _kernel_files(codes: Sequence[DeviceCode]) -> tuple[FileCoverage, ...]:
+    """Return what a wheel's kernel files cover: together where they are a choice, else each."""
+    if not are_choice(codes):
+        return tuple(map(coverage_of, codes))
+    top = posixpath.commonpath([f"/{posixpath.dirname(code.path)}" for code in codes]).strip("/")
+    return (kernels_of(top or "the wheel", codes),)
 
 
 def _requirements(

@@ -18,6 +18,7 @@ from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.amd.file_coverage import (
     FileCoverage,
     LibraryCoverage,
+    are_choice,
     coverage_of,
     file_of,
     intersect,
@@ -36,9 +37,6 @@ from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
-# With more of them, kernel files are a choice: no GPU needs all.
-_MAX_SINGLE_FILES = 4
-_GPU_NAME = re.compile(r"gfx[0-9a-f]{3,5}(?![0-9a-z])|gfx[0-9-]+-generic")
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
 
@@ -59,18 +57,12 @@ class _Found:
         self.read += 1
 
     def gather(self, known: Mapping[str, SideFiles]) -> None:
-        """Put kernel files of one directory together where they are a choice; compare those of libraries with their names.
-
-        They are a choice where they are many, are archives, or are named for GPUs, as are their directories.
-        """
+        """Put kernel files of one directory together where they are a choice; compare those of libraries with their names."""
         sides = {
             directory: known.get(os.path.realpath(directory)) if known else None for directory in self.loose
         }
         free = [code for directory, codes in self.loose.items() if sides[directory] is None for code in codes]
-        top = os.path.realpath(self.root)
-        choice = len(free) > _MAX_SINGLE_FILES or any(
-            code.form == "kpack-archive" or _GPU_NAME.search(code.path.removeprefix(top)) for code in free
-        )
+        choice = are_choice(free, os.path.realpath(self.root))
         for directory, codes in self.loose.items():
             side = sides[directory]
             if side is None and not choice:

@@ -248,6 +248,14 @@ def test_a_package_whose_only_gpu_code_is_kernel_files(
             jsonschema.validate(document, SCHEMA)
             (levels,) = document["isa"]["matrix"].values()
             assert levels == {"gfx942": "full", "gfx1030": "full", "gfx1100": "none"}
+    two = make_wheel(
+        tmp_path / "two", {f"demo/{n}.co": pack(name) for n, name in enumerate(("gfx942", "gfx1030"))}
+    )
+    for words in (
+        ("run", two, "--prefix", rocm, "--dry-run"),
+        ("isa", two),
+    ):  # a few of no known GPU are parts
+        assert run(*words, "--gpu", "gfx942")[0] == 1
     assert "Only GPU kernels" in run("run", wheel, "--prefix", rocm, "--dry-run", "--gpu", "gfx942")[1]
 
 
