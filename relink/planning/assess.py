@@ -283,6 +283,13 @@ def _find_packages(assessed: Assessment) -> Iterable[Finding]:
     return packages_findings(assessed.placed_context, assessed.files, gpus)
 
 
+def _find_calls(assessed: Assessment) -> Iterable[Finding]:
+    context = assessed.placed_context
+    # A wheel without a file that is linked may open libraries by name all the same.
+    context = replace(context, providers=context.providers or assessed.case.providers)
+    return call_findings(assessed.source, context)
+
+
 def _find_changes(assessed: Assessment) -> Iterator[Finding]:
     """Yield the changes of the wheel's name, tags and requirements; or RLK507, where nothing changes."""
     context, made = assessed.context, assessed.rewrite
@@ -365,7 +372,7 @@ PRODUCERS: list[Producer] = [
     Producer("the vendor's packages beside it", _find_packages, {**_PLANNED, **_ELSEWHERE}),
     Producer(
         "Python code that loads libraries by name",
-        lambda assessed: call_findings(assessed.source, assessed.placed_context),
+        _find_calls,
         {**_PLANNED, **_ELSEWHERE, **_IMPORTED},
     ),
     Producer(

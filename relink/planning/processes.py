@@ -97,6 +97,8 @@ class DistributionFiles:
     :ivar images: those that are ELF files.
     :ivar gpu: those of them that are there for the GPU.
     :ivar preload: those of them that the package maps into the global scope before what it opens later, as a profile says.
+    :ivar hosts: other distributions, by name and members, that have libraries which these files need: what no import of this one
+        opens is opened in a process that has imported those.
     """
 
     site: str
@@ -105,6 +107,7 @@ class DistributionFiles:
     images: Mapping[str, Image]
     gpu: Collection[str] = ()
     preload: Collection[str] = ()
+    hosts: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 class EnvironmentProcesses:
@@ -200,6 +203,11 @@ class EnvironmentProcesses:
                 if part == "later" or (part == "unknown" and member in gpu):
                     pending[path] = Event("extension", path, "later", os.RTLD_NOW, module=_module_of(member))
         later = process.fork()
+        for host, others in files.hosts.items():
+            for top in _top_modules(host, others, self.interpreter):
+                for event in self._python.read_import(top).events:
+                    if event.kind in ("extension", "library") and event.when == "certain":
+                        _open(later, event)
         for member in files.preload:
             later.dlopen(Dlopen(f"{site}/{member}", os.RTLD_NOW | os.RTLD_GLOBAL))
         carried: set[str] = set()

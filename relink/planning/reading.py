@@ -30,7 +30,7 @@ from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
-from relink.vendors.registry import VENDORS, kernel_suffixes, read_device_code
+from relink.vendors.registry import VENDORS, kernel_suffixes, read_device_code, vendors_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
@@ -45,6 +45,8 @@ from relink.wheel.record import (
 from relink.wheel.schemes import find_members_past_schemes
 from relink.wheel.source import MemberSource, read_prefix
 
+# Bytes. The names of libraries in larger files that import no dlopen are not looked for: it takes long, and they find little.
+_SMALL = 4 << 20
 # What as_stale looks at: issues about a line or a file, not about a hash.
 _OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED})
 
@@ -134,6 +136,7 @@ def read_members(
     tables: dict[str, SymbolTable] = {}
     codes: dict[str, FileCode] = {}
     opens: dict[str, tuple[str, ...]] = {}
+    named: dict[str, tuple[str, ...]] = {}
     findings: list[Finding] = []
     members = []
     kernels: dict[str, FileCode] = {}
@@ -171,6 +174,8 @@ def read_members(
             tables[name] = read_symbols(content)
             if any(imported.name in DLOPEN for imported in tables[name].imports):
                 opens[name] = library_names(content, image)
+            elif member.size <= _SMALL:
+                named[name] = library_names(content, image)
             # The bindings of a file cannot be computed without its symbols.
             if problems := tables[name].problems:
                 findings.append(
@@ -197,9 +202,27 @@ def read_members(
             content.release()
         except MemberError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
+    opens = _opened_for_siblings(images, opens, named.values())
     # Back to the order of the archive, which the plan lists the files in.
     images = {name: images[name] for name in source.members if name in images}
     return Wheel(contents, images, tables, codes, tuple(findings), opens, kernels=kernels)
+
+
+def _opened_for_siblings(
+    images: Mapping[str, Image], opens: Mapping[str, tuple[str, ...]], named: Iterable[tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Return what the members that import dlopen open, with the vendors' libraries that others name, in a wheel that needs none.
+
+    In such a wheel (hip-python) one extension module has the names, and one beside it calls dlopen: the loader looks where the
+    caller does.
+
+    :param opens: what the members that import dlopen name; `named`: what each of the others does.
+    """
+    needed = {soname for image in images.values() for soname in image.needed}
+    names = [soname for several in named for soname in several if vendors_of([soname])]
+    if not names or vendors_of(needed):
+        return dict(opens)
+    return {member: tuple(dict.fromkeys((*own, *names))) for member, own in opens.items()}
 
 
 def _dynamic(image: Image) -> range:

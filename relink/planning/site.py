@@ -149,7 +149,7 @@ def packages_findings(
 
 
 def call_findings(source: MemberSource, context: ResolveContext) -> Iterator[Finding]:
-    """Yield the findings about Python code that loads libraries of the providers by name."""
+    """Yield the findings about Python code that loads libraries of the providers, or of the vendor, by name."""
 
     def finds(soname: str) -> bool:
         return any(system_path(context, member, soname) for member in islice(context.images, 1))
@@ -159,6 +159,20 @@ def call_findings(source: MemberSource, context: ResolveContext) -> Iterator[Fin
             yield from python_call_findings(source, provider, context.vendor)
         elif not context.layout.tree:
             yield from python_call_findings(source, provider, context.vendor, finds)
+    stems = {soname_stem(name) for provider in context.providers for name in provider.libraries}
+    stems |= {soname_stem(posixpath.basename(member)) for member in context.images}
+    for module, sonames in _find_calls(source) if context.providers else ():
+        nowhere = [
+            soname
+            for soname in sonames
+            if context.vendor.libraries.is_own(soname)
+            and soname_stem(soname) not in stems
+            and not finds(soname)
+        ]
+        if nowhere:
+            text = f"loads {join_truncated(nowhere)} by name, which no prefix has"
+            about = (nowhere[0], context.distribution, context.providers)
+            yield finding("RLK538", module, text, context.vendor.libraries.where_to_get(*about))
 
 
 def find_own_site(target: Target) -> str | None:
@@ -296,15 +310,10 @@ def python_call_findings(
 
     :param finds: whether the target's loader finds a library by itself.
     """
-    for module in islice((name for name in source.members if name.endswith(".py")), _MODULES):
-        content = read_prefix(source, module, _MODULE_BYTES)
-        # The pattern begins with no character that `re` could skip to.
-        if not any(name in content for name in _CALLED):
-            continue
-        text = content.decode("utf-8", "replace")
+    for module, sonames in _find_calls(source):
         provided = [
             soname
-            for soname in dict.fromkeys(match["soname"] for match in _CALL.finditer(text))
+            for soname in sonames
             if any(soname_stem(name) == soname_stem(soname) for name in provider.libraries)
             and not finds(soname)
         ]
@@ -312,6 +321,16 @@ def python_call_findings(
             message = f"loads {join_truncated(provided)} by name, which no search path of the wheel leads to"
             remedy, step = _way_out(provided, provider, vendor)
             yield finding("RLK538", module, message, remedy, step=step)
+
+
+def _find_calls(source: MemberSource) -> Iterator[tuple[str, list[str]]]:
+    """Yield each module that loads libraries by their names, with these names."""
+    for module in islice((name for name in source.members if name.endswith(".py")), _MODULES):
+        content = read_prefix(source, module, _MODULE_BYTES)
+        # The pattern begins with no character that `re` could skip to.
+        if any(name in content for name in _CALLED):
+            text = content.decode("utf-8", "replace")
+            yield module, [*dict.fromkeys(match["soname"] for match in _CALL.finditer(text))]
 
 
 def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tuple[str, str | None]:

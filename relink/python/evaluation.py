@@ -468,16 +468,28 @@ class Evaluation:
         return signal if signal is not None and signal[0] == "return" else None
 
     def _functiondef(
-        self, frame: Frame, name: str, parameters: SyntaxNode, decorators: list[str], opens: bool, number: int
+        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, number: int, decorators: list[str]
     ) -> Signal:
-        outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
-        defaults = [self.value(frame, one) for one in parameters[4]]
-        full = f"{frame.module.name}.{frame.prefix}{name}"
         kind = next(
             (one for one in decorators if one in ("property", "staticmethod", "classmethod")), "function"
         )
-        frame.names[name] = Function(full, frame.module, parameters, defaults, opens, number, outer, kind)
+        frame.names[name] = self.make_function(frame, name, parameters, opens, number, kind)
         return None
+
+    def make_function(
+        self,
+        frame: Frame,
+        name: str,
+        parameters: SyntaxNode,
+        opens: bool,
+        number: int,
+        kind: str = "function",
+    ) -> Function:
+        """Return a function that is defined here, with the values of its defaults."""
+        outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
+        defaults = [self.value(frame, one) for one in parameters[4]]
+        full = f"{frame.module.name}.{frame.prefix}{name}"
+        return Function(full, frame.module, parameters, defaults, opens, number, outer, kind)
 
     def _classdef(self, frame: Frame, name: str, bases: Nodes, body: Nodes) -> Signal:
         outer = (frame.names, *frame.outer) if frame.is_function else frame.outer

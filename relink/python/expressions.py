@@ -13,6 +13,7 @@ from relink.python.values import (
     MISSING,
     UNKNOWN,
     Frame,
+    Function,
     Instance,
     Native,
     Raised,
@@ -211,6 +212,12 @@ def _listcomp(evaluation: Evaluation, frame: Frame, element: SyntaxNode, generat
     return found
 
 
+def _lambda(
+    evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, opens: bool, number: int
+) -> Function:
+    return evaluation.make_function(frame, "<lambda>", parameters, opens, number)
+
+
 EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "Constant": _constant,
     "Name": _name,
@@ -231,6 +238,7 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "Dict": _dict,
     "Starred": _starred,
     "NamedExpr": _namedexpr,
+    "Lambda": _lambda,
     "ListComp": _listcomp,
     "GeneratorExp": _listcomp,
 }

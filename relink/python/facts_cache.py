@@ -21,7 +21,7 @@ from typing import Any
 _TABLE = "create table if not exists facts (file text primary key, facts text not null, sum integer not null) without rowid"
 _WAIT = 5.0  # seconds for another process of relink
 # What readers make of a file: a new number makes every older entry unknown.
-_EDITION = f"7:{sys.version_info[0]}.{sys.version_info[1]}"
+_EDITION = f"8:{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 class FactsCache:

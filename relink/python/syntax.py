@@ -15,6 +15,7 @@ import codecs
 import json
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 SyntaxNode: TypeAlias = list[Any]
@@ -147,10 +148,20 @@ class _Reduction:
             return [self.reduce(one) for one in node if not _is_nothing(one)]
         if not isinstance(node, ast.AST):
             return node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = [one.id for one in node.decorator_list if isinstance(one, ast.Name)]
+            return [
+                "FunctionDef",
+                node.lineno,
+                node.name,
+                *self._reduce_function(node, node.body),
+                decorators,
+            ]
+        if isinstance(node, ast.Lambda):
+            returned = ast.copy_location(ast.Return(node.body), node)
+            return ["Lambda", node.lineno, *self._reduce_function(node, [returned])]
         kind = type(node).__name__
         kind = _SAME.get(kind, kind)
-        if kind in ("FunctionDef", "AsyncFunctionDef"):
-            return self._reduce_function(node)
         if kind not in _FIELDS:
             return kind if isinstance(node, ast.operator | ast.boolop | ast.unaryop | ast.cmpop) else None
         self.opens |= kind in ("Import", "ImportFrom") or getattr(node, _NAMES.get(kind, ""), "") in _OPENERS
@@ -162,13 +173,17 @@ class _Reduction:
             fields[:2] = [["Constant", 0, False], []]
         return [kind, getattr(node, "lineno", 0), *fields]
 
-    def _reduce_function(self, node: Any) -> SyntaxNode:
+    def _reduce_function(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, body: Sequence[ast.stmt]
+    ) -> list[Any]:
+        """Return the parameters of a function, whether it opens something, and the number of its body."""
         outer, self.opens = self.opens, False
-        self.bodies.append(json.dumps(self.reduce(node.body), separators=(",", ":")))
-        number, opens = len(self.bodies) - 1, self.opens
+        self.bodies.append("")
+        number = len(self.bodies) - 1
+        self.bodies[number] = json.dumps(self.reduce([*body]), separators=(",", ":"))
+        opens = self.opens
         self.opens |= outer
-        decorators = [one.id for one in node.decorator_list if isinstance(one, ast.Name)]
-        return ["FunctionDef", node.lineno, node.name, self.reduce(node.args), decorators, opens, number]
+        return [self.reduce(node.args), opens, number]
 
 
 def _is_nothing(node: Any) -> bool:

@@ -72,6 +72,10 @@ _LOADS: Mapping[str, set[str]] = {
     "RLK302": {"symbols", "missing"},
     "RLK305": {"aborts"},
 }
+# Modules of a package without native code that are looked at, and how far.
+_SHALLOW = re.compile(r"[^/]+(?:/[^/]+)?\.py")
+_MODULE_BYTES = 1 << 20
+_LIBRARY_NAME = re.compile(rb"\blib[A-Za-z0-9_+-]+\.so(?:\.\d+)*")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1 << 16
 
@@ -80,13 +84,18 @@ class InstalledSource:
     """The files of an installed distribution, as RECORD lists them.
 
     :param site: the site-packages that the names are relative to.
-    :ivar absent: libraries that are listed and not there.
+    :ivar native: what has the name of a library, and `absent` those of them that are not there.
+    :ivar opens_vendors: a module has the name of a vendor's library, which it may open.
     """
 
-    def __init__(self, site: Path, dist_info: str, names: Iterable[str]) -> None:
+    def __init__(
+        self, site: Path, dist_info: str, names: Iterable[str], *, opens_vendors: bool = False
+    ) -> None:
         self.path, self.dist_info, self.data_dir = site, dist_info, None
+        self.opens_vendors = opens_vendors
         names = [*names]
-        self.absent = [name for name in filter(_NATIVE.search, names) if not os.path.lexists(site / name)]
+        self.native = [*filter(_NATIVE.search, names)]
+        self.absent = [name for name in self.native if not os.path.lexists(site / name)]
         self.members = {
             name: Member(name, 0, 0, 0, 0, 0, 0, 0, 0, _LONG_AGO, 0, 3, is_directory=False)
             for name in names
@@ -147,6 +156,7 @@ class _World:
 
     :ivar has_other: packages of a vendor are installed that relink links no wheel to.
     :ivar processes: those of the environment's Python.
+    :ivar owners: the distribution that has a library, by the library's file name.
     """
 
     target: Target
@@ -154,6 +164,7 @@ class _World:
     processes: EnvironmentProcesses
     gpus: tuple[RequestedGpu, ...]
     has_other: bool
+    owners: Mapping[str, InstalledSource]
 
 
 def check_environment(environment: TargetEnvironment, options: Options) -> EnvironmentCheck:
@@ -169,14 +180,20 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
     cache = FactsCache(cache_directory().parent / "sources.sqlite")
     python = target.python_facts or ask_python(environment.python)
+    sources = [found for site in environment.site for found in _distributions(site)]
     world = _World(
-        target, files, EnvironmentProcesses(target, python, files, os.environ, cache), gpus, has_other
+        target,
+        files,
+        EnvironmentProcesses(target, python, files, os.environ, cache),
+        gpus,
+        has_other,
+        {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
     )
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
     read = 0
-    for source in (found for site in environment.site for found in _distributions(site)):
+    for source in sources:
         with Contents(source.path, source=source, keeps=False) as contents:
             wheel = read_members(contents, target)
             absent = (
@@ -184,7 +201,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
             )
             wheel = replace(wheel, findings=(*absent, *wheel.findings))
             read += len(wheel.images)
-            if not (wheel.images or wheel.kernels) and not has_errors(wheel.findings):
+            if not (wheel.images or wheel.kernels or source.opens_vendors) and not has_errors(wheel.findings):
                 continue
             one, mapped = _checked(source, wheel, world, options)
         checked.append(one)
@@ -214,11 +231,26 @@ def _distributions(site: Path) -> Iterator[InstalledSource]:
         except OSError as error:
             raise_if_machine_fault(error, str(site / entry))
             continue
+        rows, _ = parse_record(record)
+        # RECORD lists scripts as ../../../bin/NAME, and a hostile one any file: only what is below site-packages is read.
+        names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
+        names = [name for name in names if not name.startswith(("..", "/"))]
         if any(text.encode() in record for text in (".so", *(f"{one}," for one in kernel_suffixes()))):
-            rows, _ = parse_record(record)
-            names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
-            # RECORD lists scripts as ../../../bin/NAME, and a hostile one any file: only what is below site-packages is read.
-            yield InstalledSource(site, entry, [name for name in names if not name.startswith(("..", "/"))])
+            yield InstalledSource(site, entry, names)
+        elif any(_names_vendors_library(site / name) for name in names if _SHALLOW.fullmatch(name)):
+            yield InstalledSource(site, entry, names, opens_vendors=True)
+
+
+def _names_vendors_library(module: Path) -> bool:
+    """Whether a module that opens libraries by ctypes or cffi has the name of a vendor's library."""
+    try:
+        content = read_bytes(module, _MODULE_BYTES)
+    except OSError:
+        return False
+    if b"ctypes" not in content and b"cffi" not in content:
+        return False
+    names = {found.decode() for found in _LIBRARY_NAME.findall(content)}
+    return any(vendor.libraries.is_own(name) for vendor in VENDORS for name in names)
 
 
 def _checked(
@@ -231,7 +263,13 @@ def _checked(
         return Checked(canonicalize_name(name), source.version, "info", "works"), {}
     gpu = _gpu_members(wheel, name)
     preload = [member for member in profile_for(name).preload if member in wheel.images]
-    files = DistributionFiles(str(source.path), name, source.members, wheel.images, gpu, preload)
+    hosts = {
+        owner.name.distribution: owner.members
+        for image in wheel.images.values()
+        for soname in image.needed
+        if (owner := world.owners.get(soname)) is not None and owner is not source
+    }
+    files = DistributionFiles(str(source.path), name, source.members, wheel.images, gpu, preload, hosts)
     outcome = world.processes.follow(files)
     outcome, drivers = _without_drivers(outcome)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]

@@ -326,3 +326,28 @@ def test_an_option_that_was_seen_to_help_is_advised(works: Works, tmp_path: Path
     assert found.step == "--forward librocblas.so"
     report = relink(wheel, replace(options, forward=("librocblas.so",)))
     assert "RLK132" not in [found.code for found in report.findings]
+
+
+def test_a_name_that_one_member_has_and_another_opens(tmp_path: Path) -> None:
+    """As in hip-python. The loader looks where the member looks that calls dlopen, so that one gets the search path."""
+    hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    opener = shared(
+        tmp_path / "loader.so",
+        "extern void *dlopen(const char *, int); void *open_library(const char *name){return dlopen(name, 2);}",
+    )
+    source = 'extern void *open_library(const char *); int first(void){return open_library("libamdhip64.so") != 0;}'
+    names = shared(tmp_path / "chip.so", source, needed=[opener], flags=["-Wl,-rpath,$ORIGIN"])
+    wheel = make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/loader.so": opener, "demo/chip.so": names})
+    options = Options(prefixes=(str(hip.parents[1]),), output_directory=tmp_path / "out")
+    report = relink(wheel, options)
+    (found,) = [found for found in report.findings if found.code == "RLK132"]
+    assert (found.subject, found.step) == ("libamdhip64.so", "--forward libamdhip64.so")
+    forwarded = relink(wheel, replace(options, forward=("libamdhip64.so",)))
+    assert [file.path for file in forwarded.files if file.changed] == ["demo/loader.so"]
+
+
+def test_a_library_that_python_code_opens_and_no_prefix_has(works: Works, tmp_path: Path) -> None:
+    code = b"import ctypes\nctypes.CDLL('libamd_smi.so')\nctypes.CDLL('libm.so.6')\n"
+    report = relink(works.wheel(tmp_path, {"demo/__init__.py": code}), works.options(tmp_path / "out"))
+    (found,) = [found for found in report.findings if found.code == "RLK538"]
+    assert found.message == "loads libamd_smi.so by name, which no prefix has"

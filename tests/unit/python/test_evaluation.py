@@ -57,6 +57,8 @@ X, Y = "package/x.so", "package/y.so"
         ("while True:\n from . import x\n break", [(X, "certain")]),
         ("match f():\n case 1:\n  from . import x", [(X, "conditional")]),
         ("def __getattr__(name):\n from . import x\n", []),
+        ("f = lambda name, last='y': __import__(f'package.{name}')\nf('x')", [(X, "certain")]),
+        ("f = lambda name: __import__(f'package.{name}')", []),
         ("if __name__ == '__main__':\n from . import x", []),
         ("raise ImportError('text')\nfrom . import x", [(X, "certain")]),
         ("[__import__('package.' + name) for name in ['x', 'y'] if name != 'x']", [(Y, "certain")]),

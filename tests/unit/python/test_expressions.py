@@ -69,7 +69,6 @@ def test_values_that_are_known(tmp_path: Path, text: str) -> None:
         "a < u",
         "not u",
         "1.5",
-        "lambda: a",
     ],
 )
 def test_values_that_are_not_known(tmp_path: Path, text: str) -> None:

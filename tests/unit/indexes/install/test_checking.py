@@ -407,3 +407,30 @@ def test_what_a_library_of_the_system_opens(run: Run, venv: Path, index: Path, t
     (system / "libmigraphx_gpu.so.2014000").unlink()
     assert run("check", venv)[0] == 0
     assert run("verify", wheel, "--python", python_of(venv))[0] == 0
+
+
+def test_python_code_alone_that_opens_a_vendors_library(run: Run, venv: Path, index: Path) -> None:
+    """As amdsmi: no file of it is native, and its import fails."""
+    code = b"import ctypes\nlib = ctypes.CDLL('libamd_smi.so')\n"
+    put(venv, make_wheel(index, {"smi/__init__.py": code}, name="smi", tag="py3-none-any"))
+    status, out, _ = run("check", venv)
+    assert (status, "smi 1.0: does not load: libamd_smi.so not found" in out) == (1, True), out
+
+
+def test_a_plugin_that_another_package_opens(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
+    """As OpenMM's: the host has mapped its library before, and what is missing is HIP alone."""
+    host = shared(tmp_path / "libHost.so", "int host(void){return 1;}")
+    hip = shared(tmp_path / "gone/libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    plugin = shared(
+        tmp_path / "libPlugin.so",
+        "extern int host(void), hipMalloc(void); int p(void){return host() + hipMalloc();}",
+        needed=[host, hip],
+    )
+    code = b"import ctypes, os\nh = lambda n: ctypes.CDLL(os.path.join(os.path.dirname(__file__), n))\nh('libHost.so')\n"
+    put(venv, make_wheel(index, {"host/__init__.py": code, "host/libHost.so": host}, name="host", tag=TAG))
+    put(venv, make_wheel(index, {"host/plugins/libPlugin.so": plugin}, name="plugin", tag=TAG))
+    status, out, _ = run("check", venv)
+    assert (status, "plugin 1.0: its GPU part does not load: libamdhip64.so.7 not found" in out) == (
+        1,
+        True,
+    ), out
