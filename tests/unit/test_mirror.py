@@ -38,6 +38,7 @@ ACROSS = {
     "test_compare_facts": "what AMD's sources have and the tables of ROCm and GPUs lack: a script",
     "test_todays_rocm": "the stand-ins of today's ROCm and torch: what they are made of",
     "cli/test_directories": "`relink DIR` as a command",
+    "gpu/amd/test_clr_rules": "what HIP takes of a bundle, and what older ones load: target ids and runtimes together",
     "gpu/amd/test_hostile": "damaged device code through every reader",
     "hostile/test_elf_files": "damaged ELF files through the command line",
     "hostile/test_output": "names that steer a terminal, through every command",
