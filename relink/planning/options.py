@@ -197,7 +197,7 @@ class Options:
         decides=True,
     ).field(())
     leave_out: Sequence[str] = Option(
-        ("run", "diff"),
+        _RELINKS,
         KNOWN,
         "A member to leave out that is no ELF file, such as a kpack archive that hides another (RLK428); repeatable.",
         metavar="GLOB",

@@ -55,6 +55,7 @@ _FIELDS: Final = {
     "--stub": "stub",
     "--forward": "forward",
     "--ignore": "ignore",
+    "--leave-out": "leave_out",
     "--interpreter": "interpreter",
     "--python": "python",
 }

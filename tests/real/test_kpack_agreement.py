@@ -19,6 +19,7 @@ import pytest
 
 from relink.gpu.amd.archives import as_taken, resolve_kpack
 from relink.gpu.amd.device_code import DeviceCode
+from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.kpack import KpackReference
 from relink.gpu.amd.target_id import configurations, match
 from relink.gpu.coverage import TargetId
@@ -37,6 +38,7 @@ AGENTS = [
     agent for name in ("gfx90a", "gfx942", "gfx1010", "gfx1030") for agent in configurations(TargetId(name))
 ]
 KERNELS = range(3)
+PROCESSORS = ("gfx90a", "gfx90a", "gfx942", "gfx1010", "gfx1030", "gfx9-4-generic", "gfx10-3-generic")
 
 
 class Loader:
@@ -71,11 +73,12 @@ class Loader:
         held = ctypes.create_string_buffer(metadata, 65536)
         answers = []
         for agent in agents:
-            names = (ctypes.c_char_p * 1)(f"amdgcn-amd-amdhsa--{agent}".encode())
+            asked = [agent, *(TargetId(one, agent.features) for one in _generic_of(agent.processor))]
+            names = (ctypes.c_char_p * len(asked))(*(f"amdgcn-amd-amdhsa--{one}".encode() for one in asked))
             code, size = ctypes.c_void_p(), ctypes.c_size_t()
             row = []
             for kernel in reference.wrappers:
-                one = (held, os.fsencode(path), ctypes.c_uint32(kernel), names, ctypes.c_size_t(1))
+                one = (held, os.fsencode(path), ctypes.c_uint32(kernel), names, ctypes.c_size_t(len(asked)))
                 found = (
                     self.library.kpack_load_code_object(cache, *one, ctypes.byref(code), ctypes.byref(size))
                     == 0
@@ -86,6 +89,11 @@ class Loader:
             answers.append(row)
         self.library.kpack_cache_destroy(cache)
         return answers
+
+
+def _generic_of(processor: str) -> list[str]:
+    """The second name that CLR asks for (hip_fatbin.cpp, TargetToGeneric)."""
+    return [name for name, one in table().generics.items() if processor in one.members]
 
 
 def _target(chance: random.Random, processor: str) -> str:
@@ -99,13 +107,10 @@ def write_set(chance: random.Random, top: Path) -> KpackReference:
     """Write archives below `top`, and return what a library in lib/ says of them."""
     paths = chance.sample(PATHS, chance.randint(1, 3))
     for _ in range(chance.randint(1, 6)):
-        processor = chance.choice(("gfx90a", "gfx90a", "gfx942", "gfx1010", "gfx1030"))
-        near = [_target(chance, processor) for _ in range(chance.randint(1, 3))]
-        name = (
-            chance.choice(near)
-            if chance.random() < 0.8
-            else _target(chance, chance.choice(("gfx90a", "gfx942")))
-        )
+        processor = chance.choice(PROCESSORS)
+        others = [processor] * 4 + [chance.choice(PROCESSORS)]
+        near = [_target(chance, chance.choice(others)) for _ in range(chance.randint(1, 3))]
+        name = chance.choice(near) if chance.random() < 0.8 else _target(chance, chance.choice(PROCESSORS))
         name = name.replace(":", "%3A") if chance.random() < 0.05 else name
         path = top / "lib" / chance.choice(PATHS).replace("@GFXARCH@", name)
         held = {f"k#{kernel}": chance.sample(near, chance.randint(0, len(near))) for kernel in KERNELS}

@@ -141,6 +141,15 @@ def test_an_archive_that_hides_another_is_named_and_left_out(tmp_path: Path) -> 
     first = verdict(relink(torch, options, beside=(device,))).text
     assert "torch_gfx942:xnack-.kpack): --leave-out '*/torch_gfx942:xnack-.kpack'" in first
 
+    # In a wheel that has library and archives, the way out was tried.
+    with zipfile.ZipFile(torch) as archive:
+        whole_files = {one: archive.read(one) for one in archive.namelist() if ".dist-info/" not in one}
+    both = therock.pack(tmp_path, "torch", "2.13.0", whole_files | held | overlay, tag=TAG)
+    words = ("--leave-out", "*/torch_gfx942:xnack-.kpack")
+    report = relink(both, Options(prefixes=(str(tmp_path / "7.14.0"),), dry_run=True, gpus=("gfx942",)))
+    assert report.way_out == words
+    assert relink(both, replace(options, leave_out=words[1:])).plan.removed[-1:] == (name,)
+
     options = Options(leave_out=("*:xnack-.kpack",), output_directory=tmp_path / "out")
     report = relink(device, replace(options, prefixes=(str(tmp_path / "7.14.0"),)))
     assert (report.ok, report.plan.removed) == (True, (name,))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -370,13 +371,14 @@ def _hidden(shadow: Shadow, library: Coverage, gpu: RequestedGpu | None = None) 
         f"this runtime takes it first {whom}, and alone: {shadow}, which {os.path.basename(library.path)} needs "
         f"(hipErrorInvalidImage); HIP {hip} (ROCm 10.1) and newer go on to the next archive"
     )
-    name = posixpath.basename(shadow.path)
+    option = f"--leave-out {shlex.quote('*/' + posixpath.basename(shadow.path))}"
     remedy = (
-        f"--leave-out '*/{name}', for the wheel that has it, leaves it out; where it is installed, remove the file; "
+        f"{option}, for the wheel that has it, leaves it out; where it is installed, remove the file; "
         f"or use ROCm 10.1 or newer."
     )
     subject = shadow.path.rpartition("/site-packages/")[2]
-    return finding("RLK428", subject, message, remedy, None if gpu else "warning")
+    step = option if gpu and gpu.asked else None
+    return finding("RLK428", subject, message, remedy, None if gpu else "warning", step=step)
 
 
 def _missing(facts: GpuFacts, gpu: RequestedGpu, missing: Sequence[tuple[Coverage, CoverageLevel]]) -> str:

@@ -23,6 +23,7 @@ from itertools import compress, product
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu import msgpack
 from relink.gpu.amd.bundle import Bundle, BundleEntry
+from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import configurations, parse_target_id
 from relink.gpu.coverage import TargetId
 from relink.gpu.msgpack import Effort
@@ -290,7 +291,11 @@ def _union(
     for text, number in pairs:
         target, named = parse_target_id(text), archives[number][0].target
         other = _canonical(named) if named is not None else target
-        if other is None or other.processor != target.processor:
+        if other is None:
+            continue
+        if other.processor in _members(target.processor):
+            target = TargetId(other.processor, target.features)
+        elif other.processor != target.processor and target.processor not in _members(other.processor):
             continue
         both = dict(target.features) | dict(other.features)
         if all(both[name] == on for name, on in target.features):
@@ -304,6 +309,17 @@ def _canonical(text: str) -> TargetId | None:
     except UsageError:
         return None
     return target if str(target) == text else None
+
+
+def _members(generic: str) -> Collection[str]:
+    found = table().generics.get(generic)
+    return found.members if found else ()
+
+
+def _tried_by(agent: TargetId) -> tuple[str, ...]:
+    """Return the target ids that CLR and the loader ask for: the GPU's own, then that of its generic target."""
+    generic = next((one for one in table().generics if agent.processor in _members(one)), None)
+    return (*_parts_of(agent), *(_parts_of(TargetId(generic, agent.features)) if generic else ()))
 
 
 def _parts_of(agent: TargetId) -> tuple[str, ...]:
@@ -323,9 +339,10 @@ def _take_first(
     """
     served: dict[frozenset[tuple[str, int]], list[TargetId]] = {pairs: [] for pairs in counts}
     shadows: dict[tuple[int, int], tuple[list[TargetId], dict[frozenset[tuple[str, int]], int]]] = {}
-    processors = {parse_target_id(text).processor for pairs in counts for text, _ in pairs}
+    named = {parse_target_id(text).processor for pairs in counts for text, _ in pairs}
+    processors = {one for name in named for one in _members(name) or (name,)}
     for agent in (one for name in sorted(processors) for one in configurations(TargetId(name))):
-        parts = _parts_of(agent)
+        parts = _tried_by(agent)
         valid = [
             (found.order, parts.index(found.target) if found.target else 0, number)
             for number, (found, _) in enumerate(archives)

@@ -288,6 +288,18 @@ def test_which_archive_a_loader_takes(
     assert bool(told) == (first != through)
 
 
+def test_an_archive_of_the_processor_hides_that_of_its_generic_target(tmp_path: Path) -> None:
+    path = prefix_with(tmp_path, {"foo_lib_gfx11-generic.kpack": {"lib/libfoo.so.1#0": ["gfx11-generic"]}}, 1)
+    data = build.kpack_archive({"lib/other.so#0": ["gfx1100"]})
+    (tmp_path / ".kpack" / "foo_lib_gfx1100.kpack").write_bytes(data)
+    code = resolve_kpack(read_file(path))
+    states = [
+        [coverage_of(as_taken(code, hip)).level(TargetId(name)).state for name in ("gfx1100", "gfx1101")]
+        for hip in ((7, 14), (7, 16))
+    ]
+    assert states == [["none", "full"], ["full", "full"]]
+
+
 class Names(list[str]):
     """Names in a directory that count how often one is looked at."""
 
