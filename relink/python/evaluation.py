@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
@@ -470,26 +470,19 @@ class Evaluation:
     def _functiondef(
         self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, number: int, decorators: list[str]
     ) -> Signal:
-        kind = next(
-            (one for one in decorators if one in ("property", "staticmethod", "classmethod")), "function"
-        )
-        frame.names[name] = self.make_function(frame, name, parameters, opens, number, kind)
+        kinds = [one for one in decorators if one in ("property", "staticmethod", "classmethod")]
+        made = self.make_function(frame, name, parameters, opens, number)
+        frame.names[name] = replace(made, kind=kinds[0]) if kinds else made
         return None
 
     def make_function(
-        self,
-        frame: Frame,
-        name: str,
-        parameters: SyntaxNode,
-        opens: bool,
-        number: int,
-        kind: str = "function",
+        self, frame: Frame, name: str, parameters: SyntaxNode, opens: bool, number: int
     ) -> Function:
         """Return a function that is defined here, with the values of its defaults."""
         outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
         defaults = [self.value(frame, one) for one in parameters[4]]
         full = f"{frame.module.name}.{frame.prefix}{name}"
-        return Function(full, frame.module, parameters, defaults, opens, number, outer, kind)
+        return Function(full, frame.module, parameters, defaults, opens, number, outer)
 
     def _classdef(self, frame: Frame, name: str, bases: Nodes, body: Nodes) -> Signal:
         outer = (frame.names, *frame.outer) if frame.is_function else frame.outer
