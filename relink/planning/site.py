@@ -154,14 +154,15 @@ def call_findings(source: MemberSource, context: ResolveContext) -> Iterator[Fin
     def finds(soname: str) -> bool:
         return any(system_path(context, member, soname) for member in islice(context.images, 1))
 
+    calls = [*find_calls(source)] if context.providers else []
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
-            yield from python_call_findings(source, provider, context.vendor)
+            yield from python_call_findings(calls, provider, context.vendor)
         elif not context.layout.tree:
-            yield from python_call_findings(source, provider, context.vendor, finds)
+            yield from python_call_findings(calls, provider, context.vendor, finds)
     stems = {soname_stem(name) for provider in context.providers for name in provider.libraries}
     stems |= {soname_stem(posixpath.basename(member)) for member in context.images}
-    for module, sonames in _find_calls(source) if context.providers else ():
+    for module, sonames in calls:
         nowhere = [
             soname
             for soname in sonames
@@ -301,16 +302,17 @@ _MODULES = 2_000
 
 
 def python_call_findings(
-    source: MemberSource,
+    calls: Iterable[tuple[str, list[str]]],
     provider: Provider,
     vendor: Vendor,
     finds: Callable[[str], bool] = lambda _: False,
 ) -> Iterator[Finding]:
     """Yield RLK538 for each module that loads libraries of a provider by their sonames alone, with the remedy.
 
+    :param calls: from :func:`find_calls`.
     :param finds: whether the target's loader finds a library by itself.
     """
-    for module, sonames in _find_calls(source):
+    for module, sonames in calls:
         provided = [
             soname
             for soname in sonames
@@ -323,7 +325,7 @@ def python_call_findings(
             yield finding("RLK538", module, message, remedy, step=step)
 
 
-def _find_calls(source: MemberSource) -> Iterator[tuple[str, list[str]]]:
+def find_calls(source: MemberSource) -> Iterator[tuple[str, list[str]]]:
     """Yield each module that loads libraries by their names, with these names."""
     for module in islice((name for name in source.members if name.endswith(".py")), _MODULES):
         content = read_prefix(source, module, _MODULE_BYTES)

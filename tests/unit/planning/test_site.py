@@ -21,6 +21,7 @@ import pytest
 from relink import Options, Plan, Report, apply, diff, plan, relink, verify
 from relink.planning.model.files import ChangedRequirement
 from relink.planning.site import (
+    find_calls,
     find_environment_site,
     find_vendor_requirements,
     follow_label,
@@ -289,7 +290,7 @@ def test_the_two_lines_that_help(tmp_path: Path) -> None:
     files: dict[str, bytes | Path] = {"demo/__init__.py": MODULE.encode(), "demo/other.py": b"print(1)"}
     files["demo/bad.py"] = b"\xff CDLL('libm.so')"
     with WheelArchive(make_wheel(tmp_path, files)) as archive:
-        (found,) = python_call_findings(archive, PROVIDER, rocm)
+        (found,) = python_call_findings(find_calls(archive), PROVIDER, rocm)
     assert (found.code, found.subject) == ("RLK538", "demo/__init__.py")
     assert found.message == (
         "loads libamdhip64.so, libMIOpen.so.1 by name, which no search path of the wheel leads to"
@@ -319,10 +320,10 @@ def test_what_to_set_for_a_prefix(there: list[str], remedy: str, step: str | Non
     lib = "/opt/my rocm/lib"
     prefix = Provider("prefix", "/opt/my rocm", (lib,), {name: (f"{lib}/{name}",) for name in there})
     with WheelArchive(make_wheel(tmp_path, {"demo/__init__.py": MODULE.encode()})) as archive:
-        (found,) = python_call_findings(archive, prefix, rocm)
+        (found,) = python_call_findings(find_calls(archive), prefix, rocm)
         assert (found.remedy, found.step) == (remedy, step)
-        assert list(python_call_findings(archive, prefix, rocm, lambda _: True)) == []
-        (other,) = python_call_findings(archive, prefix, rocm, lambda soname: "hip" in soname)
+        assert list(python_call_findings(find_calls(archive), prefix, rocm, lambda _: True)) == []
+        (other,) = python_call_findings(find_calls(archive), prefix, rocm, lambda soname: "hip" in soname)
         assert other.message.startswith("loads libMIOpen.so.1 by name")
 
 
