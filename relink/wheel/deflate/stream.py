@@ -108,17 +108,19 @@ CHUNK: Final = 1 << 20
 # Bytes that are inflated at a time: 64 MiB of content at most, since deflate makes at best a thousandth of it. Each piece takes
 # the interpreter lock (GIL) a few times, and another thread may hold the lock for 5 ms.
 COMPRESSED_CHUNK: Final = 64 << 10
+# Bytes of the first piece: often only the first few bytes of a member are looked at.
+_FIRST: Final = 16 << 10
 # Bytes of content that such a piece of a library usually gives.
 _EXPECTED: Final = 1 << 20
 
 
-def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield the member's bytes as they are in the archive, compressed or not."""
+def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK, first: int = CHUNK) -> Iterator[bytes]:
+    """Yield the member's bytes as they are in the archive, compressed or not; `first` bounds the first piece."""
     position = member.data_offset
     end = position + member.compressed_size
     while position < end:
-        data = read(position, min(chunk, end - position))
-        position += len(data)
+        data = read(position, min(chunk, first, end - position))
+        position, first = position + len(data), chunk
         yield data
 
 
@@ -131,7 +133,7 @@ def _inflate(read: RangeReader, member: Member) -> Iterator[bytes]:
     left = member.size
     # Pieces of a member that compresses well are smaller, so that each gives about a chunk.
     piece_size = min(COMPRESSED_CHUNK, max(1 << 10, CHUNK * member.compressed_size // max(1, member.size)))
-    source = refuse_empty_blocks(raw_content(read, member, piece_size), lambda: member.size - left)
+    source = refuse_empty_blocks(raw_content(read, member, piece_size, _FIRST), lambda: member.size - left)
     while not inflater.eof:
         try:
             piece = next(source, b"")
