@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,9 @@ _LOADS: Mapping[str, set[str]] = {
     "RLK302": {"symbols", "missing"},
     "RLK305": {"aborts"},
 }
-# Modules of a package without native code that are looked at, and how far.
+# The modules of a package without native code that are looked at, how many of them, and how far.
 _SHALLOW = re.compile(r"[^/]+(?:/[^/]+)?\.py")
+_MOST_MODULES = 2_000
 _MODULE_BYTES = 1 << 20
 _LIBRARY_NAME = re.compile(rb"\blib[A-Za-z0-9_+-]+\.so(?:\.\d+)*")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
@@ -217,8 +219,9 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
         *_packages(environment, target, sonames, options),
     ]
     findings = _selected(together, options)
-    checked.sort(key=lambda one: one.name.lower())
-    return EnvironmentCheck(str(environment.prefix), tuple(checked), findings, read)
+    sorted_by_name = sorted(checked, key=lambda one: one.name.lower())
+    distributions = tuple(_with_stack(one, findings) for one in sorted_by_name)
+    return EnvironmentCheck(str(environment.prefix), distributions, findings, read)
 
 
 def _distributions(site: Path) -> Iterator[InstalledSource]:
@@ -237,15 +240,18 @@ def _distributions(site: Path) -> Iterator[InstalledSource]:
         names = [name for name in names if not name.startswith(("..", "/"))]
         if any(text.encode() in record for text in (".so", *(f"{one}," for one in kernel_suffixes()))):
             yield InstalledSource(site, entry, names)
-        elif any(_names_vendors_library(site / name) for name in names if _SHALLOW.fullmatch(name)):
+            continue
+        shallow = islice(filter(_SHALLOW.fullmatch, names), _MOST_MODULES)
+        if any(_names_vendors_library(site, name) for name in shallow):
             yield InstalledSource(site, entry, names, opens_vendors=True)
 
 
-def _names_vendors_library(module: Path) -> bool:
+def _names_vendors_library(site: Path, module: str) -> bool:
     """Whether a module that opens libraries by ctypes or cffi has the name of a vendor's library."""
     try:
-        content = read_bytes(module, _MODULE_BYTES)
-    except OSError:
+        content = read_bytes(site / module, _MODULE_BYTES, root=str(site))
+    except OSError as error:
+        raise_if_machine_fault(error, str(site / module))
         return False
     if b"ctypes" not in content and b"cffi" not in content:
         return False
@@ -441,16 +447,16 @@ def _drivers(checked: Sequence[Checked]) -> Iterator[Finding]:
 
 
 def _other_stacks(
-    checked: list[Checked], others: Mapping[str, tuple[Vendor, str]], world: _World, options: Options
-) -> Iterator[Finding]:
-    """Yield RLK551 for packages of another vendor alone, where there is something of a vendor that relink links to.
+    checked: Sequence[Checked], others: Mapping[str, tuple[Vendor, str]], world: _World, options: Options
+) -> list[Finding]:
+    """Return RLK551 for packages of another vendor alone, where there is something of a vendor that relink links to.
 
-    Where the user names a GPU, such a package does not work: `checked` says it.
+    It is an error where the user names a GPU.
 
     :param others: the other vendor whose library each of these needs, and the library.
     """
     if not others:
-        return
+        return []
     needing = [one.name for one in checked if one.needs]
     gpus = [str(gpu.target) for gpu in world.gpus]
     beside = f", and {join_truncated(needing)} for {products()}" if needing else ""
@@ -458,12 +464,20 @@ def _other_stacks(
         beside = f", and not for {join_truncated(gpus)}"
     elif not beside and (options.prefixes or find_places(world.target, os.environ)):
         beside = f", and this machine has {products()}"
-    for name, (vendor, soname) in others.items() if beside else ():
-        text = f"is built for {vendor.product} (it needs {soname}){beside}"
-        yield finding("RLK551", name, text, level="error" if options.requested_gpus else None)
-        for index, one in enumerate(checked) if options.requested_gpus else ():
-            if one.name == name and one.level != "error":
-                checked[index] = replace(one, level="error", text=f"does not work on the GPU: it {text}")
+    level: Level | None = "error" if options.requested_gpus else None
+    return [
+        finding("RLK551", name, f"is built for {vendor.product} (it needs {soname}){beside}", level=level)
+        for name, (vendor, soname) in (others.items() if beside else ())
+    ]
+
+
+def _with_stack(one: Checked, findings: Iterable[Finding]) -> Checked:
+    """Return what is to be said of a distribution, with the error that it is for another vendor's GPUs, if it is there."""
+    stacks = (found for found in findings if (found.code, found.level) == ("RLK551", "error"))
+    wrong = next((found for found in stacks if found.subject == one.name), None)
+    if wrong is None or one.level == "error":
+        return one
+    return replace(one, level="error", text=f"does not work on the GPU: it {wrong.message}")
 
 
 def _packages(

@@ -203,6 +203,7 @@ def test_a_package_for_another_vendors_gpus(
         f"fake does not work; 2 packages with native code in {venv}.",
     )
     assert f"fake 1.0: does not work on the GPU: it {text}" in out
+    assert run("check", venv, "--gpu", "gfx1100", "--ignore", "RLK551")[0] == 0
     put(venv, gpu)
     out = run("check", venv)[1]
     assert "RLK551 fake: is built for NVIDIA's CUDA (it needs libcudart.so.12), and gpu for ROCm" in out
