@@ -429,7 +429,7 @@ def test_a_plugin_that_another_package_opens(run: Run, venv: Path, index: Path, 
     )
     code = b"import ctypes, os\nh = lambda n: ctypes.CDLL(os.path.join(os.path.dirname(__file__), n))\nh('libHost.so')\n"
     put(venv, make_wheel(index, {"host/__init__.py": code, "host/libHost.so": host}, name="host", tag=TAG))
-    put(venv, make_wheel(index, {"host/plugins/libPlugin.so": plugin}, name="plugin", tag=TAG))
+    put(venv, make_wheel(index, {"Host.libs/plugins/libPlugin.so": plugin}, name="plugin", tag=TAG))
     status, out, _ = run("check", venv)
     assert (status, "plugin 1.0: its GPU part does not load: libamdhip64.so.7 not found" in out) == (
         1,
