@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relink.library import apply, diff, explain, inspect, plan, relink, relink_tree, verify
-    from relink.planning.model.model import Plan
+    from relink.planning.model import Plan
     from relink.planning.options import Options
     from relink.report.model import Report
     from relink.system.errors import (
@@ -50,7 +50,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "Options": "relink.planning.options",
-    "Plan": "relink.planning.model.model",
+    "Plan": "relink.planning.model",
     "Report": "relink.report.model",
     **dict.fromkeys(
         ("apply", "diff", "explain", "inspect", "plan", "relink", "relink_tree", "verify"),

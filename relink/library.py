@@ -16,7 +16,7 @@ from relink.system.errors import UsageError
 from relink.system.progress import OnBytes
 
 if TYPE_CHECKING:
-    from relink.planning.model.model import Plan
+    from relink.planning.model import Plan
     from relink.report.diff_text import WheelDiff
     from relink.report.inspection import Inspection
     from relink.report.model import Report
@@ -93,7 +93,7 @@ def plan(wheel: Path | str, options: Options | None = None) -> Plan:
 
     options = options or Options()
     with Contents(Path(wheel), options.limits) as contents:
-        from relink.planning.model.basis import record_basis
+        from relink.planning.model import record_basis
         from relink.runs import relink_wheel as pipeline
         from relink.system.progress import Clock
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from relink.library import relink
-from relink.planning.model.model import DlopenEdge
+from relink.planning.model import DlopenEdge
 from relink.planning.options import Options
 from relink.report.model import Report
 from relink.report.summary import verdict

@@ -82,7 +82,7 @@ def diff(
     """
     from relink import library
     from relink.cli.terminal import show
-    from relink.planning.model.model import Plan
+    from relink.planning.model import Plan
     from relink.report import diff_text
     from relink.report.formats import WheelResult
 

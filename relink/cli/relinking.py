@@ -162,7 +162,7 @@ def verify(
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
     from relink.cli.terminal import show
-    from relink.planning.model.model import plain
+    from relink.planning.model import plain
     from relink.report.formats import WheelResult
     from relink.report.text import verification_text
     from relink.runs import questions as queries

@@ -14,8 +14,8 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from relink import __version__
-from relink.planning.model.embedded import BASE_PREFIX, SITE, embed_plan
-from relink.planning.model.model import Plan, from_json, to_json, with_digests
+from relink.planning.embedded import BASE_PREFIX, SITE, embed_plan
+from relink.planning.model import Plan, from_json, to_json, with_digests
 from relink.report.nix.roots import store_paths
 from relink.system.bounded_json import JSON_LIMIT
 from relink.wheel.archive import WheelArchive

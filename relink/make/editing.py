@@ -21,7 +21,7 @@ from relink.elf.source import BufferSource
 from relink.make.static_scan import screen_member
 from relink.planning.checks.gpu import changed_code
 from relink.planning.contents import Contents, LoadedMember, divide_memory, estimate_edit_memory
-from relink.planning.model.files import FilePlan
+from relink.planning.model import FilePlan
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel
 from relink.planning.wheel_plan import PreparedPlan

@@ -21,7 +21,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit import predict_edit
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited
-from relink.planning.model.files import FilePlan
+from relink.planning.model import FilePlan
 from relink.system.errors import ElfError
 from relink.system.findings.model import Finding, Level, finding
 from relink.wheel.archive import WheelArchive

@@ -20,7 +20,7 @@ from relink.planning.case import Case, Command, build_context, is_python_named, 
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
-from relink.planning.model.files import ChangedRequirement, FilePlan
+from relink.planning.model import ChangedRequirement, FilePlan
 from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide

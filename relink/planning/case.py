@@ -16,7 +16,7 @@ from relink.gpu.coverage import RequestedGpu
 from relink.loader.python import active_python
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
-from relink.planning.model.model import Plan
+from relink.planning.model import Plan
 from relink.planning.options import Options
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext

@@ -33,9 +33,8 @@ from relink.elf.image import Image, machine_name
 from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
-from relink.planning.model.embedded import SITE
-from relink.planning.model.files import ChangedRequirement, FilePlan, Reliance
-from relink.planning.model.model import Plan
+from relink.planning.embedded import SITE
+from relink.planning.model import ChangedRequirement, FilePlan, Plan, Reliance
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.layout import Layout

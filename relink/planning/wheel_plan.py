@@ -11,8 +11,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, choose_target
-from relink.planning.model.files import metadata_lines
-from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.planning.model import Plan, ProviderFacts, TargetFacts, WheelFacts, metadata_lines
 from relink.planning.options import Options, list_deciding_words
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider

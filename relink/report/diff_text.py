@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from relink.planning.model.model import WheelFacts, plain
+from relink.planning.model import WheelFacts, plain
 from relink.report.lines import Line
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize

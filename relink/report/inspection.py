@@ -9,7 +9,7 @@ from typing import Any
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
-from relink.planning.model.model import WheelFacts, plain
+from relink.planning.model import WheelFacts, plain
 from relink.report.lines import Line, align_rows
 from relink.system.findings.model import Finding
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from relink import __version__
-from relink.planning.model.files import FilePlan
-from relink.planning.model.model import (
+from relink.planning.model import (
     PLAN_SCHEMA,
+    FilePlan,
     Load,
     Plan,
     ProviderFacts,
@@ -18,7 +18,7 @@ from relink.planning.model.model import (
     plain,
     plan_of,
 )
-from relink.planning.model.model import from_json as plan_from_json
+from relink.planning.model import from_json as plan_from_json
 from relink.report.formats import SCHEMA as SEVERAL
 from relink.system.bounded_json import parse_json, typed
 from relink.system.errors import UsageError

@@ -17,7 +17,7 @@ from relink.system.text import grouped, join_truncated, pluralize
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
     from relink.loader.dryrun import LoaderMap
-    from relink.planning.model.files import FilePlan, NeededDecision
+    from relink.planning.model import FilePlan, NeededDecision
     from relink.report.model import Report
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}

@@ -20,7 +20,7 @@ from relink.make.verification import verify
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, build_context, choose_target, open_providers
 from relink.planning.contents import Contents
-from relink.planning.model.model import Plan, TargetFacts
+from relink.planning.model import Plan, TargetFacts
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import open_wheel, read_wheel
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site

@@ -27,8 +27,7 @@ from relink.make.added_members import PLAN_MEMBER
 from relink.make.editing import edit_members, make_new_content
 from relink.planning.case import open_providers
 from relink.planning.contents import Contents, check_room, make_spool
-from relink.planning.model.files import is_plain
-from relink.planning.model.model import from_json
+from relink.planning.model import from_json, is_plain
 from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.layout import Layout, is_below

@@ -33,9 +33,8 @@ from relink.make.verification import verify
 from relink.planning.assess import assess
 from relink.planning.case import Case, choose_target, open_providers
 from relink.planning.contents import Contents, check_room, make_spool
-from relink.planning.model.basis import list_changes
-from relink.planning.model.embedded import ANY_PYTHON
-from relink.planning.model.model import Plan
+from relink.planning.embedded import ANY_PYTHON
+from relink.planning.model import Plan, list_changes
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.layout import Layout

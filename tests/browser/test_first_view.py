@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
-from relink.planning.model.model import Load, ProviderFacts
+from relink.planning.model import (
+    FilePlan,
+    InterpreterChange,
+    Load,
+    NeededDecision,
+    ProviderFacts,
+    RpathChange,
+)
 from relink.report.html import html_page
 from relink.report.model import Report
 from relink.system.findings.model import Finding, finding

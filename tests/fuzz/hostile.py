@@ -42,7 +42,7 @@ from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
 from relink.make import added_members as provenance
 from relink.make.added_members import read_plan
-from relink.planning.model.model import from_json, to_json
+from relink.planning.model import from_json, to_json
 from relink.providers.profiles import read_profile
 from relink.report import inspection, text
 from relink.report.diff_text import to_json as diff_json

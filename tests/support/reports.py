@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from html.parser import HTMLParser
 
-from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
-from relink.planning.model.model import Load, Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.planning.model import (
+    FilePlan,
+    InterpreterChange,
+    Load,
+    NeededDecision,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+)
 from relink.report.model import OutputFacts, Report
 from relink.system.findings.model import RULES, Finding
 

@@ -13,7 +13,7 @@ from packaging.version import Version
 from relink import library
 from relink.elf.patchelf import Patchelf, find_patchelf
 from relink.library import relink
-from relink.planning.model.model import Plan
+from relink.planning.model import Plan
 from relink.planning.reading import open_wheel
 from relink.system.errors import PatchelfError
 from tests.support.cc import shared

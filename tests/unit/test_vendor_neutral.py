@@ -27,7 +27,7 @@ _WORDS = re.compile(r"rocm(?!ask)|(?<!s)hip|amd|gfx|hsa|nvidia|cuda|cublas", re.
 EXCEPTIONS = {
     ("relink/elf/constants.py", "EM_AMDGPU"): "ELF's own name of a machine number (224)",
     ("relink/elf/image.py", "amdgpu"): "the printed name of that machine",
-    ("relink/planning/model/model.py", "rocm_version"): "a key of the report's JSON; keys are never renamed",
+    ("relink/planning/model.py", "rocm_version"): "a key of the report's JSON; keys are never renamed",
 }
 
 

@@ -30,7 +30,7 @@ from relink.make.added_members import PLAN_MEMBER
 from relink.planning.assess import Assessment, assess
 from relink.planning.case import Case
 from relink.planning.contents import Contents
-from relink.planning.model.model import plain
+from relink.planning.model import plain
 from relink.planning.options import Options
 from relink.planning.processes import DistributionFiles, EnvironmentProcesses, FailedOpening, ImportOutcome
 from relink.planning.reading import Wheel, read_members

@@ -17,7 +17,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 from relink.loader.python import FIND_HOME, active_python
 from relink.make.added_members import PLAN_MEMBER
-from relink.planning.model.model import Plan, from_json
+from relink.planning.model import Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import TargetError, UsageError
 from relink.system.programs import NoAnswerError, ask_program

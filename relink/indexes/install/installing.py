@@ -44,8 +44,7 @@ from relink.indexes.install.installers import (
 )
 from relink.library import relink
 from relink.loader.target import find_target
-from relink.planning.model.files import FilePlan
-from relink.planning.model.model import plain
+from relink.planning.model import FilePlan, plain
 from relink.planning.options import Options
 from relink.providers.profiles import profile_for
 from relink.report.model import Report

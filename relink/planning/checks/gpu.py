@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from packaging.utils import canonicalize_name
 
 from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu
-from relink.planning.model.files import FilePlan
+from relink.planning.model import FilePlan
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider

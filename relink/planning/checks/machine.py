@@ -10,7 +10,7 @@ from typing import Any
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.planning.model.model import plain
+from relink.planning.model import plain
 from relink.planning.resolve.evidence import broken_alone_remedy, find_unbound_alone
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, finding

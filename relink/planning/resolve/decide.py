@@ -12,16 +12,17 @@ from relink.loader.closure import Closure, Edge, needed_first
 from relink.loader.loading import RootRefusedError
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import (
+from relink.planning.model import (
     Action,
+    DlopenEdge,
     FilePlan,
     InterpreterChange,
+    Load,
     NeededDecision,
     Origin,
     RpathChange,
     normalize_edit,
 )
-from relink.planning.model.model import DlopenEdge, Load
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decision_findings import decision_findings, has_vendors, mapped_for
 from relink.planning.resolve.import_findings import find_version_gaps, import_findings

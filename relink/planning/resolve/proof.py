@@ -34,7 +34,7 @@ from relink.loader.duplicates import duplicates, two_versions
 from relink.loader.search import Environment, Requester, search
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.model import DlopenEdge
+from relink.planning.model import DlopenEdge
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import (
     SubstituteCandidate,

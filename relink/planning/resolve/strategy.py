@@ -20,7 +20,7 @@ from relink.loader.closure import Closure, DlopenNames, Edge
 from relink.loader.loading import load, trace
 from relink.loader.search import Environment, expand
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import STUB_DIRECTORY, Strategy
+from relink.planning.model import STUB_DIRECTORY, Strategy
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
 from relink.planning.resolve.layout import is_below

@@ -27,7 +27,7 @@ from relink.loader.binding import bind
 from relink.loader.closure import Closure
 from relink.loader.duplicates import two_versions
 from relink.loader.tables import Tables
-from relink.planning.model.files import STUB_DIRECTORY, Stub, check_places, is_plain
+from relink.planning.model import STUB_DIRECTORY, Stub, check_places, is_plain
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.proof import (
     DlopenKnowledge,

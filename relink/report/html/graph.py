@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.model.files import Action, FilePlan, Origin
-from relink.planning.model.model import Load
+from relink.planning.model import Action, FilePlan, Load, Origin
 from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import TREE
 from relink.report.html.markup import Html, breakable, joined, tag

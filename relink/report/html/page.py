@@ -20,8 +20,8 @@ from functools import cache, partial
 from importlib import resources
 from typing import Any
 
-from relink.planning.model.embedded import map_strings
-from relink.planning.model.files import FilePlan, NeededDecision
+from relink.planning.embedded import map_strings
+from relink.planning.model import FilePlan, NeededDecision
 from relink.planning.resolve.layout import Layout
 from relink.report.html.gpu_code import Isa, gpu_section, isa_of
 from relink.report.html.graph import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relink.planning.model.model import Plan
+from relink.planning.model import Plan
 from relink.providers.nix_store import add_roots, store_path
 from relink.providers.prefix import NIX_STORE
 from relink.system.errors import ProviderError

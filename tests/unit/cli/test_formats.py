@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from relink.cli.formats import OutputFormat
-from relink.planning.model.model import Plan
-from relink.planning.model.model import to_json as plan_json
+from relink.planning.model import Plan
+from relink.planning.model import to_json as plan_json
 from relink.report.formats import FORMATS
 from relink.report.html import html_page
 from relink.report.model import to_json

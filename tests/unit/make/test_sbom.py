@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relink.make.added_members import make_bill_of_materials
-from relink.planning.model.embedded import BASE_PREFIX
-from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
-from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.planning.embedded import BASE_PREFIX
+from relink.planning.model import (
+    FilePlan,
+    InterpreterChange,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+)
 
 
 def planned(*closure: tuple[str, str], changed: bool = True) -> Plan:

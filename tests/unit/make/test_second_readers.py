@@ -24,7 +24,7 @@ from relink.make.second_readers import (
     reread_files,
     reread_wheel,
 )
-from relink.planning.model.files import FilePlan
+from relink.planning.model import FilePlan
 from relink.system.errors import ElfError
 from relink.system.findings.model import finding
 from relink.wheel.archive import WheelArchive

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from relink import Options, Plan, Report, apply, diff, plan, relink, verify
-from relink.planning.model.files import ChangedRequirement
+from relink.planning.model import ChangedRequirement
 from relink.planning.site import (
     find_calls,
     find_environment_site,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relink.library import plan, relink
-from relink.planning.model.model import to_json as plan_json
+from relink.planning.model import to_json as plan_json
 from relink.report.model import Report, from_json, read_saved, to_json
 from relink.system.errors import UsageError
 from relink.system.findings.model import finding

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
-from relink.planning.model.model import Plan, TargetFacts, WheelFacts
+from relink.planning.model import FilePlan, InterpreterChange, Plan, RpathChange, TargetFacts, WheelFacts
 from relink.report.model import OutputFacts, Report
 from relink.report.summary import verdict
 from relink.system.findings.model import Finding, finding

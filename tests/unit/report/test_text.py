@@ -17,9 +17,17 @@ from rich.text import Text
 
 from relink.loader.dryrun import LoaderMap
 from relink.make.added_members import make_bill_of_materials
-from relink.planning.model.embedded import embed_plan
-from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
-from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.planning.embedded import embed_plan
+from relink.planning.model import (
+    FilePlan,
+    InterpreterChange,
+    NeededDecision,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+)
 from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection
 from relink.report.lines import Line, Part, branch, show

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from relink import library
-from relink.planning.model.model import Plan
+from relink.planning.model import Plan
 from relink.planning.options import Options
 from relink.report.diff_text import WheelDiff, to_json, to_text
 from relink.runs.comparison import Reference, compare_wheels

@@ -33,8 +33,8 @@ from relink.loader.target import find_target
 from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.case import Case, open_providers
-from relink.planning.model.embedded import embed_plan
-from relink.planning.model.model import Plan, with_digests
+from relink.planning.embedded import embed_plan
+from relink.planning.model import Plan, with_digests
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.resolve import evidence

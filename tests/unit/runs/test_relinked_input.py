@@ -28,7 +28,7 @@ from tests.support.old_wheels import INFO, with_delta, with_plan
 from tests.support.wheels import changed
 from tests.support.works import TAG, Works
 
-OLD_PLAN = Path(__file__).parents[1] / "planning" / "model" / "relink-0.1.0.json"
+OLD_PLAN = Path(__file__).parents[1] / "planning" / "relink-0.1.0.json"
 WRITTEN = Path(__file__).parent / "written_by_0_2_0"
 """A vendor's wheel, and what release 0.2.0 made of it for a prefix that is not there any more."""
 ANY = "py3-none-manylinux_2_34_x86_64.whl"

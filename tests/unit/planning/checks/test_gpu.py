@@ -16,7 +16,7 @@ from relink.gpu.coverage import GpuPlan, RequestedGpu, TargetId
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.planning.checks.gpu import changed_code, plan_gpus, reached_libraries
-from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
+from relink.planning.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
 from relink.providers.profiles import NO_PROFILE, PackageRelease, Profile, profile_for, read_profile

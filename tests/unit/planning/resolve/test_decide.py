@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relink.elf.symbols import Import
-from relink.planning.model.files import FilePlan
+from relink.planning.model import FilePlan
 from relink.planning.resolve.decide import PlanDraft
 from relink.planning.resolve.evidence import evaluate_substitution
 from relink.planning.resolve.strategy import IssueKind, ResolutionIssue

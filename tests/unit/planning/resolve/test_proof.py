@@ -15,7 +15,7 @@ from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit
 from relink.loader.target import find_target
-from relink.planning.model.files import FilePlan
+from relink.planning.model import FilePlan
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.proof import Prover
 from relink.planning.resolve.strategy import AddedNeeded

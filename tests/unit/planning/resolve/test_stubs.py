@@ -13,8 +13,7 @@ import pytest
 
 from relink.elf.stub import StubFunction
 from relink.library import apply, diff, plan, relink, verify
-from relink.planning.model.files import Stub
-from relink.planning.model.model import Plan
+from relink.planning.model import Plan, Stub
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.stubs import AUTO, StubPlans, plan_forwarders, plan_stubs, with_stubs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.planning.model.files import NeededDecision
+from relink.planning.model import NeededDecision
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft
 from relink.planning.resolve.decision_findings import missing_remedy

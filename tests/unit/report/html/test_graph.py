@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
-from relink.planning.model.model import Load
+from relink.planning.model import FilePlan, InterpreterChange, Load, RpathChange
 from relink.report.html import html_page
 from relink.report.html.graph import (
     Graph,

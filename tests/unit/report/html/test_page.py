@@ -22,8 +22,7 @@ from relink.gpu.amd.file_coverage import FileCoverage, matrix
 from relink.gpu.amd.target_id import CodeTarget
 from relink.gpu.coverage import TargetId
 from relink.library import relink
-from relink.planning.model.files import RpathChange
-from relink.planning.model.model import Load, ProviderFacts, plain
+from relink.planning.model import Load, ProviderFacts, RpathChange, plain
 from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, escape_text, joined, tag
 from relink.report.html.page import count_entries, findings_section, prefixed, visible_causes

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from relink.planning.model.files import FilePlan, InterpreterChange, RpathChange
-from relink.planning.model.model import Plan, ProviderFacts, TargetFacts, WheelFacts
+from relink.planning.model import (
+    FilePlan,
+    InterpreterChange,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+)
 from relink.report.nix.roots import register_roots, store_paths
 
 ITEM = "0123456789abcdfghijklmnpqrsvwxyz"

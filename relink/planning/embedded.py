@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from relink.planning.model.files import FilePlan
-from relink.planning.model.model import Plan
+from relink.planning.model import FilePlan, Plan
 
 ANY_PYTHON: Final = "$PYTHON"
 """Stands for the path of the Python that the plan was made for."""

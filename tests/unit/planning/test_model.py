@@ -1,40 +1,48 @@
-"""plan.model: a plan survives JSON unchanged, what is no plan is refused by its place, and a file's plan says what to edit."""
+"""The plan as data: JSON and back, edits, digests of libraries in saved plans, requirements, and the places of stubs."""
 
 from __future__ import annotations
 
 import copy
 import json
-import pathlib
+import os
 import re
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
 
 from relink.elf.edit import ElfEdit
 from relink.elf.version_edits import VersionEdit
-from relink.planning.model.files import (
+from relink.library import plan as make_plan
+from relink.planning.model import (
     Action,
     FilePlan,
     InterpreterChange,
     NeededDecision,
-    RpathChange,
-    normalize_edit,
-)
-from relink.planning.model.model import (
     Plan,
     ProviderFacts,
+    Reliance,
+    RpathChange,
+    Stub,
     TargetFacts,
     WheelFacts,
+    check_places,
     from_json,
+    is_plain,
+    metadata_lines,
+    normalize_edit,
     plain,
     to_json,
 )
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, Level
 from tests.support.amount import amount
+from tests.support.works import Works
 
 # Names that are not UTF-8 come as surrogates, which JSON can carry as escapes.
 TEXT = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
@@ -151,7 +159,7 @@ def test_plain() -> None:
 
 def test_a_plan_of_0_1_0_is_read() -> None:
     """relink 0.1.0 wrote it for bitsandbytes 0.50.2; a part of it, with another prefix."""
-    data = json.loads((pathlib.Path(__file__).parent / "relink-0.1.0.json").read_text(encoding="utf-8"))
+    data = json.loads((Path(__file__).parent / "relink-0.1.0.json").read_text(encoding="utf-8"))
     plan = from_json(data)
     assert to_json(plan) == data | {"basis": None}
     cpu, cuda, rocm = plan.files
@@ -178,11 +186,11 @@ def test_what_has_a_default_may_be_left_out() -> None:
     assert from_json(data) == replace(PLAN, findings=(), files=(replace(FILE, closure=()),))
 
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 LOST = object()
 
 
-def changed(path: Path, value: object) -> dict[str, Any]:
+def changed(path: KeyPath, value: object) -> dict[str, Any]:
     data = to_json(PLAN)
     place: Any = data
     for step in path[:-1]:
@@ -217,7 +225,7 @@ def changed(path: Path, value: object) -> dict[str, Any]:
         (("providers", 0), None, "plan.providers[0]: an object was expected"),
     ],
 )
-def test_the_place_of_an_error_is_named(path: Path, value: object, message: str) -> None:
+def test_the_place_of_an_error_is_named(path: KeyPath, value: object, message: str) -> None:
     data = changed(path, value)
     for given_as in (data, json.dumps(data)):
         with pytest.raises(UsageError) as caught:
@@ -269,3 +277,109 @@ def test_what_an_edit_says_of_sonames_that_are_not_there_is_left_out() -> None:
     )
     exact = normalize_edit(edit, ("liba.so", "libold.so.1", "libgone.so"))
     assert exact == ElfEdit("", None, (("libold.so.1", "libold.so.2"),), ("libgone.so",), ("libnew.so",))
+
+
+@pytest.fixture
+def planned(works: Works, tmp_path: Path) -> Plan:
+    return make_plan(works.small(tmp_path), works.options(tmp_path / "out"))
+
+
+def test_a_plan_comes_back_with_digests_of_its_libraries(works: Works, planned: Plan, tmp_path: Path) -> None:
+    planned.save(tmp_path / "plan.json")
+    found = Plan.load(tmp_path / "plan.json")
+    assert found.files == planned.files
+    assert found.basis is not None
+    hip = str(works.prefix / "lib/libhip.so.7")
+    digests = {library.path: library.sha256 for library in found.basis.libraries}
+    assert digests[hip] == sha256(Path(hip).read_bytes()).hexdigest()
+    assert None not in digests.values()
+
+
+def test_what_lies_there_is_replaced_and_not_opened(planned: Plan, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "plan.json")
+    planned.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").files == planned.files
+
+
+def test_where_it_cannot_be_written(planned: Plan, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="the plan cannot be written"):
+        planned.save(tmp_path / "file" / "plan.json")
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"gone\.json: the plan cannot be read"):
+        Plan.load(tmp_path / "gone.json")
+    (tmp_path / "a.json").write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="the plan cannot be read"):
+        Plan.load(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text(json.dumps({"schema": "other"}))
+    with pytest.raises(UsageError):
+        Plan.load(tmp_path / "b.json")
+
+
+CORE = Reliance("rocm-sdk-core", "7.2.4", ("_rocm_sdk_core/lib",))
+
+
+def test_an_extra_and_a_requirement() -> None:
+    assert metadata_lines([CORE], "rocm") == (
+        "Provides-Extra: rocm",
+        'Requires-Dist: rocm-sdk-core==7.2.*; extra == "rocm"',
+    )
+    assert metadata_lines([CORE], None) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
+    assert metadata_lines([], None) == ()
+    several = [CORE, Reliance("rocm-sdk-libraries", "7.2.4", ("x",))]
+    bundle = {"rocm-sdk-core": "rocm[libraries]", "rocm-sdk-libraries": "rocm[libraries]"}
+    assert metadata_lines(several, None, bundle) == ("Requires-Dist: rocm[libraries]==7.2.*",)
+
+
+@pytest.mark.parametrize(
+    ("made_with", "fits", "too_far"),
+    [
+        ("7.2.4", ["7.2.0", "7.2.4", "7.2.9"], ["7.3.0", "7.1.9"]),
+        (
+            "7.10.0a20251120",
+            ["7.10.0a20251120", "7.10.0", "7.10.1"],
+            ["7.10.0a20251119", "7.11.0a1", "7.11.0"],
+        ),
+        ("7.2.4+vendor.1", ["7.2.4+vendor.2", "7.2.0"], ["7.3"]),
+    ],
+)
+def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far: list[str]) -> None:
+    (line,) = metadata_lines([Reliance("rocm-sdk-core", made_with)], None)
+    wanted = Requirement(line.removeprefix("Requires-Dist: ")).specifier
+    assert [wanted.contains(item) for item in fits] == [True] * len(fits)
+    assert not any(wanted.contains(item) for item in too_far)
+
+
+@pytest.mark.parametrize("version", ["unknown", "9" * 5000])
+def test_a_version_that_is_none(version: str) -> None:
+    assert metadata_lines([Reliance("x", version)], None) == ("Requires-Dist: x",)
+
+
+def test_where_relink_puts_them() -> None:
+    check_places([Stub("demo.libs/relink-stubs/libb.so", "libb.so", "w")])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "demo/liba.so.1",
+        "liba.so.1",
+        "demo.libs/liba.so.1",
+        "demo.libs/relink-other/liba.so.1",
+        "demo/relink-stubs/liba.so.1",
+        "demo.libs/relink-stubs/libb.so.1",
+        "demo.libs/relink-stubs/../liba.so.1",
+        "../demo.libs/relink-stubs/liba.so.1",
+        "demo.libs/relink-stubs/x/liba.so.1",
+    ],
+)
+def test_where_it_does_not(path: str) -> None:
+    with pytest.raises(UsageError, match="the plan puts a stub outside"):
+        check_places([Stub(path, "liba.so.1", "w")])
+
+
+def test_plain_names() -> None:
+    assert is_plain("liba-2_x.so.1+b")
+    assert not any(map(is_plain, ["", ".", "..", "a/b", "-a", "a b", "a\n", "$ORIGIN", "a:b", "a" * 300]))

@@ -13,9 +13,20 @@ from pathlib import Path
 import pytest
 
 from relink.library import relink
-from relink.planning.model.embedded import ANY_PYTHON, embed_plan
-from relink.planning.model.files import FilePlan, InterpreterChange, NeededDecision, RpathChange
-from relink.planning.model.model import Load, Plan, ProviderFacts, TargetFacts, WheelFacts, from_json, to_json
+from relink.planning.embedded import ANY_PYTHON, embed_plan
+from relink.planning.model import (
+    FilePlan,
+    InterpreterChange,
+    Load,
+    NeededDecision,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+    from_json,
+    to_json,
+)
 from relink.planning.options import Options
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import finding

@@ -1,1 +1,0 @@
-"""The model of a plan and its JSON: data only."""
