@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from packaging.utils import canonicalize_name
+
 from relink.elf.constants import ET_DYN
 from relink.elf.image import machine_name, read_header
 from relink.loader.search import why_not_searched
@@ -54,6 +56,11 @@ class InstalledPackage:
     name: str
     version: str
     directory: str = ""
+
+    @property
+    def canonical(self) -> str:
+        """The name as it is compared (PEP 503)."""
+        return canonicalize_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.loader.seen_files import resolve_inside
@@ -39,7 +40,7 @@ def major_minor(version: str) -> str:
 
 def without_package(provider: Provider, name: str) -> Provider:
     """Return a provider without what one distribution has in it: the one that is being relinked, and will be replaced."""
-    gone = [item for item in provider.packages if canonical(item.name) == canonical(name)]
+    gone = [item for item in provider.packages if item.canonical == canonicalize_name(name)]
     places = tuple(f"{provider.path}/{item.directory}/" for item in gone if item.directory)
     if not places:
         return provider
@@ -58,7 +59,7 @@ def without_package(provider: Provider, name: str) -> Provider:
 
 def find_distribution(site: str, name: str, target: Target) -> InstalledPackage | None:
     """Return a distribution that is installed in a site-packages, by its name however it is spelled, or None."""
-    return next(distributions(site, target, canonical(name)), None)
+    return next(distributions(site, target, canonicalize_name(name)), None)
 
 
 def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, InstalledPackage]:
@@ -67,7 +68,7 @@ def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, In
     :param files: their paths in site-packages.
     """
     found: dict[str, InstalledPackage] = {}
-    for name in names_in(site, target) if files else ():
+    for name in names_in(site, target.sysroot) if files else ():
         if _ANY_INFO.fullmatch(name):
             # A row is path, hash and size. Only the path can have a comma.
             rows = {
@@ -77,11 +78,6 @@ def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, In
             if listed and (package := _readable(site, name, target)):
                 found |= dict.fromkeys(listed, package)
     return found
-
-
-def canonical(name: str) -> str:
-    """Return the name of a distribution as it is compared (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def distributions(
@@ -97,9 +93,13 @@ def distributions(
     :param pattern: of the names of their directories of metadata; its first group is the distribution.
     :param is_own: whether a directory of that name is one that libraries lie in.
     """
-    for name in sorted(names_in(site, target)):
+    for name in sorted(names_in(site, target.sysroot)):
         match = pattern.fullmatch(name)
-        if match and only in (None, canonical(match[1])) and (found := _readable(site, name, target, is_own)):
+        if (
+            match
+            and only in (None, canonicalize_name(match[1]))
+            and (found := _readable(site, name, target, is_own))
+        ):
             yield found
 
 
@@ -109,7 +109,7 @@ def _readable(
     host = resolve_inside(target.sysroot, posixpath.join(site, info, "METADATA"))
     try:
         metadata = read_metadata(read_bytes(host, _METADATA_LIMIT))
-        expected = canonical(metadata.name).replace("-", "_")
+        expected = canonicalize_name(metadata.name).replace("-", "_")
         firsts = (row.partition("/")[0] for row in _record(site, info, target))
         # Behind the name of a directory may be a nonce, which is empty for releases.
         own = (
@@ -132,10 +132,10 @@ def _record(site: str, info: str, target: Target) -> list[str]:
         return []
 
 
-def names_in(directory: str, target: Target) -> list[str]:
-    """Return the names in a directory of the target's; none where it cannot be read."""
+def names_in(directory: str, sysroot: str) -> list[str]:
+    """Return the names in a directory as it is seen below `sysroot`; none where it cannot be read."""
     try:
-        with os.scandir(resolve_inside(target.sysroot, directory)) as entries:
+        with os.scandir(resolve_inside(sysroot, directory)) as entries:
             return [entry.name for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
     except OSError as error:
         raise_if_machine_fault(error, directory)

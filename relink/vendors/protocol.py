@@ -17,7 +17,6 @@ from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import InstalledPackage, Provider
-from relink.providers.profiles import EqualSonames, OptionalLibrary
 from relink.system.errors import ProviderError
 from relink.system.findings.model import Finding
 
@@ -90,6 +89,23 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
+class OptionalLibrary:
+    """A library that a stub may stand in for.
+
+    :ivar names: a regular expression that the library's own names begin with.
+    :ivar status: what its functions say for "not supported", and `answer` the number.
+    :ivar why: why it is optional; empty where only a package's profile says so (`Profile.optional_libraries`).
+    :ivar functions: those that return a status, or nothing.
+    """
+
+    names: str
+    status: str
+    answer: int
+    why: str
+    functions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuQuestion:
     """What is known of one planned wheel when a vendor is asked which GPUs it runs on.
 
@@ -150,7 +166,8 @@ class Libraries:
         serves it.
     :ivar is_driver: soname → whether it comes with the driver of the machine, and with nothing that is installed into Python.
     :ivar same_abi: two sonames → why they are one ABI, or None where nothing says so.
-    :ivar copy_of: soname → the system's library that it is a copy of, or None.
+    :ivar copy_of: soname → the sonames of the system's libraries that it is a copy of, of which the first that there is counts,
+        and why that is known; or None.
     :ivar optional: soname → what a stub of it needs to know, or None where nothing is known of one.
     :ivar text_of: name of a function that does nothing but describe an error → how it gives its text; None for any other.
     :ivar whose: soname, name of a symbol → whether the library is where the symbol comes from.
@@ -171,7 +188,7 @@ class Libraries:
     is_runtime: Callable[[str], bool] = lambda *_: False
     is_driver: Callable[[str], bool] = lambda *_: False
     same_abi: Callable[[str, str], str | None] = lambda *_: None
-    copy_of: Callable[[str], EqualSonames | None] = lambda *_: None
+    copy_of: Callable[[str], tuple[Sequence[str], str] | None] = lambda *_: None
     optional: Callable[[str], OptionalLibrary | None] = lambda *_: None
     text_of: Callable[[str], TextKind | None] = lambda *_: None
     whose: Callable[[str, str], Relation] = lambda *_: "unknown"

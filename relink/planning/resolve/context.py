@@ -14,9 +14,9 @@ from relink.planning.resolve.layout import Layout
 from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import Provider, providers_for, soname_stem
-from relink.providers.profiles import NO_PROFILE, OptionalLibrary, Profile
+from relink.providers.profiles import NO_PROFILE, Profile
 from relink.system.text import grouped
-from relink.vendors.protocol import NO_VENDOR, Vendor
+from relink.vendors.protocol import NO_VENDOR, OptionalLibrary, Vendor
 from relink.wheel.limits import WheelLimits
 
 
@@ -136,7 +136,7 @@ class ResolveContext:
         return None if self.serving(soname) else next(having, None)
 
     def serving(self, soname: str) -> list[Provider]:
-        """Return the providers that serve `soname` (:func:`relink.providers.prefix.serving`)."""
+        """Return the providers that serve `soname` (:func:`relink.providers.prefix.providers_for`)."""
         providers = self._serving.get(soname)
         if providers is None:
             providers = providers_for(

@@ -415,8 +415,7 @@ class Prover:
         """Return the libraries that could replace `soname`: those that the user names, or all of its stem, or of its upstream."""
         context, vendor, own = self.context, self.context.vendor, self.context.profile
         named = [new for old, new in context.substitutes if old == soname]
-        copy = None if named else vendor.libraries.copy_of(soname)
-        copies = copy.sonames if copy else ()
+        copies, why_copy = (None if named else vendor.libraries.copy_of(soname)) or ((), "")
         nearest = (name for provider in context.providers for name in provider.nearest(soname))
         candidates: dict[object, SubstituteCandidate] = {}
         for name in (*(named or dict.fromkeys(nearest)), *copies):
@@ -431,8 +430,8 @@ class Prover:
                 continue
             reason: str | None
             profile: str | None
-            if copy is not None and name in copies:
-                reason, profile = copy.why, vendor.name
+            if name in copies:
+                reason, profile = why_copy, vendor.name
             elif named:
                 reason, profile = "--substitute says so", None
             elif why := own.why_equal(soname, name):

@@ -60,28 +60,10 @@ class OptionalMembers:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionalLibrary:
-    """A library that a stub may stand in for.
-
-    :ivar names: a regular expression that the library's own names begin with.
-    :ivar status: what its functions say for "not supported", and `answer` the number.
-    :ivar why: why it is optional; empty where only a package's profile says so (`Profile.optional_libraries`).
-    :ivar functions: those that return a status, or nothing.
-    """
-
-    names: str
-    status: str
-    answer: int
-    why: str
-    functions: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class EqualSonames:
     """Sonames that are one ABI, and why that is known. The symbols have to be there all the same.
 
-    They are one library under several numbers, or those by which distributions have the upstream of a vendor's library; of these
-    the first that there is counts.
+    They are one library under several numbers.
     """
 
     sonames: tuple[str, ...]

@@ -143,7 +143,7 @@ def package_of(
         """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
         found = component_of(soname, major)
         if found is None and (copy := context.vendor.libraries.copy_of(soname)) is not None:
-            found = next(filter(None, (component_of(name, major) for name in copy.sonames)), None)
+            found = next(filter(None, (component_of(name, major) for name in copy[0])), None)
         return found and found[0].attribute
 
     # Of the variants that Python picks one of, some are for other products. These need what nothing has.

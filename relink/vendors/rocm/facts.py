@@ -15,13 +15,12 @@ from relink.providers.prefix import soname_stem
 from relink.providers.profiles import (
     DlopenEntry,
     EqualSonames,
-    OptionalLibrary,
     matching_names,
     why_equal,
 )
 from relink.providers.profiles.document import read_document
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.protocol import Component, Relation, TextKind
+from relink.vendors.protocol import Component, OptionalLibrary, Relation, TextKind
 
 VERSION_LABEL = re.compile(r"(?:^|\.)rocm\d[a-z0-9]*(?:\.\d[a-z0-9]*)*$")
 """A ROCm version at the end of a local version label: ``rocm7.2.4``, ``rocm7.11.0a20260101``, with the segments after it
@@ -37,7 +36,7 @@ class _Facts:
     # The member of an entry is a soname without its version.
     dlopen: tuple[DlopenEntry, ...]
     components: tuple[Component, ...] = ()
-    copies: Mapping[str, EqualSonames] = field(default_factory=dict)
+    copies: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     # The keys are sonames without their versions.
     stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)
     texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
@@ -73,8 +72,9 @@ def rocm_facts() -> _Facts:
             for row in data.get("component", ())
         ),
         {
-            row["soname"]: EqualSonames(
-                tuple(row["system"]), f"AMD builds it from {row['upstream']} ({row['source']}); {row['why']}"
+            row["soname"]: (
+                tuple(row["system"]),
+                f"AMD builds it from {row['upstream']} ({row['source']}); {row['why']}",
             )
             for row in data.get("system_copy", ())
         },
@@ -218,11 +218,6 @@ def whose(soname: str, name: str) -> Relation:
 def is_own(soname: str) -> bool:
     """Whether a library, whatever its version, is one of ROCm's."""
     return any(soname_stem(soname) in owner.libraries for owner in owners())
-
-
-def is_driver(_: str) -> bool:
-    """Return False: the driver of AMD's GPUs is a module of the kernel (amdgpu), and each library is ROCm's or the system's."""
-    return False
 
 
 def is_runtime(soname: str) -> bool:

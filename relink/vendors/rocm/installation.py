@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from relink.loader.seen_files import resolve_inside
 from relink.providers.nix_store import version_in_store_path
 from relink.providers.prefix import NIX_STORE, Provider
+from relink.providers.site_packages import names_in
 from relink.system.safe_open import map_file, read_start
 from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
@@ -89,12 +90,8 @@ class _Root:
         return raw[:16384].decode("utf-8", "replace")
 
     def names(self, directory: str) -> list[str]:
-        """What a directory in it holds; nothing where there is none."""
-        try:
-            return os.listdir(resolve_inside(self.sysroot, posixpath.join(self.path, directory)))
-        except OSError as error:
-            raise_if_machine_fault(error)
-            return []
+        """Return what a directory in it holds; nothing where there is none."""
+        return names_in(posixpath.join(self.path, directory), self.sysroot)
 
 
 def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release | None:

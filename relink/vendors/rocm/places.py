@@ -19,6 +19,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from packaging.utils import canonicalize_name
+
 from relink.gpu.amd.isa_table import table
 from relink.loader.cache import lookup
 from relink.loader.seen_files import resolve_inside
@@ -31,10 +33,9 @@ from relink.providers.prefix import (
     read_directories,
     soname_stem,
 )
-from relink.providers.site_packages import SITE_PACKAGES, canonical, distributions, major_minor, names_in
+from relink.providers.site_packages import SITE_PACKAGES, distributions, major_minor, names_in
 from relink.system.errors import ProviderError, RelinkError, UsageError
 from relink.system.findings.model import Finding, finding
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated, join_with_and
 from relink.vendors.protocol import Place
 from relink.vendors.rocm.installation import release_of
@@ -109,10 +110,10 @@ def prefix_of_libraries(path: str, target: Target) -> str:
 
 
 def _usual(target: Target) -> Iterator[Place]:
-    prefixes = sorted(name for name in _names("/opt", target) if name.startswith("rocm"))
+    prefixes = sorted(name for name in names_in("/opt", target.sysroot) if name.startswith("rocm"))
     yield from (Place(f"/opt/{name}", "/opt") for name in prefixes)
     # AMD's packages since 7.14: each release in a directory of its own, and links to the one that update-alternatives chose.
-    releases = sorted(filter(_CORE_NAME.fullmatch, _names("/opt/rocm", target)))
+    releases = sorted(filter(_CORE_NAME.fullmatch, names_in("/opt/rocm", target.sysroot)))
     yield from (Place(f"/opt/rocm/{name}", "/opt/rocm") for name in releases)
     if target.cache is not None:
         header = target.header
@@ -145,16 +146,8 @@ def _runtime_directories(prefix: str, target: Target) -> list[str]:
     return [
         directory
         for directory in directories
-        if any(_RUNTIME.fullmatch(name) for name in _names(directory, target))
+        if any(_RUNTIME.fullmatch(name) for name in names_in(directory, target.sysroot))
     ]
-
-
-def _names(directory: str, target: Target) -> list[str]:
-    try:
-        return os.listdir(resolve_inside(target.sysroot, directory))
-    except OSError as error:
-        raise_if_machine_fault(error, directory)
-        return []
 
 
 def _described(place: Place, target: Target) -> str:
@@ -198,20 +191,24 @@ class SitePackages:
     @property
     def libraries(self) -> tuple[InstalledPackage, ...]:
         """The distributions that have libraries for computing: a neutral one, or one for each family of GPUs."""
-        return tuple(item for item in self.packages if canonical(item.name).startswith(_LIBRARIES))
+        return tuple(item for item in self.packages if item.canonical.startswith(_LIBRARIES))
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The GPUs that a device package is installed for."""
         start = "rocm-sdk-device-"
-        names = (canonical(item.name) for item in self.packages)
+        names = (item.canonical for item in self.packages)
         return tuple(name.removeprefix(start) for name in names if name.startswith(start))
+
+    @property
+    def core(self) -> InstalledPackage:
+        """``rocm-sdk-core``."""
+        return next(item for item in self.packages if item.canonical == _CORE)
 
     @property
     def strangers(self) -> tuple[InstalledPackage, ...]:
         """Those that were not built with ``rocm-sdk-core``: of another version, or labelled for another series of ROCm."""
-        core = next(item for item in self.packages if canonical(item.name) == _CORE)
-        return tuple(item for item in self.packages if not _belongs_to(item, core))
+        return tuple(item for item in self.packages if not _belongs_to(item, self.core))
 
 
 def is_package(name: str) -> bool:
@@ -221,7 +218,7 @@ def is_package(name: str) -> bool:
 
 def is_distribution(name: str) -> bool:
     """Whether a distribution is one of ROCm's, or ``rocm-bootstrap``, which chooses those with device code for a GPU."""
-    return _DISTRIBUTION.fullmatch(canonical(name)) is not None
+    return _DISTRIBUTION.fullmatch(canonicalize_name(name)) is not None
 
 
 def bundles() -> dict[str, str]:
@@ -234,7 +231,7 @@ def device_note(name: str, extras: Collection[str], gpus: Sequence[str]) -> tupl
 
     :param gpus: the processors of the GPUs that count.
     """
-    brought = [*(extra.lower() for extra in extras), canonical(name)]
+    brought = [*(extra.lower() for extra in extras), canonicalize_name(name)]
     named = {found[1] for one in brought if (found := _DEVICE.search(one))}
     if "all" in named:
         others = sorted(extra for extra in extras if not _DEVICE.search(extra))
@@ -262,7 +259,7 @@ def find_site(path: str, target: Target) -> str | None:
     inside = [
         posixpath.join(absolute, lib, name, packages)
         for lib in ("lib", "lib64")
-        for name in names_in(posixpath.join(absolute, lib), target)
+        for name in names_in(posixpath.join(absolute, lib), target.sysroot)
         if _PYTHON.fullmatch(name)
         for packages in ("site-packages", "dist-packages")
     ]
@@ -283,17 +280,14 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     :raises ProviderError: there is no library for the target in it.
     """
     site = SitePackages(path, packages_of(path, target))
-    chosen = [
-        *(item for item in site.packages if canonical(item.name) == _CORE),
-        # One package of libraries: the neutral one, or the best for the GPUs.
-        *sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1],
-    ]
-    core = chosen[0].directory
-    more = [item for item in site.packages if canonical(item.name) in _MORE and item.directory]
+    # One package of libraries: the neutral one, or the best for the GPUs.
+    chosen = [site.core, *sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1]]
+    core = site.core.directory
+    more = [item for item in site.packages if item.canonical in _MORE and item.directory]
     directories = [
         *(f"{item.directory}/lib" for item in chosen if item.directory),
         *(f"{core}/{place}" for place in _CORE_DIRECTORIES[1:] if core),
-        *(posixpath.normpath(f"{item.directory}/{_MORE[canonical(item.name)]}") for item in more),
+        *(posixpath.normpath(f"{item.directory}/{_MORE[item.canonical]}") for item in more),
     ]
     provider = read_directories(SITE_PACKAGES, path, directories, target)
     if not provider.libraries:
@@ -320,10 +314,11 @@ def site_findings(
     site = SitePackages(provider.path, packages_of(provider.path, target))
     versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
     if strangers := site.strangers:
-        core = next(item for item in site.packages if canonical(item.name) == _CORE)
         # A package that is labelled with its ROCm (+rocm…) has a version of its own.
         same = [item for item in strangers if "+rocm" not in item.version]
-        step = "pip install " + " ".join(f"{item.name}=={core.version}" for item in same) if same else None
+        step = (
+            "pip install " + " ".join(f"{item.name}=={site.core.version}" for item in same) if same else None
+        )
         yield finding(
             "RLK531", site.path, f"these ROCm packages are of different releases: {versions}", step=step
         )
@@ -356,7 +351,7 @@ def preload_lines(sonames: Iterable[str]) -> str:
 
 def family_of(package: InstalledPackage) -> str | None:
     """Return the family of GPUs that a package of libraries is for, ``gfx110X-all``; None: the package is neutral."""
-    return canonical(package.name).removeprefix(_LIBRARIES).lstrip("-") or None
+    return package.canonical.removeprefix(_LIBRARIES).lstrip("-") or None
 
 
 def _rank(package: InstalledPackage, gpus: Iterable[str]) -> tuple[bool, bool, str]:

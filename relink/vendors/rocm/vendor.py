@@ -80,7 +80,8 @@ rocm = Vendor(
         is_own=facts.is_own,
         has=facts.has,
         is_runtime=facts.is_runtime,
-        is_driver=facts.is_driver,
+        # The driver of AMD's GPUs is a module of the kernel (amdgpu), and each library is ROCm's or the system's.
+        is_driver=lambda _: False,
         same_abi=facts.same_abi,
         copy_of=lambda soname: facts.rocm_facts().copies.get(soname),  # noqa: PLW0108 (read when it is asked)
         optional=lambda soname: facts.rocm_facts().stubs.get(soname_stem(soname)),

@@ -12,7 +12,6 @@ from relink.elf.symbols import SymbolTable
 from relink.elf.version_edits import VersionEdit
 from relink.planning.resolve.decide import PlanDraft
 from relink.planning.resolve.evidence import version_moves
-from relink.providers.profiles import EqualSonames
 from tests.support.elf_builder import Export, Import, Library, build
 from tests.support.vendors import fake_vendor
 from tests.unit.planning.resolve.scenes import Scene, call, codes, define
@@ -85,7 +84,7 @@ def test_a_hidden_definition_serves_no_import_without_a_version() -> None:
 
 @pytest.fixture
 def copies(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    copy = EqualSonames(("libsystem_z.so.1",), "it is built from the same z 1.2")
+    copy = (("libsystem_z.so.1",), "it is built from the same z 1.2")
     vendor = fake_vendor("table", copy_of=lambda soname: copy if soname == OLD else None)
     plain = Scene.context
     monkeypatch.setattr(Scene, "context", lambda self: replace(plain(self), vendor=vendor))

@@ -17,12 +17,12 @@ from relink.planning.model import Plan, Stub
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.stubs import AUTO, StubPlans, plan_forwarders, plan_stubs, with_stubs
-from relink.providers.profiles import DlopenEntry, OptionalLibrary, Profile
+from relink.providers.profiles import DlopenEntry, Profile
 from relink.report.model import to_json
 from relink.runs.questions import verify_wheel
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
-from relink.vendors.protocol import Vendor
+from relink.vendors.protocol import OptionalLibrary, Vendor
 from relink.vendors.rocm.facts import rocm_facts
 from tests.support.built import ROOT
 from tests.support.cc import cc, shared
