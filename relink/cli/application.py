@@ -16,8 +16,7 @@ from relink import __version__
 from relink.cli.options import explain_unknown_word, removed_option_message
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, drop_output, open_streams, unwind_on_signals
-from relink.system.errors import MachineError, RelinkError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import MachineError, RelinkError, raise_if_machine_fault
 from relink.system.text import escaped
 
 # click's UsageError, reached by way of typer: some releases of typer bring a click of their own.

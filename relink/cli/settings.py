@@ -20,8 +20,7 @@ import typer
 
 from relink.cli.options import option_names, removed_option_message
 from relink.planning.options import Options, option_table
-from relink.system.errors import UsageError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import UsageError, raise_if_machine_fault
 
 if TYPE_CHECKING:
     from relink.providers.profiles.document import Problem

@@ -30,13 +30,19 @@ from relink.elf.edit_checks import check_edit, edit_as_library, place_headers
 from relink.elf.gaps import Gap, with_gaps, without_gaps
 from relink.elf.image import Image, file_offset, read_image
 from relink.elf.version_edits import write_versions
-from relink.system.errors import EditError, ElfError, MachineError, PatchelfError
+from relink.system.errors import (
+    EditError,
+    ElfError,
+    MachineError,
+    PatchelfError,
+    find_machine_fault,
+    raise_if_machine_fault,
+)
 from relink.system.findings.model import Finding
 from relink.system.programs import NoAnswerError, Steps, ask_program
 from relink.system.safe_open import map_file
 from relink.system.sandbox.start import Limits, Sandbox, explain_failure, find_sandbox, status_of, stop
 from relink.system.spool import release_pages
-from relink.system.system_errors import find_machine_fault, raise_if_machine_fault
 
 MINIMUM_VERSION = Version("0.19.1")
 # Each minor release so far has broken something else; one that was not tested is not used.

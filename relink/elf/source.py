@@ -24,9 +24,9 @@ from relink.elf.constants import (
 )
 from relink.elf.dynamic import Buffer, open_memory
 from relink.elf.image import read_image
+from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import open_regular
 from relink.system.spool import release_pages
-from relink.system.system_errors import raise_if_machine_fault
 
 # Bytes that hold the ELF header and the program headers of any real file.
 _HEADERS: Final = 64 + 56 * 64

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 
 _MAX_FILES = 1_000_000  # and directories

@@ -35,9 +35,8 @@ from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.loader.target import Target
-from relink.system.errors import TargetError
+from relink.system.errors import TargetError, raise_if_machine_fault
 from relink.system.sandbox.start import Limits, Sandbox, explain_failure, find_sandbox, status_of, stop
-from relink.system.system_errors import raise_if_machine_fault
 
 # Seconds for one dry run; the largest closure seen takes 0.3 s.
 DRY_RUN_TIMEOUT = 120

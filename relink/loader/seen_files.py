@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from relink.elf.image import Image, read_image
-from relink.system.errors import ElfError
+from relink.system.errors import ElfError, raise_if_machine_fault
 from relink.system.safe_open import NOT_REGULAR, map_file
-from relink.system.system_errors import raise_if_machine_fault
 
 # MAXSYMLINKS of Linux (fs/namei.c).
 _MAX_LINKS = 40

@@ -17,9 +17,8 @@ from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export, SymbolTable, match
 from relink.loader.closure import LoadedObject, file_of
 from relink.loader.seen_files import Files
-from relink.system.errors import ElfError
+from relink.system.errors import ElfError, raise_if_machine_fault
 from relink.system.safe_open import map_file
-from relink.system.system_errors import raise_if_machine_fault
 
 # Every object may bring its own of these (crti.o, the linkers' scripts).
 _COMMON = frozenset(

@@ -18,9 +18,8 @@ from relink.elf.image import Header, read_header, read_image
 from relink.loader.cache import LoaderCache, parse_cache
 from relink.loader.python import NIXOS_STUB, PythonFacts, active_python, ask_python
 from relink.loader.seen_files import resolve_inside
-from relink.system.errors import ElfError, RelinkError, TargetError
+from relink.system.errors import ElfError, RelinkError, TargetError, raise_if_machine_fault
 from relink.system.safe_open import map_file, read_bytes, read_start
-from relink.system.system_errors import raise_if_machine_fault
 
 GLIBC_SONAMES = frozenset(
     {

@@ -22,10 +22,9 @@ from relink.make.second_readers import reread_wheel
 from relink.planning.contents import Contents, divide_memory
 from relink.planning.options import COMPRESSION_LEVELS, Options
 from relink.system.atomic import move_synced, working_directory
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError, raise_if_machine_fault
 from relink.system.findings.model import Finding
 from relink.system.progress import OnProgress
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.changes import Changes, NewContent, WriteOptions
 from relink.wheel.naming import WheelName
 from relink.wheel.record import default_jobs, verify_members

@@ -50,11 +50,10 @@ from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.strategy import own_libc
 from relink.planning.siblings import list_sibling_paths
 from relink.system.atomic import working_directory
-from relink.system.errors import TargetError
+from relink.system.errors import TargetError, find_machine_fault, raise_if_machine_fault
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import map_file
 from relink.system.sandbox.start import Sandbox
-from relink.system.system_errors import find_machine_fault, raise_if_machine_fault
 from relink.system.text import join_truncated
 
 _UNDEFINED = re.compile(

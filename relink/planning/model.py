@@ -27,10 +27,9 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
 from relink.system.atomic import save
 from relink.system.bounded_json import JSON_LIMIT, parse_json, typed
-from relink.system.errors import ElfError, UsageError
+from relink.system.errors import ElfError, UsageError, raise_if_machine_fault
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import file_sha256, map_file, read_text
-from relink.system.system_errors import raise_if_machine_fault
 
 Action: TypeAlias = Literal["keep", "substitute", "drop", "add"]
 Origin: TypeAlias = Literal["wheel", "provider", "platform", "missing", "assumed"]

@@ -23,10 +23,9 @@ from pathlib import Path
 
 from relink.elf.image import machine_name
 from relink.loader.seen_files import resolve_inside
-from relink.system.errors import RelinkError
+from relink.system.errors import RelinkError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_text
-from relink.system.system_errors import raise_if_machine_fault
 
 FAMILIES = {"debian": "apt install", "fedora": "dnf install", "arch": "pacman -S", "nixos": None}
 """The distributions whose packages relink knows by name, and how one is installed; NixOS has attributes instead."""

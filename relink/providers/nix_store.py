@@ -19,10 +19,9 @@ from relink.elf.image import read_image
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import NIX_STORE, Provider, open_prefix
-from relink.system.errors import ElfError, ProviderError
+from relink.system.errors import ElfError, ProviderError, raise_if_machine_fault
 from relink.system.safe_open import map_file
 from relink.system.sandbox.environment import NIX, named_environment
-from relink.system.system_errors import raise_if_machine_fault
 
 # Seconds. The closure of a whole system is listed in one.
 _TIMEOUT = 120

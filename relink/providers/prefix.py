@@ -18,9 +18,8 @@ from relink.elf.image import machine_name, read_header
 from relink.loader.search import why_not_searched
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
-from relink.system.errors import ElfError, ProviderError
+from relink.system.errors import ElfError, ProviderError, raise_if_machine_fault
 from relink.system.safe_open import read_start
-from relink.system.system_errors import raise_if_machine_fault
 
 _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)

@@ -15,9 +15,8 @@ from packaging.version import Version
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import MOST_ENTRIES, InstalledPackage, Provider
-from relink.system.errors import RelinkError
+from relink.system.errors import RelinkError, raise_if_machine_fault
 from relink.system.safe_open import read_bytes, read_text
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
 SITE_PACKAGES = "site-packages"

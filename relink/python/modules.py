@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import read_bytes
-from relink.system.system_errors import raise_if_machine_fault
 
 
 @dataclass(frozen=True, slots=True)

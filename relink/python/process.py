@@ -21,9 +21,8 @@ from relink.python.known import known_functions, known_values
 from relink.python.modules import Disk, Interpreter
 from relink.python.syntax import SOURCE_LIMIT, SyntaxNode, UnreadableSourceError, parse_source
 from relink.python.values import Class, Function, Module, Raised
-from relink.system.errors import RelinkError
+from relink.system.errors import RelinkError, raise_if_machine_fault
 from relink.system.safe_open import map_file
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
 _T = TypeVar("_T")

@@ -39,13 +39,12 @@ from relink.report.nix.roots import register_roots
 from relink.runs.relink_wheel import check_edits, make_plan, make_report, relinked_error
 from relink.system.atomic import copy_content, publish_directory, working_directory
 from relink.system.bounded_json import JSON_LIMIT
-from relink.system.errors import ElfError, UsageError, WheelError
+from relink.system.errors import ElfError, UsageError, WheelError, raise_if_machine_fault
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.progress import Clock, OnBytes, OnProgress
 from relink.system.safe_open import map_file, open_regular, read_start, read_text
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.spool import Spool
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendor_of
 from relink.wheel.changes import Content, iterate_content

@@ -1,12 +1,21 @@
-"""The errors relink raises. Everything a caller may catch derives from :class:`RelinkError`.
+"""The errors relink raises, and what an error number of the system says.
 
-A *finding* (``relink.system.findings.model``) is not an error: findings are collected and reported together.
-An error means that relink could not read, decide or write at all; the command line turns it into exit code 2.
+Everything a caller may catch derives from :class:`RelinkError`. A *finding* (``relink.system.findings.model``) is not an error:
+findings are collected and reported together. An error means that relink could not read, decide or write at all; the command line
+turns it into exit code 2.
+
+An error number says that something is not there, or that this machine has a fault or lacks a resource. A library that cannot be
+opened for lack of descriptors is not missing. Code that decides about libraries therefore checks an error by
+:func:`raise_if_machine_fault` before it reads it as "there is no such file".
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 from collections.abc import Iterable
+from typing import Final, TypeGuard
 
 
 class RelinkError(Exception):
@@ -70,3 +79,56 @@ class ProviderError(RelinkError):
 
 class SandboxError(RelinkError):
     """Nothing here confines the loader and patchelf, and they are not to run without."""
+
+
+_LIMITS: Final = {errno.EMFILE: resource.RLIMIT_NOFILE, errno.ENOMEM: resource.RLIMIT_AS}
+_NEXT: Final = {
+    errno.EMFILE: "this process may not open more files{limit}; raise that (ulimit -n)",
+    errno.ENFILE: "this machine has no more open files to give; end what holds them, or raise fs.file-max",
+    errno.ENOMEM: "there is not enough memory{limit}; free some, or raise the limit of this process (ulimit -v)",
+    errno.EAGAIN: "no more processes or threads can be started; end some, or raise the limit (ulimit -u, pids.max of the cgroup)",
+    errno.ENOBUFS: "the kernel has no more buffers; free memory",
+    errno.EIO: "the disk cannot be read; check it (dmesg)",
+    errno.EUCLEAN: "the file system is damaged; check it (dmesg)",
+    errno.EBADMSG: "the file system is damaged; check it (dmesg)",
+    errno.ESTALE: "the network file system does not answer as it should; mount it again",
+    errno.ETIMEDOUT: "the network file system does not answer; mount it again",
+    errno.EHOSTDOWN: "the network file system does not answer; mount it again",
+    errno.EHOSTUNREACH: "the network file system does not answer; mount it again",
+    errno.ENOTCONN: "the program behind this file system has ended; mount it again",
+    errno.EREMOTEIO: "the disk cannot be read; check it (dmesg)",
+}
+"""Not among them, since ld.so then goes on as if there were no file: ENOENT and EACCES, after which open_path of glibc's
+elf/dl-load.c takes the next directory; and what a path itself causes (ENOTDIR, ELOOP, ENAMETOOLONG), which ends that list."""
+
+_TEXTS: Final = {os.strerror(number): number for number in _NEXT}
+
+
+def is_trouble(error: BaseException) -> TypeGuard[OSError]:
+    """Whether an error is caused by the state of this machine or process, and says nothing about the file that was asked for."""
+    return isinstance(error, OSError) and error.errno in _NEXT
+
+
+def raise_if_machine_fault(error: Exception, subject: str | None = None) -> None:
+    """Return where `error` is a fact about a path: there is no such file, it may not be read, or it is no ELF file.
+
+    :param subject: what was being done, or to which file; the error's own file name where it is None.
+    :raises MachineError: it is a fault of this machine, or a resource has run out; names the resource and what to do.
+    """
+    if is_trouble(error):
+        raise _machine_error(error.errno or errno.EIO, subject or str(error.filename or "")) from error
+
+
+def find_machine_fault(text: str, subject: str) -> MachineError | None:
+    """Return the same for what a program printed in the C locale, if it ends with strerror(3), as ld.so's messages do."""
+    number = _TEXTS.get(text.rpartition(": ")[2].strip())
+    return None if number is None else _machine_error(number, subject)
+
+
+def _machine_error(number: int, subject: str) -> MachineError:
+    limit = ""
+    if number in _LIMITS:
+        soft, _ = resource.getrlimit(_LIMITS[number])
+        limit = "" if soft == resource.RLIM_INFINITY else f" (its limit is {soft})"
+    message = f"{os.strerror(number)}: {_NEXT[number].format(limit=limit)}"
+    return MachineError(f"{subject}: {message}" if subject else message)

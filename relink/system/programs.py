@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
-from relink.system.errors import RelinkError
+from relink.system.errors import RelinkError, raise_if_machine_fault
 from relink.system.sandbox.environment import child_environment
-from relink.system.system_errors import raise_if_machine_fault
 
 T = TypeVar("T")
 

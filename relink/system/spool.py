@@ -18,8 +18,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from relink.system.atomic import unnamed_file
-from relink.system.errors import MachineError, RelinkError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import MachineError, RelinkError, raise_if_machine_fault
 
 WHOLE: Final = 768 << 20
 KEPT: Final = 256 << 20

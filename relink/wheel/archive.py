@@ -15,11 +15,10 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Self
 
-from relink.system.errors import WheelError
+from relink.system.errors import WheelError, raise_if_machine_fault
 from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Spool
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.deflate.stream import CHUNK, content, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits

@@ -33,9 +33,8 @@ from typing import BinaryIO, Final, TypeAlias
 from isal import isal_zlib
 
 from relink.system.atomic import atomic_file
-from relink.system.errors import RelinkError, UsageError, WheelError
+from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
 from relink.system.progress import OnProgress
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent, Packed, WriteOptions, iterate_content

@@ -25,7 +25,7 @@ from relink.gpu.amd.bundle import (
 from relink.gpu.amd.kpack import Doubt, KpackReference, Shadow
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.gpu.msgpack import Effort
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import raise_if_machine_fault
 
 SEARCH_STEP = 8 << 20
 # Bytes; more than the longest magic, so that none is lost between two steps.

@@ -27,8 +27,7 @@ from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import configurations, parse_target_id
 from relink.gpu.coverage import TargetId
 from relink.gpu.msgpack import Effort
-from relink.system.errors import UsageError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.text import grouped, pluralize
 
 ARCHIVE_MAGIC = b"KPAK"

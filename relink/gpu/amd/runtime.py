@@ -19,9 +19,8 @@ from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import SPIRV, match, sort_key
 from relink.gpu.coverage import TargetId
 from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at
-from relink.system.errors import ElfError
+from relink.system.errors import ElfError, raise_if_machine_fault
 from relink.system.safe_open import map_file, read_start
-from relink.system.system_errors import raise_if_machine_fault
 
 _READ_SIZE = 4 << 20
 # Bytes; more than the longest text, so that none is lost between two pieces.

@@ -19,8 +19,7 @@ from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id, sort_key
 from relink.gpu.coverage import TargetId
-from relink.system.errors import UsageError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import UsageError, raise_if_machine_fault
 
 KERNEL_DIRECTORIES = (
     *("rocblas", "hipblaslt", "aotriton.images"),

@@ -32,8 +32,7 @@ from relink.gpu.coverage import Coverage, Group, Survey, TargetId
 from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.msgpack import Effort
 from relink.gpu.walk import walk
-from relink.system.errors import UsageError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.text import grouped
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)

@@ -49,8 +49,7 @@ from relink.indexes.build.work import (
 from relink.indexes.install.cache import cached_sha256s
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import accepts_wheel, fits_machine
-from relink.system.errors import RelinkError, UsageError, WheelError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
 from relink.system.text import grouped
 from relink.wheel.naming import parse_wheel_name
 

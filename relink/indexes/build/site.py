@@ -50,9 +50,8 @@ from relink.indexes.build.simple_api import (
 )
 from relink.indexes.build.store import Store, read_clock
 from relink.system.atomic import publish_directory, sync_directory, working_directory
-from relink.system.errors import UsageError
+from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.safe_open import read_text
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped
 from relink.vendors.registry import VENDORS, products, requested_gpus
 

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relink.system.errors import RelinkError, UsageError
-from relink.system.system_errors import raise_if_machine_fault
+from relink.system.errors import RelinkError, UsageError, raise_if_machine_fault
 
 # A result whose `until` is null is the one that holds; another one was superseded then, and its file is listed for a while.
 # One that failed holds until the next run begins.

@@ -30,10 +30,9 @@ from relink.indexes.install.cache import cache_directory
 from relink.indexes.install.installers import InstallerError, find_pip
 from relink.system.atomic import atomic_file
 from relink.system.bounded_json import parse_json
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_bytes
-from relink.system.system_errors import raise_if_machine_fault
 
 _TIMEOUT = 60  # seconds to connect
 PAGE_PACE = 120.0

@@ -53,11 +53,10 @@ from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.runs.relink_wheel import carry_out, make_plan
 from relink.system.atomic import working_directory
-from relink.system.errors import RelinkError, UsageError, WheelError
+from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
 from relink.system.findings.model import Cause, causes
 from relink.system.progress import Clock
 from relink.system.safe_open import file_sha256
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped, join_truncated
 from relink.vendors.registry import VENDORS, products, release_of
 from relink.wheel.naming import WheelName

@@ -19,9 +19,8 @@ from pathlib import Path
 from relink.make.added_members import PLAN_MEMBER
 from relink.system.atomic import atomic_file, copy_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT
-from relink.system.errors import UsageError, WheelError
+from relink.system.errors import UsageError, WheelError, raise_if_machine_fault
 from relink.system.safe_open import file_sha256, read_bytes, read_text
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 # Bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB.

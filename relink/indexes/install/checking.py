@@ -39,12 +39,11 @@ from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.facts_cache import FactsCache
 from relink.report.check_text import Checked, EnvironmentCheck
-from relink.system.errors import MemberError
+from relink.system.errors import MemberError, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_bytes
 from relink.system.spool import Spool
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import grouped, join_truncated
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import (

@@ -19,10 +19,9 @@ from relink.loader.python import FIND_HOME, active_python
 from relink.make.added_members import PLAN_MEMBER
 from relink.planning.model import Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
-from relink.system.errors import TargetError, UsageError
+from relink.system.errors import TargetError, UsageError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import read_bytes, read_text
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.metadata import read_metadata
 
 # The endings of what describes a distribution; the last two are of editable ones.

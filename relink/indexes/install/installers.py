@@ -22,10 +22,9 @@ from relink.indexes.install.cache import CachedWheel, store_wheel, working_place
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
 from relink.planning.checks.tags import list_supported_tags
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.sandbox.environment import child_environment
-from relink.system.system_errors import raise_if_machine_fault
 from relink.wheel.naming import parse_wheel_name
 
 # Lines that are shown of a program that has failed: its last ones.

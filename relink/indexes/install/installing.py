@@ -50,11 +50,10 @@ from relink.providers.profiles import profile_for
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
-from relink.system.errors import MachineError, UsageError
+from relink.system.errors import MachineError, UsageError, raise_if_machine_fault
 from relink.system.findings.model import Finding, finding, has_errors, select
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import file_sha256, read_text
-from relink.system.system_errors import raise_if_machine_fault
 from relink.system.text import join_truncated
 from relink.vendors.registry import RECOGNIZED, is_distribution, local_gpus, products, vendor_of
 from relink.wheel.archive import WheelArchive

@@ -15,10 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from relink.system.errors import UsageError
+from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.safe_open import read_text
 from relink.system.shipped_files import load_schema
-from relink.system.system_errors import raise_if_machine_fault
 
 DOCUMENT_LIMIT = 256 << 10
 """Bytes of a TOML file. The largest that is shipped has 10 KiB."""

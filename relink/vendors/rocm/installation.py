@@ -20,8 +20,8 @@ from relink.loader.seen_files import resolve_inside
 from relink.providers.nix_store import version_in_store_path
 from relink.providers.prefix import NIX_STORE, Provider
 from relink.providers.site_packages import names_in
+from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import map_file, read_start
-from relink.system.system_errors import raise_if_machine_fault
 from relink.vendors.protocol import Release
 from relink.vendors.rocm.facts import ROCM, release_of_hip
 
