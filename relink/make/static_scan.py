@@ -17,8 +17,7 @@ from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.scan import scan
 from relink.loader.scan_relocations import Refusal
-from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.strategy import matches_library
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding, finding

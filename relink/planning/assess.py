@@ -22,10 +22,9 @@ from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.model import ChangedRequirement, FilePlan
 from relink.planning.reading import list_required_versions
-from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.decision_findings import has_vendors, mapped_for
-from relink.planning.resolve.layout import is_below, read_exact_version
 from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
 from relink.planning.site import (
     NOTHING_BESIDE,

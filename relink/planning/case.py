@@ -19,8 +19,7 @@ from relink.loader.target import Target, find_target
 from relink.planning.model import Plan
 from relink.planning.options import Options
 from relink.planning.reading import Wheel
-from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.layout import Layout, find_site_directory
+from relink.planning.resolve.context import Layout, ResolveContext, find_site_directory
 from relink.planning.siblings import find_siblings
 from relink.planning.site import find_directories_beside, find_own_site, find_packages_beside
 from relink.providers.distribution import read_distribution

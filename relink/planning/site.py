@@ -1,6 +1,6 @@
 """The site-packages that a wheel is installed into: what lies there beside its members, and what of the wheel changes for that.
 
-Gives the links of :class:`~relink.planning.resolve.layout.Layout`. A wheel made for a vendor's packages requires them. Where a
+Gives the links of :class:`~relink.planning.resolve.context.Layout`. A wheel made for a vendor's packages requires them. Where a
 prefix takes their place, an installer would fetch some gigabytes that nothing uses; where other releases of them are installed,
 it would replace these. A requirement that names a version by its local label (``torch == 2.13.0+rocm10.0.0``) follows the
 label. Source of the rules: "Core metadata", "Dependency specifiers" and "Version specifiers" of the PyPA specifications.
@@ -36,8 +36,7 @@ from relink.loader.target import Target
 from relink.planning.embedded import SITE
 from relink.planning.model import ChangedRequirement, FilePlan, Plan, Reliance
 from relink.planning.reading import Wheel
-from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.proof import system_path
 from relink.providers.distribution import is_platform_library, manylinux_tag, satisfies_tag
 from relink.providers.prefix import TREE, Provider, soname_stem

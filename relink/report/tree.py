@@ -12,7 +12,7 @@ from relink.loader.closure import Closure, Edge
 from relink.loader.search import FoundBy
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model import FilePlan
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import Layout
 from relink.planning.resolve.strategy import matches_library
 from relink.report.lines import Line, branch
 from relink.system.text import grouped

@@ -30,7 +30,7 @@ from relink.planning.contents import Contents, check_room, make_spool
 from relink.planning.model import from_json, is_plain
 from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
-from relink.planning.resolve.layout import Layout, is_below
+from relink.planning.resolve.context import Layout, is_below
 from relink.planning.wheel_plan import PreparedPlan
 from relink.providers.prefix import Provider, tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for

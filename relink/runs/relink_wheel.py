@@ -37,7 +37,7 @@ from relink.planning.embedded import ANY_PYTHON
 from relink.planning.model import Plan, list_changes
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import Layout
 from relink.planning.wheel_plan import FindPlaces, PreparedPlan, plan_wheel
 from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES

@@ -34,7 +34,7 @@ from relink.planning.model import plain
 from relink.planning.options import Options
 from relink.planning.processes import DistributionFiles, EnvironmentProcesses, FailedOpening, ImportOutcome
 from relink.planning.reading import Wheel, read_members
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.facts_cache import FactsCache

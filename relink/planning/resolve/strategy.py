@@ -21,9 +21,8 @@ from relink.loader.loading import load, trace
 from relink.loader.search import Environment, expand
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model import STUB_DIRECTORY, Strategy
-from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.context import ResolveContext, is_below
 from relink.planning.resolve.evidence import SubstitutionDecision
-from relink.planning.resolve.layout import is_below
 from relink.planning.siblings import find_sibling, list_sibling_paths
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding

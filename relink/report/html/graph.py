@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model import Action, FilePlan, Load, Origin
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import Layout
 from relink.providers.prefix import TREE
 from relink.report.html.markup import Html, breakable, joined, tag
 from relink.report.model import Report

@@ -22,7 +22,7 @@ from typing import Any
 
 from relink.planning.embedded import map_strings
 from relink.planning.model import FilePlan, NeededDecision
-from relink.planning.resolve.layout import Layout
+from relink.planning.resolve.context import Layout
 from relink.report.html.gpu_code import Isa, gpu_section, isa_of
 from relink.report.html.graph import (
     CHANGES,

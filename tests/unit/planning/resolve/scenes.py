@@ -12,9 +12,8 @@ from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
-from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.layout import Layout
 from relink.providers.prefix import open_prefix
 from relink.providers.profiles import NO_PROFILE, Profile
 from relink.vendors.rocm.vendor import rocm

@@ -21,9 +21,8 @@ from relink.elf.symbol_reader import read_symbols
 from relink.library import relink
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
-from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.layout import Layout
 from relink.planning.resolve.strategy import (
     EntryKind,
     SearchPathEntry,
