@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import Shown
+from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.options import GivenWheel, NoImportTest, is_requirement, takes_options
 from relink.planning.options import RUN, Options
 from relink.system.errors import RelinkError, UsageError
@@ -44,7 +44,6 @@ def fetch(
     from relink.indexes.install.installers import fetch as fetch_wheel
     from relink.indexes.install.installers import parse_requirement
     from relink.system.atomic import copy_file
-    from relink.system.errors import UsageError
 
     wanted = [parse_requirement(text) for text in requirements]
     platform = platform_for(options)
@@ -192,7 +191,6 @@ def check(
     doctor` looks at the machine: driver, permissions, and the ROCm that is installed. Exit code 1: something does not work.
     Example: relink check venv --gpu 'RX 7900 XTX'
     """
-    from relink.cli.formats import OutputFormat, print_results
     from relink.cli.terminal import show
     from relink.indexes.install import checking
     from relink.indexes.install.environment import find_environment

@@ -207,7 +207,6 @@ def nix(
     from relink.report.nix.emit import write_package
     from relink.report.text import findings_text
     from relink.runs import questions as queries
-    from relink.system.errors import UsageError
     from relink.system.findings.model import has_errors
 
     addresses: list[str | None] = [*url] if url else [word if "://" in word else None for word in wheels]

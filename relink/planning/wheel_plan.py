@@ -49,14 +49,8 @@ _Words: TypeAlias = tuple[tuple[str, str], ...]
 """Options, each with its value."""
 
 _FIELDS: Final = {
-    "--preload": "preload",
-    "--substitute": "substitute",
-    "--stub": "stub",
-    "--forward": "forward",
-    "--ignore": "ignore",
-    "--leave-out": "leave_out",
-    "--interpreter": "interpreter",
-    "--python": "python",
+    f"--{name.replace('_', '-')}": name
+    for name in ("preload", "substitute", "stub", "forward", "ignore", "leave_out", "interpreter", "python")
 }
 _ONE_VALUE: Final = {"--interpreter", "--python"}
 # These commands take the target from the environment that they change.

@@ -118,7 +118,7 @@ def open_place(path: str, target: Target) -> Provider:
     found = {name: tuple(_in_store(item) for item in items) for name, items in provider.libraries.items()}
     if not any(store_path(item) for items in found.values() for item in items):
         return provider
-    return _store_provider(provider.path, found, provider)
+    return _store_provider(found, provider)
 
 
 def _in_store(path: str) -> str:
@@ -137,7 +137,7 @@ def _in_store(path: str) -> str:
     return best
 
 
-def _store_provider(shown: str, found: Mapping[str, Iterable[str]], base: Provider) -> Provider:
+def _store_provider(found: Mapping[str, Iterable[str]], base: Provider) -> Provider:
     glibc = {
         posixpath.dirname(item)
         for items in found.values()
@@ -152,13 +152,7 @@ def _store_provider(shown: str, found: Mapping[str, Iterable[str]], base: Provid
     used = dict.fromkeys(posixpath.dirname(item) for items in kept.values() for item in items)
     order = {os.path.realpath(directory): number for number, directory in enumerate(base.directories)}
     directories = sorted(used, key=lambda directory: order.get(directory, len(order)))
-    return replace(
-        base,
-        kind=NIX_STORE,
-        path=shown,
-        directories=tuple(directories),
-        libraries=MappingProxyType(kept),
-    )
+    return replace(base, kind=NIX_STORE, directories=tuple(directories), libraries=MappingProxyType(kept))
 
 
 def _is_glibc(directory: str) -> bool:

@@ -66,7 +66,6 @@ class PlanDraft:
 def decide(
     context: ResolveContext,
     tables: Mapping[str, SymbolTable],
-    known: Tables | None = None,
     *,
     leave_optional: bool = True,
 ) -> PlanDraft:
@@ -77,7 +76,6 @@ def decide(
     without, if a provider serves another one. One that the loader does not load has a finding and no plan.
 
     :param tables: the symbols of the members.
-    :param known: those of other files that have been read.
     :param leave_optional: leave what the package does without.
     :raises WheelError: the members load more files than `context.most_loads`.
     """
@@ -86,7 +84,7 @@ def decide(
     context = replace(context, images=images)
     loaded = _SEARCHED * sum(len(image.needed) for image in images.values())
     _refuse_more(loaded, context.most_loads)
-    prover = Prover(context, tables, known)
+    prover = Prover(context, tables)
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
     findings: list[Finding] = []

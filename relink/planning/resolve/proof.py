@@ -235,12 +235,10 @@ class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
     :ivar originals: the symbol tables of the wheel's members as they are in the input; `members` as planned so far.
-    :ivar known: symbol tables of other files that have been read.
     """
 
     context: ResolveContext
     originals: Mapping[str, SymbolTable]
-    known: Tables | None = None
     members: dict[str, SymbolTable] = field(init=False)
     tables: Tables = field(init=False)
     knowledge: DlopenKnowledge = field(init=False)
@@ -248,7 +246,7 @@ class Prover:
 
     def __post_init__(self) -> None:
         self.members = dict(self.originals)
-        self.tables = (self.known or Tables(self.context.files, {})).over(self.context.files, self.members)
+        self.tables = Tables(self.context.files, self.members)
         self.knowledge = DlopenKnowledge(self.context, self.tables)
 
     def bindings(self, member: str, closure: Closure) -> Bindings:
@@ -329,8 +327,7 @@ class Prover:
             and any(matches_library(soname, name) for name in dlopened)
         )
         if added:
-            required = replace(proved, add=tuple(reason.soname for reason in added))
-            outcome = find_strategy(context, member, required, added)
+            outcome = find_strategy(context, member, proved, added)
         self.adopt(member, proved)
         for name, soname in copies:
             substitutions[name] = SubstitutionDecision(name, "substitute", soname, (_OF_A_COPY,))
@@ -340,12 +337,8 @@ class Prover:
         """Find the strategy with more libraries in NEEDED; the earlier evidence stays."""
         reasons = (*(reason for reason in outcome.needed if reason.reason != "unfound"), *more)
         # Neither the search path nor what flattening added: the strategies decide both anew.
-        required = ElfEdit(
-            replace=outcome.edit.replace,
-            remove=outcome.edit.remove,
-            add=tuple(reason.soname for reason in reasons),
-            versions=outcome.edit.versions,
-        )
+        edit = outcome.edit
+        required = ElfEdit(replace=edit.replace, remove=edit.remove, versions=edit.versions)
         attempt = find_strategy(self.context, member, required, reasons)
         return replace(attempt, substitutions=outcome.substitutions)
 

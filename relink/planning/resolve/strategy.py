@@ -364,11 +364,11 @@ def find_strategy(
 
     A RUNPATH changes what one file finds, a DT_RPATH what all find that the file loads, flattening what the file needs.
 
-    :param required: NEEDED entries that are to be replaced, dropped or added in any case.
-    :param reasons: those for the added ones.
+    :param required: NEEDED entries that are to be replaced or dropped in any case.
+    :param reasons: what is to be added in any case, and why.
     """
     image = context.images[member]
-    required = required or ElfEdit()
+    required = replace(required or ElfEdit(), add=tuple(reason.soname for reason in reasons))
     nothing = _attempt(context, member, "nothing", required, reasons)
     if context.as_it_is:
         return nothing

@@ -43,12 +43,7 @@ PID = -1
 """A placeholder for the process's own id, which only the child knows (:mod:`relink.system.sandbox.inside`)."""
 
 # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JSET|K, BPF_RET|K.
-_LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = (
-    0x20,
-    0x15,
-    0x45,
-    0x06,
-)
+_LOAD, _JUMP_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000  # SECCOMP_RET_*
 # Offsets in struct seccomp_data.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -60,15 +55,8 @@ _WRITING = 0x400643
 _UNCOUNTED = 0x101
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """:ivar audit: AUDIT_ARCH_* (include/uapi/linux/audit.h); `column`: where its numbers stand in `_CALLS`."""
-
-    audit: int
-    column: int
-
-
-_MACHINES = {"x86_64": _Machine(0xC000003E, 0), "aarch64": _Machine(0xC00000B7, 1)}
+# AUDIT_ARCH_* (include/uapi/linux/audit.h), and where the machine's numbers stand in `_CALLS`.
+_MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 # Name: the number on x86_64 and on aarch64; None where the architecture does not have it.
 _CALLS: dict[str, tuple[int | None, int | None]] = {
@@ -138,18 +126,18 @@ def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ..
         that starts the program knows it. The program begins with cleared registers and does not, so it can execute nothing.
     :param writes: whether files may be opened for writing; a filter cannot see which ones.
     """
-    known = _MACHINES.get(machine)
-    if known is None:
+    if machine not in _MACHINES:
         return None
+    audit, column = _MACHINES[machine]
 
     def call(numbers: tuple[int | None, int | None], *body: Instruction) -> list[Instruction]:
-        number = numbers[known.column]
+        number = numbers[column]
         return [] if number is None else [(_JUMP_EQUAL, 0, len(body), number), *body]
 
     flags = () if writes else (_WRITING,)
     return (
         (_LOAD, 0, 0, _ARCHITECTURE),
-        (_JUMP_EQUAL, 1, 0, known.audit),
+        (_JUMP_EQUAL, 1, 0, audit),
         _return(_KILL),
         (_LOAD, 0, 0, _NUMBER),
         *(step for numbers in _CALLS.values() for step in call(numbers, _return(_ALLOW))),

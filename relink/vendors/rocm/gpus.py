@@ -26,7 +26,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.providers.prefix import Provider
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import grouped, join_with_and
-from relink.vendors.protocol import Diagnosis, GpuQuestion, TextRow
+from relink.vendors.protocol import Diagnosis, GpuQuestion, Release, TextRow
 from relink.vendors.rocm.installation import extended_by, release_of
 
 _HIP = "libamdhip64.so"
@@ -132,8 +132,7 @@ class PrefixHealth:
     """One prefix: its release with the evidence for it, what its runtime can load, and what its libraries cover."""
 
     path: str
-    release: str | None
-    evidence: str | None
+    release: Release | None
     runtime: Capability
     runtime_groups: tuple[RuntimeGroup, ...]
 
@@ -171,11 +170,9 @@ def _health(provider: Provider) -> PrefixHealth:
     groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
     if not groups and without_hip:
         groups = {"": without_hip}
-    release = release_of(provider)
     return PrefixHealth(
         provider.path,
-        release.release if release else None,
-        release.evidence if release else None,
+        release_of(provider),
         runtime,
         tuple(
             RuntimeGroup(hip, tuple(covering), intersect(covering), not hip or provider.find(hip) is not None)
@@ -271,8 +268,8 @@ def _prefix_json(prefix: PrefixHealth) -> dict[str, Any]:
     """Return a prefix as JSON data (``relink.doctor/1``)."""
     return {
         "path": prefix.path,
-        "rocm_version": prefix.release,
-        "evidence": prefix.evidence,
+        "rocm_version": prefix.release and prefix.release.release,
+        "evidence": prefix.release and prefix.release.evidence,
         "runtime": prefix.runtime.to_json(),
         "generations": [
             {
@@ -299,7 +296,8 @@ def _machine_rows(machine: Doctor) -> Iterator[TextRow]:
 
 
 def _release_text(prefix: PrefixHealth) -> str:
-    return f"ROCm {prefix.release} (by {prefix.evidence})" if prefix.release else "ROCm, release unknown"
+    known = prefix.release
+    return f"ROCm {known.release} (by {known.evidence})" if known else "ROCm, release unknown"
 
 
 def _prefix_rows(prefix: PrefixHealth) -> Iterator[TextRow]:
