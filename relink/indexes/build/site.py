@@ -17,7 +17,6 @@ The page works from a file, without a server and without a network, and loads no
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import html
 import json
@@ -49,6 +48,7 @@ from relink.indexes.build.simple_api import (
     project_pages,
 )
 from relink.indexes.build.store import Store, read_clock
+from relink.report.html.markup import inline_source
 from relink.system.atomic import publish_directory, sync_directory, working_directory
 from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.safe_open import read_text
@@ -146,9 +146,9 @@ def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
     text = json.dumps({**data, "up": up}, separators=(",", ":")).replace("<", "\\u003c")
     return Template(_asset("matrix.html")).substitute(
         style=style,
-        style_source=_source(style),
+        style_source=inline_source(style),
         script=script,
-        script_source=_source(script),
+        script_source=inline_source(script),
         release=html.escape(data["relink"]),
         title=html.escape(f"{project}: {title[0].lower()}{title[1:]}" if project else title),
         up=up,
@@ -160,11 +160,6 @@ def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
 @cache
 def _asset(name: str) -> str:
     return (resources.files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _source(text: str) -> str:
-    """Return the source expression of Content Security Policy Level 3, section 2.3.1, that allows this inline text."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 _CHANGES = 500  # on the page

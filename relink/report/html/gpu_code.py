@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from relink.report.html.graph import name_of, path_of, region, shortened
-from relink.report.html.markup import EMPTY, Html, breakable, joined, tag
+from relink.report.html.markup import (
+    EMPTY,
+    Html,
+    breakable,
+    joined,
+    name_of,
+    path_of,
+    region,
+    shortened,
+    tag,
+)
 from relink.system.bounded_json import typed
 from relink.system.text import pluralize
 from relink.vendors.registry import runtime_words
@@ -31,9 +40,7 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class _Remedy:
-    kind: str
     text: str
-    workaround: bool = False
 
 
 @dataclass(frozen=True, slots=True)

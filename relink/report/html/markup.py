@@ -1,11 +1,18 @@
-"""HTML from untrusted text: all escaping of the page is in this module."""
+"""HTML from untrusted text: all escaping of the page is in this module; and the parts that several sections of it have.
+
+Each state has one word, the same on all of the page, so that no colour carries a meaning alone.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
 
+from relink.planning.model.files import Action
 from relink.system.text import escaped
 
 _VOID = frozenset({"input", "meta"})
@@ -65,9 +72,89 @@ def joined(parts: Iterable[str | None], between: str = "") -> Html:
     return Html(_html(between).join(_html(part) for part in parts if part is not None))
 
 
+def inline_source(text: str) -> str:
+    """Return the source expression of Content Security Policy Level 3, section 2.3.1, that allows this inline text."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
 def breakable(text: str) -> Html:
     """Return text out of a file, escaped, that may be broken behind the slashes, semicolons and underscores of long words."""
     # split() gives the text and, at odd places, what the group of the pattern matched.
     escaped = (html.escape(part, quote=False) for part in _BREAK.split(escape_text(text)))
     broken = "".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped))
     return Html(_OPTION.sub(r'<span class="option">\g<0></span>', broken))
+
+
+FEW = 5
+"""How many of a list are shown before the rest is asked for."""
+
+Change: TypeAlias = Literal["kept", "added", "replaced", "dropped"]
+CHANGES: dict[Action, Change] = {"keep": "kept", "add": "added", "substitute": "replaced", "drop": "dropped"}
+"""What the page calls what is done to a NEEDED."""
+_SIGNS: dict[Change, str] = {"kept": "", "added": "+", "replaced": "~", "dropped": "-"}
+
+
+def change_mark(change: Change) -> Html:
+    """Return the sign and the word of a change, as the first cell of a row shows it."""
+    sign = tag("span", _SIGNS[change], aria_hidden="true", class_="sign")
+    return tag("span", sign, change, class_=f"change {change}")
+
+
+def fold_rest(parts: Sequence[Html], what: str) -> list[Html]:
+    """Return the first parts as they are, and the others in a closed element that says how many there are.
+
+    :param what: what the others are, in the plural; a single one is shown, too.
+    """
+    if len(parts) <= FEW + 1:
+        return list(parts)
+    return [*parts[:FEW], _closed(len(parts) - FEW, what, *parts[FEW:])]
+
+
+def fold_items(items: Sequence[Html], what: str, class_: str | None = None) -> list[Html]:
+    """Return a list of the first items, and one of the others in a closed element; see :func:`fold_rest`."""
+    if len(items) <= FEW + 1:
+        return [tag("ul", *items, class_=class_)]
+    rest = tag("ul", *items[FEW:], class_=class_)
+    return [tag("ul", *items[:FEW], class_=class_), _closed(len(items) - FEW, what, rest)]
+
+
+def _closed(number: int, what: str, *parts: Html) -> Html:
+    return tag("details", tag("summary", f"{number} more {what}"), *parts, class_="more")
+
+
+def name_of(text: str) -> Html:
+    """Return a name out of a file, apart from the text around it."""
+    return tag("code", breakable(text))
+
+
+def path_of(text: str) -> Html:
+    """Return a path with its directory in the background."""
+    directory, slash, name = text.rpartition("/")
+    if not slash:
+        return name_of(text)
+    return tag("code", tag("span", breakable(f"{directory}/"), class_="directory"), breakable(name))
+
+
+def region(title: str, *parts: Html, class_: str | None = None, about: str | None = None) -> Html:
+    """Return a table with its title, in a frame of its own that scrolls where the table is too wide, by keyboard too.
+
+    :param about: what the table is about, where there are several of that title; such a frame is no landmark of the page.
+    """
+    label = f"{title}, {about}" if about else title
+    table = tag("table", *parts, class_=class_, aria_label=None if about else label)
+    role = "group" if about else "region"
+    frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label)
+    return joined([tag("p", title, class_="caption"), frame])
+
+
+# How extension modules end (PEP 3149), as in .cpython-312-x86_64-linux-gnu.so.
+_ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
+
+
+def shortened(name: str, longest: int) -> str:
+    """Return a name without the ABI tag of an extension module, and its middle left out where it has more than `longest`."""
+    name = _ABI_TAG.sub("….so", name)
+    if len(name) <= longest:
+        return name
+    half = longest // 2
+    return f"{name[:half]}…{name[1 - half :]}"

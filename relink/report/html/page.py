@@ -3,15 +3,11 @@
 The section of findings: by cause, the worst level first, and within a level what can be done at once first.
 
 The section about the ELF files: the dynamic section of each, before and after.
-
-The section about the dependency graph: tables of what changed and of who loads whom.
 """
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import hashlib
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,132 +20,30 @@ from relink.planning.embedded import map_strings
 from relink.planning.model import FilePlan, NeededDecision
 from relink.planning.resolve.context import Layout
 from relink.report.html.gpu_code import Isa, gpu_section, isa_of
-from relink.report.html.graph import (
+from relink.report.html.graph import Node, graph_of, graph_section, rule_phrase
+from relink.report.html.markup import (
     CHANGES,
+    EMPTY,
     FEW,
-    LEVELS,
     Change,
-    Graph,
-    Node,
+    Html,
+    breakable,
     change_mark,
+    escape_text,
     fold_items,
     fold_rest,
-    graph_of,
+    inline_source,
+    joined,
     name_of,
-    node_words,
     path_of,
     region,
-    rule_phrase,
-    shortened,
+    tag,
 )
-from relink.report.html.markup import EMPTY, Html, breakable, escape_text, joined, tag
 from relink.report.model import Report
 from relink.report.summary import product_of, verdict
 from relink.report.text import shorten_prefix
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import grouped, pluralize
-
-# The most names in a cell of the table that are open.
-_MANY_LINKS = 5
-# Characters of one such name.
-_LONGEST = 60
-# Rows of the table of changes; more are in a closed part.
-_SHOWN = 8
-
-
-def anchors_of(graph: Graph) -> list[str]:
-    """Return the id of the place with the details of each node: its file's section, or its row in the table."""
-    return [
-        f"file-{node.place}" if node.file is not None else f"library-{number}"
-        for number, node in enumerate(graph.nodes)
-    ]
-
-
-def graph_section(graph: Graph, glibc: str) -> Html:
-    """Return the section."""
-    anchors = anchors_of(graph)
-    rows = [
-        (node, _row(graph, node, anchors[number], anchors, glibc)) for number, node in enumerate(graph.nodes)
-    ]
-    # Files of the wheel have a section of their own. The C library, the one node with parts, comes last.
-    rows = sorted((row for row in rows if row[0].file is None), key=lambda row: bool(row[0].parts))
-    notable = [row for node, row in sorted(rows, key=lambda row: _urgency(row[0])) if _notable(node)]
-    others = [row for node, row in rows if not _notable(node)]
-    tables: list[Html] = []
-    if notable:
-        title = (
-            f"Added, replaced, dropped or found nowhere: {pluralize(len(notable), 'library', 'libraries')}"
-        )
-        tables.append(_library_table(title, notable[:_SHOWN]))
-        if rest := notable[_SHOWN:]:
-            more = f"{len(rest)} more of them"
-            tables.append(tag("details", tag("summary", more), _library_table(more, rest), class_="more"))
-    if others:
-        title = f"{'Unchanged' if notable else 'Who loads whom'}: {pluralize(len(others), 'library', 'libraries')}"
-        tables.append(tag("details", tag("summary", title), _library_table(title, others), class_="more"))
-    content = tag("div", *tables, id="libraries")
-    if not graph.nodes:
-        content = tag("p", "The wheel has no ELF file that this loader can meet: nothing is loaded.")
-    return tag(
-        "section", tag("h2", "Dependencies", id="dependencies"), content, aria_labelledby="dependencies"
-    )
-
-
-def _notable(node: Node) -> bool:
-    """Whether something became of it, or has to."""
-    return bool(node.added_to or node.replaces or node.dropped_from) or node.origin in ("missing", "assumed")
-
-
-def _urgency(node: Node) -> int:
-    lost = node.origin == "missing" and not node.dropped_from
-    # The place of the first one that is true; the last one always is.
-    return (lost, node.origin == "assumed", bool(node.replaces), True).index(True)
-
-
-def _library_table(title: str, rows: list[Html]) -> Html:
-    heads = ("Library", "From", "Where it is found", "Asked for by")
-    head = tag("tr", *(tag("th", word, scope="col") for word in heads))
-    return region(title, tag("thead", head), tag("tbody", *rows), class_="libraries")
-
-
-def _where(graph: Graph, node: Node, glibc: str) -> Html:
-    if node.path is None:
-        return joined(["nowhere"])
-    if node.parts:
-        return joined([path_of(f"{node.path}/"), f" glibc {glibc}: {', '.join(node.parts)}"])
-    directory, _, name = node.path.rpartition("/")
-    # The file's name is in the first column, if it is the soname: then the directory says where it is.
-    place = name_of(directory or "/") if name == node.name else path_of(node.path)
-    requesters = {path for number in node.needed_by for path in graph.nodes[number].paths}
-    rule = rule_phrase(node.found_by, requesters) if node.found_by else ""
-    return joined([place, tag("span", f" {rule}", class_="rule") if rule else None])
-
-
-def _row(graph: Graph, node: Node, anchor: str, anchors: list[str], glibc: str) -> Html:
-    replaced = joined([name_of(item) for item in node.replaces], ", ")
-    told = (
-        (node.added_to, f"+ added to NEEDED of {pluralize(node.added_to, 'file')}", "added"),
-        (node.replaces, joined(["~ replaces ", replaced]), "replaced"),
-        (node.dropped_from, f"- dropped from NEEDED of {pluralize(node.dropped_from, 'file')}", "dropped"),
-    )
-    changes = [tag("div", text, class_=f"change {word}") for happened, text, word in told if happened]
-    links = [
-        tag("a", shortened(graph.nodes[other].name, _LONGEST), href=f"#{anchors[other]}")
-        for other in node.needed_by
-    ]
-    who = joined(links, ", ")
-    if len(links) > _MANY_LINKS:
-        who = tag("details", tag("summary", f"{len(links)} objects"), who)
-    word = node_words(node)[0]
-    return tag(
-        "tr",
-        tag("th", name_of(node.name), *changes, scope="row"),
-        tag("td", tag("span", word, class_=f"origin {word}")),
-        tag("td", _where(graph, node, glibc), class_="nowhere" if node.path is None else None),
-        tag("td", who, class_="who"),
-        id=anchor,
-    )
-
 
 _STRATEGIES = {
     "nothing": "loads as it is",
@@ -331,6 +225,11 @@ def _table(file: FilePlan, title: str, rows: list[Html], heads: tuple[str, ...])
     return region(title, head, tag("tbody", *rows), class_="dynamic", about=file.path)
 
 
+LEVELS: dict[Level, tuple[str, str]] = {
+    "error": ("Errors", "✕"),
+    "warning": ("Warnings", "!"),
+    "info": ("Notes", "i"),
+}
 # The most subjects that are named before the rest is folded.
 _MOST_SUBJECTS = 3
 # Single findings of one entry; the JSON report has them all.
@@ -458,12 +357,12 @@ def html_page(report: Report, *, plan: bool = False) -> str:
     :raises UsageError: the report's ``isa`` object has another shape than ``report.schema.json`` says.
     """
     report = prefixed(report)
-    graph = graph_of(report)
+    nodes = graph_of(report)
     isa = isa_of(report.isa) if report.isa is not None else None
     style, script = _asset("page.css"), _asset("page.js")
     # The page shows names out of a stranger's wheel. Should one get past the escaping, no script of its own would run.
     policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        f"default-src 'none'; style-src '{inline_source(style)}'; script-src '{inline_source(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     head = tag(
@@ -480,12 +379,12 @@ def html_page(report: Report, *, plan: bool = False) -> str:
     body = tag(
         "body",
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
-        tag("header", *_header(report, graph, isa, plan=plan)),
+        tag("header", *_header(report, nodes, isa, plan=plan)),
         _navigation(report),
         tag(
             "main",
             findings_section(report.findings),
-            graph_section(graph, report.target.glibc),
+            graph_section(nodes, report.target.glibc),
             gpu_section(isa),
             files_section(report.files),
             _facts(report),
@@ -503,17 +402,12 @@ def _asset(name: str) -> Html:
     return Html((resources.files(__package__) / name).read_text(encoding="utf-8"))
 
 
-def _digest(text: str) -> str:
-    """Return the source expression of Content Security Policy Level 3, section 2.3.1, that allows this inline text."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _header(report: Report, graph: Graph, isa: Isa | None, *, plan: bool) -> Iterator[Html]:
+def _header(report: Report, nodes: Sequence[Node], isa: Isa | None, *, plan: bool) -> Iterator[Html]:
     wheel = report.wheel
     yield tag("p", "relink plan" if plan else "relink report", class_="kicker")
     yield tag("h1", tag("bdi", wheel.name), " ", tag("bdi", wheel.version, class_="version"))
     yield from _planned(report) if plan else _verdict(report)
-    yield tag("dl", *_counts(report, graph, isa), class_="counts")
+    yield tag("dl", *_counts(report, nodes, isa), class_="counts")
     if report.providers and shorten_prefix(report, report.providers[0].path) != report.providers[0].path:
         words = (name_of("$PREFIX"), " stands for ", name_of(report.providers[0].path), ".")
         yield tag("p", *words, class_="prefix")
@@ -546,10 +440,9 @@ def _verdict(report: Report) -> Iterator[Html]:
         yield tag("output", id="copied", class_="unseen")
 
 
-def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
+def _counts(report: Report, nodes: Sequence[Node], isa: Isa | None) -> Iterator[Html]:
     changed = sum(file.changed for file in report.files)
-    needed = {edge.end for edge in graph.edges if edge.change != "dropped"}
-    origins = Counter(graph.nodes[number].origin for number in needed)
+    origins = Counter(node.origin for node in nodes if not node.dropped_from)
     missing, assumed = origins["missing"], origins["assumed"]
     entries = count_entries(report.findings)
     counts: list[tuple[str, str, str]] = [
@@ -557,11 +450,7 @@ def _counts(report: Report, graph: Graph, isa: Isa | None) -> Iterator[Html]:
     ]
     counts += [
         (f"{changed} of {len(report.files)}", "ELF files change", ""),
-        (
-            str(sum(node.path is not None for node in graph.nodes if node.file is None)),
-            "libraries loaded",
-            "",
-        ),
+        (str(sum(not node.is_member and node.path is not None for node in nodes)), "libraries loaded", ""),
     ]
     if missing or not assumed:
         counts.append((str(missing), "found nowhere", "error"))

@@ -271,8 +271,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("indexes/build/web.py", "os.open"): "relink's own files in the user's cache, with O_NOFOLLOW",
     ("indexes/build/web.py", "os.fdopen"): "a descriptor of the above",
     ("indexes/build/web.py", "sink.truncate"): "a file that is open",
-    ("report/html/graph.py", "built.connect"): NO_FILE,
-    ("report/html/graph.py", "merged.connect"): NO_FILE,
     ("wheel/writer.py", "writer.copy"): NO_FILE,
 }
 """Every call that opens a file and is none of the doors, by module, with the reason why it may."""

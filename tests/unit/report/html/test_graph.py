@@ -1,4 +1,4 @@
-"""The graph of a report: what stands as one node, what changed, and which edges say nothing new."""
+"""The graph of a report: what stands as one node, what changed, and who needs it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ import pytest
 
 from relink.planning.model import FilePlan, InterpreterChange, Load, RpathChange
 from relink.report.html import html_page
-from relink.report.html.graph import (
-    Graph,
-    Node,
-    fold_items,
-    graph_of,
-    node_words,
-    rule_phrase,
-    shortened,
-)
-from relink.report.html.markup import tag
-from relink.report.html.page import anchors_of
+from relink.report.html.graph import Node, graph_of, rule_phrase
+from relink.report.html.markup import fold_items, shortened, tag
 from relink.report.model import Report
 from tests.support.plans import replanned
 from tests.support.reports import Page, sample_report
@@ -33,51 +24,51 @@ REPORT = sample_report()
 ROOT = "$WHEEL/pkg/root.so"
 
 
-def named(graph: Graph, name: str) -> Node:
-    (node,) = [node for node in graph.nodes if node.name == name]
+def named(report: Report, name: str) -> Node:
+    (node,) = [node for node in graph_of(report) if node.name == name]
     return node
 
 
-def edges(graph: Graph) -> dict[tuple[str, str], str]:
-    return {(graph.nodes[edge.start].name, graph.nodes[edge.end].name): edge.change for edge in graph.edges}
+def needing(report: Report, name: str) -> list[str]:
+    return [node.name for node in named(report, name).needed_by]
 
 
 def test_nodes_and_what_is_said_of_them() -> None:
-    words = {node.name: " ".join(node_words(node)) for node in graph_of(REPORT).nodes}
-    assert words == {
-        "root.so": "wheel changed",
-        "own.so": "wheel unchanged",
-        "variant.so": "wheel not served",
-        "libkept.so.1": "provider",
-        "libnew.so.2": "provider ~ replaced",
-        "libadded.so.3": "provider + added",
-        "liblost.so.1": "missing",
-        "liblater.so.1": "assumed",
-        "C library": "platform 3 files",
-        "libdropped.so.1": "dropped",
+    found = {
+        node.name: (node.origin, node.added_to, tuple(node.replaces), node.dropped_from)
+        for node in graph_of(REPORT)
+    }
+    assert found == {
+        "root.so": ("wheel", 0, (), 0),
+        "own.so": ("wheel", 0, (), 0),
+        "variant.so": ("wheel", 0, (), 0),
+        "libkept.so.1": ("provider", 0, (), 0),
+        "libnew.so.2": ("provider", 0, ("libold.so.1",), 0),
+        "libadded.so.3": ("provider", 1, (), 0),
+        "liblost.so.1": ("missing", 0, (), 0),
+        "liblater.so.1": ("assumed", 0, (), 0),
+        "C library": ("platform", 0, (), 0),
+        "libdropped.so.1": ("missing", 0, (), 1),
     }
 
 
-def test_edges() -> None:
-    found = edges(graph_of(REPORT))
-    assert found["root.so", "libnew.so.2"] == "replaced"
-    assert found["root.so", "libdropped.so.1"] == "dropped"
-    assert found["root.so", "liblost.so.1"] == "kept"
-    assert found["root.so", "libadded.so.3"] == "added"
-    assert found["libkept.so.1", "C library"] == "kept"
+def test_who_needs_what() -> None:
+    for name in ("libnew.so.2", "libdropped.so.1", "liblost.so.1", "libadded.so.3"):
+        assert "root.so" in needing(REPORT, name)
+    assert "libkept.so.1" in needing(REPORT, "C library")
 
 
-def test_the_c_library_is_one_node_with_no_edge_to_itself() -> None:
-    node = named(graph_of(REPORT), "C library")
-    assert node.parts == ["libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"]
-    assert node.needs == []
+def test_the_c_library_is_one_node_that_does_not_need_itself() -> None:
+    assert named(REPORT, "C library").parts == ["libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"]
+    assert "C library" not in needing(REPORT, "C library")
 
 
 def test_one_file_by_two_paths_is_one_node() -> None:
     more = Load("/p/lib/libadded.so.3", "libnew.so.2", "/p/lib/../lib/libnew.so.2", "RPATH", "provider")
-    graph = graph_of(replanned(REPORT, loads=(*REPORT.loads, more)))
-    assert [node.name for node in graph.nodes].count("libnew.so.2") == 1
-    assert named(graph, "libnew.so.2").needed_by == [0, graph.nodes.index(named(graph, "libadded.so.3"))]
+    assert needing(replanned(REPORT, loads=(*REPORT.loads, more)), "libnew.so.2") == [
+        "root.so",
+        "libadded.so.3",
+    ]
 
 
 def test_a_rule_that_says_more_than_already_loaded() -> None:
@@ -85,82 +76,43 @@ def test_a_rule_that_says_more_than_already_loaded() -> None:
         Load(ROOT, "libx.so.1", "/p/libx.so.1", "already loaded", "provider"),
         Load("$WHEEL/pkg/own.so", "libx.so.1", "/p/libx.so.1", "RUNPATH entry /p", "provider"),
     )
-    assert named(graph_of(replanned(REPORT, loads=loads)), "libx.so.1").found_by == "RUNPATH entry /p"
+    assert named(replanned(REPORT, loads=loads), "libx.so.1").found_by == "RUNPATH entry /p"
 
 
 def test_a_report_without_loads_shows_what_the_files_need() -> None:
-    found = edges(graph_of(replanned(REPORT, loads=())))
-    assert found["root.so", "libadded.so.3"] == "added"
-    assert ("libkept.so.1", "libadded.so.3") not in found
+    report = replanned(REPORT, loads=())
+    assert needing(report, "libadded.so.3") == ["root.so"]
+    assert named(report, "libadded.so.3").added_to == 1
 
 
 def test_a_member_that_is_installed_elsewhere_is_found_again() -> None:
     file = replace(REPORT.files[0], path="demo-1.0.data/purelib/pkg/root.so")
-    graph = graph_of(replanned(REPORT, files=(file, *REPORT.files[1:])))
-    assert [node.name for node in graph.nodes].count("root.so") == 1
+    assert named(replanned(REPORT, files=(file, *REPORT.files[1:])), "root.so").is_member
 
 
-def wheel_file(path: str, *, changed: bool = True) -> FilePlan:
-    change = RpathChange(None, "/p/lib" if changed else None, None, "runpath" if changed else None)
-    return FilePlan(path, "runpath" if changed else "nothing", (), change, InterpreterChange(None, None))
-
-
-def alike_report(*paths: str, needs: dict[str, str] | None = None, same: str = "") -> Report:
-    """Files that each need liba.so.1, or what `needs` says; `same` is the one that does not change."""
-    needs = needs or {}
-    sonames = {path: needs.get(path, "liba.so.1") for path in paths}
+def wheel_report(*paths: str) -> Report:
+    """Files that each need liba.so.1."""
+    unchanged = (RpathChange(None, None, None, None), InterpreterChange(None, None))
     return replanned(
         REPORT,
-        files=tuple(wheel_file(path, changed=path != same) for path in paths),
+        files=tuple(FilePlan(path, "nothing", (), *unchanged) for path in paths),
         loads=tuple(
-            Load(
-                f"$WHEEL/{path}", name, f"/p/lib/{name}", f"RUNPATH entry /p/lib of $WHEEL/{path}", "provider"
-            )
-            for path, name in sonames.items()
+            Load(f"$WHEEL/{path}", "liba.so.1", "/p/lib/liba.so.1", None, "provider") for path in paths
         ),
     )
 
 
-def test_roots_that_need_the_same_are_one_box() -> None:
-    graph = graph_of(alike_report("pkg/a.so", "pkg/b.so", "pkg/c.so"))
-    assert [node.name for node in graph.nodes] == ["3 extension modules", "liba.so.1"]
-    assert edges(graph) == {("3 extension modules", "liba.so.1"): "kept"}
-    assert graph.nodes[1].needed_by == [0]
+def test_links_lead_to_the_file_of_a_member_and_to_the_row_of_a_library() -> None:
+    nodes = graph_of(wheel_report("a.so", "b.so"))
+    assert [node.anchor for node in nodes] == ["file-0", "file-1", "library-2"]
 
 
-def test_roots_with_another_need_result_or_change_stay_apart() -> None:
-    other = graph_of(alike_report("a.so", "b.so", "c.so", needs={"c.so": "libb.so.1"}))
-    assert [node.name for node in other.nodes] == ["2 extension modules", "c.so", "liba.so.1", "libb.so.1"]
-    same = graph_of(alike_report("a.so", "b.so", "c.so", same="b.so"))
-    assert [node.name for node in same.nodes] == ["2 extension modules", "b.so", "liba.so.1"]
-    libraries = graph_of(alike_report("a.so", "liba.so"))
-    assert libraries.nodes[0].name == "2 files of the wheel"
-
-
-def test_boxes_that_would_be_called_alike_have_their_paths() -> None:
-    needs = {"pkg/d.so": "libb.so.1", "pkg/e.abi3.so": "libb.so.1"}
-    equal = graph_of(alike_report("pkg/a.abi3.so", "pkg/b.so", *needs, needs=needs))
-    names = [node.name for node in equal.nodes if node.file]
-    assert names == ["pkg/a.abi3.so and 1 more", "pkg/d.so and 1 more"]
-    assert shortened(names[0], 28) == "pkg/a….so and 1 more"
-    paths = ("pkg/x/same.so", "pkg/y/same.so", "other.so")
-    sonames = {path: f"lib{number}.so" for number, path in enumerate(paths)}
-    apart = graph_of(alike_report(*paths, needs=sonames))
-    assert [node.name for node in apart.nodes if node.file] == ["pkg/x/same.so", "pkg/y/same.so", "other.so"]
-
-
-def test_a_file_that_another_needs_is_no_root() -> None:
-    report = alike_report("a.so", "b.so", "c.so")
-    own = Load("$WHEEL/a.so", "b.so", "$WHEEL/b.so", None, "wheel")
-    graph = graph_of(replanned(report, loads=(*report.loads, own)))
-    assert [node.name for node in graph.nodes] == ["a.so", "b.so", "c.so", "liba.so.1"]
-
-
-def test_links_lead_to_the_first_file_of_a_box() -> None:
-    graph = graph_of(
-        alike_report("a.so", "b.so", "c.so", "d.so", needs={"b.so": "libb.so.1", "d.so": "libb.so.1"})
-    )
-    assert anchors_of(graph) == ["file-0", "file-1", "library-2", "library-3"]
+def test_members_that_are_called_alike_have_their_paths() -> None:
+    assert needing(wheel_report("pkg/x/same.so", "pkg/y/same.so", "pkg/other.so"), "liba.so.1") == [
+        "pkg/x/same.so",
+        "pkg/y/same.so",
+        "other.so",
+    ]
 
 
 @pytest.mark.parametrize(
