@@ -107,7 +107,7 @@ def doctor(options: Options, shown: Shown) -> None:
     """
     from relink.cli.terminal import print_json, show
     from relink.planning.checks.machine import check_machine, to_json
-    from relink.report.doctor_text import doctor_text
+    from relink.report.text import doctor_text
     from relink.system.findings.model import has_errors
 
     found = check_machine(options.prefixes)

@@ -40,11 +40,10 @@ from relink.elf.constants import (
 )
 from relink.elf.dynamic import Buffer, Strings, open_memory
 from relink.elf.edit import ElfEdit, predict_edit
-from relink.elf.image import Image, Segment, file_offset
-from relink.elf.sections import Section, read_sections
+from relink.elf.image import Image, Section, Segment, file_offset, read_sections
 from relink.elf.symbol_reader import columns_of, read_version_needs, symbol_columns
+from relink.elf.symbols import VER_FLG_WEAK, VersionNeed
 from relink.elf.version_edits import GLOBAL, edit_needs, find_freed_symbols, read_records
-from relink.elf.versions import VER_FLG_WEAK, VersionNeed
 from relink.system.errors import ElfError
 
 _PF_R, _PF_W = 4, 2

@@ -22,8 +22,7 @@ from typing import Final, TypeAlias
 from relink.elf.constants import ET_DYN, PT_LOAD
 from relink.elf.dynamic import Buffer
 from relink.elf.edit_checks import MOVABLE
-from relink.elf.image import Image
-from relink.elf.sections import Section, read_sections
+from relink.elf.image import Image, Section, read_sections
 from relink.system.errors import ElfError
 from relink.system.spool import release_pages
 

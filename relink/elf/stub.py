@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from relink.elf.versions import elf_hash
+from relink.elf.symbols import elf_hash
 
 EXIT_STATUS: Final = 127
 """Of a process that a stub ends; the one of ld.so where a symbol is missing at a call (elf/dl-minimal.c, _exit (127))."""

@@ -7,17 +7,17 @@ The rules are glibc's: ``elf/dl-lookup.c`` (`check_match`, `do_lookup_x`: which 
 A closure may have 100,000 symbols, so the table is read by columns, and all symbols that differ only in their names share one
 :class:`Export`. The result has no reference to the buffer: an mmap may be closed afterwards.
 
-The symbol table of one ELF file by columns, as its hash tables bound and order it.
-
-Takes the :class:`~relink.elf.dynamic.Memory` of a file. Gives each field of all symbols as one array, which is what makes 100,000
-symbols quick to go through. The rules are those of glibc's ``elf/dl-setup_hash.c`` (DT_GNU_HASH wins over DT_HASH) and
-``elf/dl-lookup.c`` (the order in a chain). No count is trusted: what does not fit becomes a problem, and every loop is bounded.
+The hash tables bound and order the symbols by the rules of glibc's ``elf/dl-setup_hash.c`` (DT_GNU_HASH wins over DT_HASH) and
+``elf/dl-lookup.c`` (the order in a chain). Version records are walked as ld.so walks them: from record to record until one has no
+next, whatever the counts say. No count is trusted: what does not fit becomes a problem of the
+:class:`~relink.elf.dynamic.Memory`, and every loop is bounded.
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
@@ -40,12 +40,33 @@ from relink.elf.constants import (
     DT_SYMBOLIC,
     DT_SYMENT,
     DT_SYMTAB,
+    DT_VERDEF,
+    DT_VERDEFNUM,
+    DT_VERNEED,
+    DT_VERNEEDNUM,
     DT_VERSYM,
     SHN_ABS,
 )
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
-from relink.elf.symbols import Binding, Export, Import, SymbolTable, SymbolType, Visibility
-from relink.elf.versions import VERSYM_HIDDEN, VersionDef, VersionNeed, version_defs, version_needs
+from relink.elf.symbols import (
+    VER_FLG_WEAK,
+    VERSYM_HIDDEN,
+    Binding,
+    Export,
+    Import,
+    SymbolTable,
+    SymbolType,
+    VersionDef,
+    VersionNeed,
+    VersionRequirement,
+    Visibility,
+    elf_hash,
+)
+
+# A version number has 15 bits, so that no table has more versions.
+_MAX_VERSIONS: Final = 1 << 15
+_MAX_BYTES: Final = 1 << 22
+_MAX_NAME: Final = 1 << 10
 
 # Flags of a symbol: the hash table has it, a relocation names it.
 HASHED, RELOCATED = 1, 2
@@ -230,6 +251,103 @@ def _relocated(memory: Memory) -> set[int]:
         infos = set(memory.words(address, min(length, available) // width, kind)[1::step])
         symbols |= {info >> shift for info in infos}
     return symbols
+
+
+def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
+    """Return the records of DT_VERNEED."""
+    needs: list[VersionNeed] = []
+    for at, (_, _, file_at, *_), entries in _walk(
+        memory, "DT_VERNEED", DT_VERNEED, DT_VERNEEDNUM, "HHIII", "IHHII", "versions"
+    ):
+        versions = tuple(
+            VersionRequirement(
+                _version_name(memory, strings, name_at, digest),
+                other & ~VERSYM_HIDDEN,
+                bool(flags & VER_FLG_WEAK),
+                bool(other & VERSYM_HIDDEN),
+                digest,
+                flags,
+                name_at,
+                entry_at,
+            )
+            for entry_at, (digest, flags, other, name_at, _) in entries
+        )
+        needs.append(VersionNeed(_version_name(memory, strings, file_at), versions, at))
+    return tuple(needs)
+
+
+def version_defs(memory: Memory, strings: Strings) -> tuple[VersionDef, ...]:
+    """Return the records of DT_VERDEF. The first name of a record is the version's, the others are its parents'."""
+    nodes: list[VersionDef] = []
+    for _, (_, flags, index, _, digest, *_), [(_, (own_at, _)), *parents] in _walk(
+        memory, "DT_VERDEF", DT_VERDEF, DT_VERDEFNUM, "HHHHIII", "II", "names"
+    ):
+        name = _version_name(memory, strings, own_at, digest)
+        above = tuple(_version_name(memory, strings, name_at) for _, (name_at, _) in parents)
+        base, weak = bool(flags & 1), bool(flags & VER_FLG_WEAK)
+        nodes.append(VersionDef(name, index & ~VERSYM_HIDDEN, base, weak, above, digest))
+    return tuple(nodes)
+
+
+def _walk(
+    memory: Memory, name: str, tag: int, number_tag: int, record: str, entry: str, called: str
+) -> Iterator[tuple[int, tuple[int, ...], list[tuple[int, tuple[int, ...]]]]]:
+    """Walk a table as ld.so does: to the record without a next one, whatever its number of records says.
+
+    Yields the file offset and the fields of each record, and the same of each of its entries, of which there is one at least.
+
+    :param record: the types of a record's fields. The first is its layout; the last four are the number of its entries, one of
+        another meaning, the way to its first entry, and the way to the next record.
+    :param entry: the types of an entry's fields, of which the last is the way to the next entry.
+    :param called: what the entries are called.
+    """
+    address = memory.dynamic.get(tag)
+    if address is None:
+        return
+    data = memory.read(address, min(memory.available(address), _MAX_BYTES))
+    start = memory.offset(address) if data else 0
+    at = records = total = 0
+    following = 1
+    try:
+        # Each record has an entry at least, so the bound of the entries bounds the records, too.
+        while following:
+            fields = struct.unpack_from(memory.endian + record, data, at)
+            *_, count, _, first, following = fields
+            if fields[0] != 1:
+                memory.problem(f"{name} has a record of unknown layout {fields[0]}")
+                break
+            entries: list[tuple[int, tuple[int, ...]]] = []
+            entry_at, step = at + first, 1
+            while step and total < _MAX_VERSIONS:
+                total += 1
+                fields_of_entry = struct.unpack_from(memory.endian + entry, data, entry_at)
+                entries.append((start + entry_at, fields_of_entry))
+                step = fields_of_entry[-1]
+                entry_at += step
+            if step:
+                memory.problem(f"{name} has more than {_MAX_VERSIONS} {called}")
+                break
+            yield start + at, fields, entries
+            if len(entries) != count:
+                memory.problem(f"a record of {name} counts {count} {called} and has {len(entries)}")
+            records += 1
+            at += following
+    except struct.error:
+        memory.problem(f"{name} has records outside of the file or of its table")
+    if records != (number := memory.dynamic.get(number_tag, 0)):
+        memory.problem(f"{name}NUM is {number}, the records are {records}")
+
+
+def _version_name(memory: Memory, strings: Strings, offset: int, digest: int | None = None) -> str:
+    """Return the name at `offset` of a file or a version, whose hash must be `digest`; empty if there is none."""
+    name = strings.get(offset, _MAX_NAME)
+    if name is None:
+        memory.problem("a version record has a name outside of the string table")
+        return ""
+    # check_match compares hashes before names, and a hash of zero asks for no version at all.
+    if digest and elf_hash(name) != digest:
+        memory.problem(f"the version record of {name[:80]!r} has the wrong hash: ld.so would not match it")
+    return name
 
 
 _BINDINGS: Final[dict[int, Binding]] = {0: "local", 1: "global", 2: "weak", 10: "unique"}

@@ -5,11 +5,13 @@ The rules are glibc's: ``elf/dl-lookup.c`` (`check_match`, `do_lookup_x`). :mod:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from relink.elf.versions import VersionDef, VersionNeed
+VERSYM_HIDDEN: Final = 0x8000
+VER_FLG_WEAK: Final = 2
 
 Binding: TypeAlias = Literal["local", "global", "weak", "unique", "other"]
 
@@ -18,6 +20,44 @@ SymbolType: TypeAlias = Literal[
 ]
 
 Visibility: TypeAlias = Literal["default", "internal", "hidden", "protected"]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDef:
+    """A version node that the file defines; `base` is the file's own entry, which no reference can match."""
+
+    name: str
+    index: int
+    base: bool
+    weak: bool
+    parents: tuple[str, ...]
+    hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRequirement:
+    """A version that a file must define; `weak` ones may be missing, `hidden` ones match no unversioned definition.
+
+    :ivar at: the file offset of the entry; `flags` and `name_at` are those that stand there. They do not count in comparisons.
+    """
+
+    name: str
+    index: int
+    weak: bool
+    hidden: bool
+    hash: int
+    flags: int = field(default=0, compare=False, repr=False)
+    name_at: int = field(default=0, compare=False, repr=False)
+    at: int = field(default=0, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionNeed:
+    """One DT_VERNEED record: the versions required of the library with soname `file`; `at` is its file offset."""
+
+    file: str
+    versions: tuple[VersionRequirement, ...]
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +163,13 @@ def match(definitions: tuple[Export, ...], version: str | None, *, exact: bool =
         elif export.version == version or (export.version is None and not export.hidden and not exact):
             return export
     return visible[0] if len(visible) == 1 else None
+
+
+@functools.lru_cache(maxsize=1024)
+def elf_hash(name: str) -> int:
+    """Return the hash of a version's name, as the System V ABI computes it (elf/dl-hash.h)."""
+    value = 0
+    for byte in name.encode("utf-8", "surrogateescape"):
+        value = (value << 4) + byte
+        value = (value ^ (value >> 24 & 0xF0)) & 0x0FFFFFFF
+    return value

@@ -16,9 +16,8 @@ from typing import Final
 
 from relink.elf.constants import DT_NEEDED, DT_VERSYM
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
-from relink.elf.symbol_reader import symbol_columns
-from relink.elf.symbols import Import, SymbolTable
-from relink.elf.versions import VER_FLG_WEAK, VersionNeed, elf_hash, version_needs
+from relink.elf.symbol_reader import symbol_columns, version_needs
+from relink.elf.symbols import VER_FLG_WEAK, Import, SymbolTable, VersionNeed, elf_hash
 from relink.system.errors import ElfError
 
 GLOBAL: Final = 1

@@ -14,8 +14,7 @@ import struct
 from dataclasses import dataclass
 
 from relink.elf.constants import DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, DT_SYMTAB, PT_DYNAMIC, SHT_NOBITS
-from relink.elf.image import Segment, file_offset
-from relink.elf.sections import Section
+from relink.elf.image import Section, Segment, file_offset
 from relink.elf.source import ByteSource
 
 _MAX_SECTIONS = 200_000

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from relink.elf.constants import DF_1_NOOPEN, PT_GNU_STACK
 from relink.elf.image import Image
-from relink.loader.accept import reject
 from relink.loader.closure import Closure, DlopenNames, Edge, LoadedObject, Opening
-from relink.loader.search import Environment, FoundBy, Requester, expand, search
+from relink.loader.search import Environment, FoundBy, Requester, expand, reject, search
 from relink.loader.seen_files import OpenedFile
 from relink.system.errors import TargetError
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from relink.elf.image import Image
-from relink.elf.sections import DLOPEN, library_names
+from relink.elf.image import DLOPEN, Image, library_names
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Export, SymbolTable, match
 from relink.loader.closure import LoadedObject, file_of
@@ -309,7 +308,7 @@ class Tables:
         return self._read[identity]
 
     def dlopened(self, identity: tuple[object, ...], image: Image) -> tuple[str, ...]:
-        """Return the names that a file on disk may dlopen (:func:`relink.elf.sections.library_names`).
+        """Return the names that a file on disk may dlopen (:func:`relink.elf.image.library_names`).
 
         None of them if it does not import dlopen or dlmopen, or cannot be read.
         """

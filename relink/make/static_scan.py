@@ -13,10 +13,10 @@ from pathlib import Path
 
 from relink.elf.dynamic import Buffer
 from relink.elf.image import Image
-from relink.loader.accept import reject_header
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.scan import scan
 from relink.loader.scan_relocations import Refusal
+from relink.loader.search import reject_header
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.strategy import matches_library
 from relink.system.errors import TargetError

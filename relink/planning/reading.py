@@ -17,8 +17,7 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.constants import PT_DYNAMIC
 from relink.elf.gaps import Gap, find_gaps
-from relink.elf.image import Image, is_elf, machine_name, read_image
-from relink.elf.sections import DLOPEN, library_names
+from relink.elf.image import DLOPEN, Image, is_elf, library_names, machine_name, read_image
 from relink.elf.source import BufferSource, NotedSource
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable

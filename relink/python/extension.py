@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 
 from relink.elf.dynamic import Buffer
-from relink.elf.sections import read_sections
+from relink.elf.image import read_sections
 from relink.system.errors import ElfError
 
 _CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")

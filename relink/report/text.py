@@ -17,6 +17,7 @@ from relink.system.text import grouped, join_truncated, pluralize
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
     from relink.loader.dryrun import LoaderMap
+    from relink.planning.checks.machine import MachineCheck
     from relink.planning.model import FilePlan, NeededDecision
     from relink.report.model import Report
 
@@ -253,6 +254,17 @@ def verification_text(
     name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
     first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
     return [first, *lines, *findings_text(findings, verbose=True), *verdict_text(summed)]
+
+
+def doctor_text(check: MachineCheck) -> list[Line]:
+    """Return what `relink doctor` prints: the machine, each prefix, then what is wrong."""
+    lines = [Line("This machine", style="bold")]
+    lines += [Line(f"  {text}", style=style) for found in check.diagnoses for text, style in found.rows]
+    for path, release, rows in (prefix for found in check.diagnoses for prefix in found.prefix_rows):
+        lines += [Line(), Line.assemble((path, "bold"), f"  {release}")]
+        lines += [Line(f"  {text}", style=style) for text, style in rows]
+    lines += [Line(), *findings_text(check.findings, verbose=True)]
+    return [*lines, Line("The packages of an environment: relink check")]
 
 
 def rules_table() -> list[Line]:

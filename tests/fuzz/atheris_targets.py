@@ -15,8 +15,7 @@ from typing import Final
 from packaging.utils import canonicalize_name
 
 from relink.elf.dynamic import Memory, Strings
-from relink.elf.image import read_image
-from relink.elf.sections import read_sections
+from relink.elf.image import read_image, read_sections
 from relink.elf.source import BufferSource
 from relink.elf.symbol_reader import read_symbols
 from relink.gpu.amd.bundle import Budget, parse_bundle

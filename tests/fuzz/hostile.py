@@ -30,8 +30,7 @@ import pytest
 from rich.console import Console
 
 from relink import library
-from relink.elf.image import read_image
-from relink.elf.sections import read_sections
+from relink.elf.image import read_image, read_sections
 from relink.elf.source import BufferSource
 from relink.elf.symbol_reader import read_symbols
 from relink.gpu.amd.device_code import read_device_code

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from relink.elf.image import Header, Image, read_image
-from relink.elf.sections import read_sections
-from relink.loader.accept import reject
+from relink.elf.image import Header, Image, read_image, read_sections
 from relink.loader.loading import trace
-from relink.loader.search import Environment
+from relink.loader.search import Environment, reject
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.system.errors import ElfError

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from relink.loader.binding import Bindings, Symbol, bind, by_symbol
+from relink.loader.binding import Bindings, Symbol, bind, by_symbol, duplicates
 from relink.loader.closure import Closure
-from relink.loader.duplicates import duplicates
 from relink.loader.loading import load, trace
 from relink.loader.scopes import Scopes
 from relink.loader.search import Environment

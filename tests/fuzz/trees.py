@@ -18,7 +18,7 @@ from unittest.mock import patch
 from relink.gpu.amd.survey import survey
 from relink.planning.checks import machine
 from relink.providers.profiles import read_profile
-from relink.report.doctor_text import doctor_text
+from relink.report.text import doctor_text
 from relink.system.errors import RelinkError
 from relink.system.shipped_files import shipped_directory
 from tests.fuzz.inputs import Scene, damaged, edited_text, make_bundle, make_elf

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from relink.elf.source import BufferSource
-from relink.gpu.amd.bundle import Budget, BundleEntry, parse_bundle
-from relink.gpu.amd.compressed import Inflater, parse_header
+from relink.gpu.amd.bundle import Budget, BundleEntry, Inflater, parse_bundle, parse_header
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import SPIRV, CodeTarget, configurations, match
 from relink.gpu.coverage import TargetId

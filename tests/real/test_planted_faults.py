@@ -19,8 +19,8 @@ import pytest
 from relink.elf.constants import DT_NEEDED
 from relink.elf.dynamic import Buffer
 from relink.elf.image import Image, file_offset
+from relink.elf.symbols import elf_hash
 from relink.elf.version_edits import read_records
-from relink.elf.versions import elf_hash
 from relink.library import relink
 from relink.loader.loading import trace
 from relink.loader.search import Environment

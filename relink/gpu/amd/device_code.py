@@ -8,11 +8,11 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from relink.elf.constants import ET_REL
-from relink.elf.image import HEADER_SIZE
-from relink.elf.sections import Section
+from relink.elf.image import HEADER_SIZE, Section
 from relink.elf.source import ByteSource, FileSource
-from relink.gpu.amd import compressed, kpack
+from relink.gpu.amd import kpack
 from relink.gpu.amd.bundle import (
+    CCOB_MAGIC,
     RAW_MAGIC,
     Budget,
     Bundle,
@@ -30,7 +30,7 @@ from relink.system.errors import raise_if_machine_fault
 SEARCH_STEP = 8 << 20
 # Bytes; more than the longest magic, so that none is lost between two steps.
 _OVERLAP = 64
-_MAGICS = (RAW_MAGIC, compressed.MAGIC, b"\x7fELF\x02\x01\x01")
+_MAGICS = (RAW_MAGIC, CCOB_MAGIC, b"\x7fELF\x02\x01\x01")
 # SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS.
 _ALLOC, _EXEC, _PROGBITS = 2, 4, 1
 
@@ -223,7 +223,7 @@ def read_device_code(
         if elf is None:
             return DeviceCode(path, "elf")
         return _from_elf(source, path, elf, budget, scan_limit)
-    if head.startswith((RAW_MAGIC, compressed.MAGIC)):
+    if head.startswith((RAW_MAGIC, CCOB_MAGIC)):
         bundles = walk(source, 0, source.size, budget)
         return DeviceCode(path, "bundle", bundles, problems=tuple(budget.problems))
     if head.startswith(kpack.ARCHIVE_MAGIC):

@@ -12,8 +12,7 @@ from pathlib import Path
 from relink.elf.constants import DT_NEEDED, DT_SONAME
 from relink.elf.source import BufferSource, ByteSource, FileSource
 from relink.gpu.amd.archives import resolve_kpack, with_archives
-from relink.gpu.amd.bundle import RAW_MAGIC
-from relink.gpu.amd.compressed import MAGIC as CCOB_MAGIC
+from relink.gpu.amd.bundle import CCOB_MAGIC, RAW_MAGIC
 from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.amd.file_coverage import (
     FileCoverage,

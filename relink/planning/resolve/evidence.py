@@ -26,9 +26,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from relink.elf.image import Image
-from relink.elf.symbols import Export, Import, SymbolTable, match
+from relink.elf.symbols import Export, Import, SymbolTable, VersionNeed, VersionRequirement, match
 from relink.elf.version_edits import VersionEdit
-from relink.elf.versions import VersionNeed, VersionRequirement
 from relink.loader.binding import Unbound, bind
 from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment

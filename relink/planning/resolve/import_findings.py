@@ -14,9 +14,16 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from relink.elf.edit import predict_edit
-from relink.loader.binding import Closest, Unbound, check_versions, differences
+from relink.loader.binding import (
+    Closest,
+    SharedSymbols,
+    Unbound,
+    check_versions,
+    differences,
+    duplicates,
+    two_versions,
+)
 from relink.loader.closure import Closure
-from relink.loader.duplicates import SharedSymbols, duplicates, two_versions
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext

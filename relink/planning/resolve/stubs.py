@@ -23,9 +23,8 @@ from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
-from relink.loader.binding import bind
+from relink.loader.binding import bind, two_versions
 from relink.loader.closure import Closure
-from relink.loader.duplicates import two_versions
 from relink.loader.tables import Tables
 from relink.planning.model import STUB_DIRECTORY, Stub, check_places, is_plain
 from relink.planning.resolve.context import ResolveContext

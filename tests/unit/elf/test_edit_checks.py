@@ -13,9 +13,8 @@ import pytest
 from relink.elf import edit_checks
 from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.edit_checks import check_edit, check_version_edits, new_issues, same_symbols
-from relink.elf.image import Image, Segment, read_image
+from relink.elf.image import Image, Section, Segment, read_image, read_sections
 from relink.elf.patchelf import find_patchelf
-from relink.elf.sections import Section, read_sections
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit, find_freed_symbols, read_records
 from relink.loader.target import find_target

@@ -24,8 +24,7 @@ from relink.elf.gaps import (
     with_gaps,
     without_gaps,
 )
-from relink.elf.image import Image, read_image
-from relink.elf.sections import Section, read_sections
+from relink.elf.image import Image, Section, read_image, read_sections
 from relink.loader.dryrun import dry_run
 from relink.loader.target import find_target
 from relink.system.errors import ElfError, PatchelfError

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.elf.image import file_offset, read_image
-from relink.elf.sections import read_sections
+from relink.elf.image import file_offset, read_image, read_sections
 from tests.support.works import Works
 from tests.unit.hostile.conftest import Run
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.loader.binding import by_symbol
-from relink.loader.duplicates import two_versions
+from relink.loader.binding import by_symbol, two_versions
 from relink.loader.loading import RootRefusedError, load
 from relink.loader.process import Dlopen, DlopenResult, Process
 from relink.loader.search import Environment

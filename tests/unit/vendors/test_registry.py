@@ -13,10 +13,9 @@ from relink.library import relink
 from relink.loader.target import find_target
 from relink.planning.checks.machine import check_machine, to_json
 from relink.planning.options import Options
-from relink.report.doctor_text import doctor_text
 from relink.report.model import Report
 from relink.report.summary import verdict
-from relink.report.text import header_text
+from relink.report.text import doctor_text, header_text
 from relink.system.errors import UsageError
 from relink.system.shipped_files import PACKAGE
 from relink.vendors import registry

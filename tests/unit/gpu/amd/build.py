@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isal import isal_zlib
 
-from relink.gpu.amd.compressed import zstd
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 HOST = "host-x86_64-unknown-linux-gnu-"
 PAGE = 4096

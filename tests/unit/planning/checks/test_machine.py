@@ -8,7 +8,7 @@ import pytest
 
 from relink import Options, relink
 from relink.planning.checks.machine import check_machine, to_json
-from relink.report.doctor_text import doctor_text
+from relink.report.text import doctor_text
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.support.works import Works

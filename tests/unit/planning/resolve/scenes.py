@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from relink.elf.image import Image, read_image
-from relink.elf.sections import DLOPEN, library_names
+from relink.elf.image import DLOPEN, Image, library_names, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.seen_files import Files

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relink.planning.checks.machine import MachineCheck, check_machine
-from relink.report.doctor_text import doctor_text
+from relink.report.text import doctor_text
 from tests.unit.gpu.amd.build import entries_of, raw
 from tests.unit.gpu.amd.test_device import node
 from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
