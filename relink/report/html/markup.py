@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
-from relink.planning.model.files import Action
+from relink.planning.model import Action
 from relink.system.text import escaped
 
 _VOID = frozenset({"input", "meta"})

@@ -40,6 +40,7 @@ from relink.report.summary import Verdict
 from relink.report.text import doctor_text
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.shipped_files import load_schema
+from relink.vendors.protocol import Release
 from relink.vendors.rocm.gpus import PrefixHealth, make_diagnosis
 from tests.support.plans import replanned
 
@@ -509,11 +510,11 @@ def test_the_state_of_each_node() -> None:
 
 
 def test_a_prefix_of_which_nothing_is_known_and_one_of_which_all_is() -> None:
-    unknown = PrefixHealth("/opt/a", None, None, Capability(), ())
+    unknown = PrefixHealth("/opt/a", None, Capability(), ())
     runtime = Capability(
         hip=(7, 2), comgr_api=(3, 1), ccob=3, generic=True, kpack=False, agents=("gfx90a", "gfx1100")
     )
-    known = PrefixHealth("/opt/b", "7.2.4", ".info/version", runtime, ())
+    known = PrefixHealth("/opt/b", Release("7.2.4", ".info/version", "rocm7.2.4"), runtime, ())
     text = machine_shown(checked(machine(), unknown, known))
     first, second = (
         text.index("/opt/a  ROCm, release unknown"),
@@ -530,9 +531,7 @@ def test_a_prefix_of_which_nothing_is_known_and_one_of_which_all_is() -> None:
 
 def test_findings_come_last_with_their_remedies() -> None:
     lost = finding("RLK424", "/opt/a", "libamd_comgr was not found", "Install it.")
-    text = machine_shown(
-        checked(machine(), PrefixHealth("/opt/a", None, None, Capability(), ()), findings=(lost,))
-    )
+    text = machine_shown(checked(machine(), PrefixHealth("/opt/a", None, Capability(), ()), findings=(lost,)))
     below = "\n".join(text[text.index("/opt/a  ROCm, release unknown") :])
     assert "RLK424" in below
     assert "Install it." in below
