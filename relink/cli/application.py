@@ -17,7 +17,7 @@ from relink.cli.options import explain_unknown_word, removed_option_message
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, drop_output, open_streams, unwind_on_signals
 from relink.system.errors import MachineError, RelinkError, raise_if_machine_fault
-from relink.system.text import escaped
+from relink.system.text import escape_untrusted
 
 # click's UsageError, reached by way of typer: some releases of typer bring a click of their own.
 _UsageError: Any = typer.BadParameter.__base__
@@ -39,7 +39,7 @@ def _escaped_usage() -> Iterator[None]:
     except _UsageError as error:
         # Only the error about an unknown option has `option_name`.
         removed = removed_option_message(getattr(error, "option_name", ""))
-        raise _UsageError(removed or escaped(error.format_message()), error.ctx) from None
+        raise _UsageError(removed or escape_untrusted(error.format_message()), error.ctx) from None
 
 
 class _WithDefault(TyperGroup):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relink.report.model import Report
 
 
-def page_path(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
+def choose_page_path(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
     """Return the path of the page of `wheel`, one of the `wheels` of the command line.
 
     :param wanted: as ``--report`` names it: the page, or a directory for the pages of all wheels.

@@ -11,7 +11,7 @@ import typer
 
 from relink.cli.application import app
 from relink.cli.formats import Shown
-from relink.cli.options import profile_names, rule_codes, takes_options
+from relink.cli.options import complete_profile_name, complete_rule_code, takes_options
 from relink.planning.options import Options
 from relink.system.errors import UsageError
 
@@ -42,7 +42,9 @@ def list_profiles() -> None:
 def show_profile(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A shipped profile, or `rocm`.", autocompletion=profile_names),
+        typer.Argument(
+            metavar="NAME", help="A shipped profile, or `rocm`.", autocompletion=complete_profile_name
+        ),
     ],
 ) -> None:
     """Print a shipped profile as it is written, comments included: the start of one of your own.
@@ -122,7 +124,8 @@ def doctor(options: Options, shown: Shown) -> None:
 @app.command()
 def rules(
     code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="For example RLK101.", autocompletion=rule_codes)
+        str | None,
+        typer.Argument(metavar="CODE", help="For example RLK101.", autocompletion=complete_rule_code),
     ] = None,
 ) -> None:
     """List the finding codes, or explain one: what it means, what to do, and how it looks.

@@ -48,7 +48,7 @@ def build(
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.running import Summary
     from relink.report.lines import Line
-    from relink.system.atomic import save
+    from relink.system.atomic import save_text
 
     summary, ok = Summary(), False
     try:
@@ -58,7 +58,7 @@ def build(
         ok = summary.ok(read.refused)
     finally:  # on every way out: what watches the figures has to see a run that ended early, too
         if metrics is not None:
-            save(metrics, summary.metrics(ok=ok), "the figures")
+            save_text(metrics, summary.metrics(ok=ok), "the figures")
     if shown.as_json:
         print_json(summary.data(ok=ok))
     else:

@@ -95,26 +95,26 @@ NoImportTest = Annotated[
 _NAMES: dict[str, frozenset[str]] = {}
 
 
-def option_names(command: str) -> frozenset[str]:
+def list_option_names(command: str) -> frozenset[str]:
     """Return the long options of a command that :func:`takes_options` was applied to: ``--prefix`` …."""
     return _NAMES[command]
 
 
-def rule_codes(incomplete: str) -> list[tuple[str, str]]:
+def complete_rule_code(incomplete: str) -> list[tuple[str, str]]:
     """Return (code, title) of the rules that start so, for a shell that completes a word; the next two likewise."""
     from relink.system.findings.model import RULES
 
     return [(rule.code, rule.title) for rule in RULES.values() if rule.code.startswith(incomplete)]
 
 
-def profile_names(incomplete: str) -> list[str]:
+def complete_profile_name(incomplete: str) -> list[str]:
     """Return the names of the shipped profiles that start so."""
     from relink.providers.profiles import shipped_profiles
 
     return [name for name in sorted(shipped_profiles()) if name.startswith(incomplete)]
 
 
-def gpu_names(incomplete: str) -> list[tuple[str, str]]:
+def complete_gpu_name(incomplete: str) -> list[tuple[str, str]]:
     """Return (processor, its products) of the GPUs that start so, and ``auto``."""
     from relink.vendors.registry import VENDORS
 
@@ -126,7 +126,7 @@ def gpu_names(incomplete: str) -> list[tuple[str, str]]:
 
 
 _COMPLETIONS: dict[str, Any] = {
-    function.__name__: function for function in (gpu_names, profile_names, rule_codes)
+    function.__name__: function for function in (complete_gpu_name, complete_profile_name, complete_rule_code)
 }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, page_path, print_results, write_page
+from relink.cli.formats import OutputFormat, Shown, choose_page_path, print_results, write_page
 from relink.cli.options import is_requirement, takes_options
 from relink.planning.options import SHOWN, Options, read_source_date_epoch
 from relink.system.errors import RelinkError, UsageError
@@ -56,7 +56,7 @@ def run(
     # Programs read the output: no progress, and no sentences beside it.
     quiet = shown.quiet or not text
     options = replace(options, epoch=read_source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
-    from relink.cli.terminal import print_report, progress, say, show
+    from relink.cli.terminal import print_report, say, show, show_progress
     from relink.report.text import several_text
 
     failures: list[RelinkError] = []
@@ -66,11 +66,11 @@ def run(
 
         wheels = fetch_named(wheels, options, failures, quiet=quiet)
     _check_paths(wheels)
-    pages = [page_path(html, wheels, path) for path in wheels]
+    pages = [choose_page_path(html, wheels, path) for path in wheels]
     reports: list[tuple[Path, Report]] = []
     for path, page in zip(wheels, pages, strict=True):
         try:
-            with progress(quiet) as (on_stage, on_bytes):
+            with show_progress(quiet) as (on_stage, on_bytes):
                 report = (
                     library.relink_tree(path, options, on_stage=on_stage, on_bytes=on_bytes)
                     if path.is_dir()
@@ -162,7 +162,7 @@ def verify(
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
     from relink.cli.terminal import show
-    from relink.planning.model import plain
+    from relink.planning.model import to_data
     from relink.report.formats import WheelResult
     from relink.report.text import verification_text
     from relink.runs import questions as queries
@@ -172,7 +172,7 @@ def verify(
     if chosen is OutputFormat.text:
         show(*verification_text(str(wheel), result.maps, result.findings, result.made_from))
     else:
-        document = {"schema": "relink.verification/1", **plain(result)}
+        document = {"schema": "relink.verification/1", **to_data(result)}
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
     if not result.ok:
         raise typer.Exit(1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from relink.cli.options import option_names, removed_option_message
+from relink.cli.options import list_option_names, removed_option_message
 from relink.planning.options import Options, option_table
 from relink.system.errors import UsageError, raise_if_machine_fault
 
@@ -184,13 +184,13 @@ def _settings(path: Path, text: str) -> Settings | None:
 
 
 def _problems(data: Any) -> Iterator[Problem]:
-    from relink.providers.profiles.document import Problem, problems
+    from relink.providers.profiles.document import Problem, find_problems
     from relink.system.shipped_files import load_schema
 
     settable = {option.names[0] for option in option_table(Options).values() if option.setting}
     # Options of a run that a file must not decide about.
-    refused = option_names("run") - settable
-    for item in problems(data, load_schema("settings")):
+    refused = list_option_names("run") - settable
+    for item in find_problems(data, load_schema("settings")):
         key = item.path[0] if len(item.path) == 1 else None
         if key is not None and (removed := removed_option_message(f"--{key}")):
             yield Problem(item.path, removed.removesuffix("."))

@@ -80,7 +80,7 @@ def _stream(number: int, mode: str) -> TextIO:
     return io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", line_buffering=number == 2)
 
 
-def drop(stream: TextIO) -> None:
+def drop_stream(stream: TextIO) -> None:
     """Let what is still to be written to a stream go nowhere: its reader has left, or it is full."""
     # A stream of a test may have no descriptor.
     with suppress(OSError, ValueError):
@@ -91,7 +91,7 @@ def drop(stream: TextIO) -> None:
 
 def drop_output(error: OSError) -> OutputError | None:
     """Drop standard output after an error; return the error to report, None where its reader closed the pipe."""
-    drop(sys.stdout)
+    drop_stream(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return None
     return OutputError(

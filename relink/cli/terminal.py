@@ -14,14 +14,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from relink.cli.system import drop, drop_output
+from relink.cli.system import drop_output, drop_stream
 from relink.report import text
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
 from relink.report.summary import verdict
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import RULES
-from relink.system.text import escaped, json_text
+from relink.system.text import escape_untrusted, format_json
 
 if TYPE_CHECKING:
     from relink.indexes.build.running import Say
@@ -39,7 +39,7 @@ def watch_build(log: Path | None, *, quiet: bool) -> Iterator[Say]:
 
     with ExitStack() as stack:
         file = stack.enter_context(_opened(log)) if log else None
-        errors = console(stderr=True)
+        errors = make_console(stderr=True)
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -61,7 +61,9 @@ def watch_build(log: Path | None, *, quiet: bool) -> Iterator[Say]:
                 if event == "budget":
                     bar.update(task, total=facts["tasks"], completed=facts["done"], description="tasks")
                 elif event in ("result", "failure"):
-                    bar.update(task, advance=1, description=escaped(facts["wheel"].partition("-")[0]))
+                    bar.update(
+                        task, advance=1, description=escape_untrusted(facts["wheel"].partition("-")[0])
+                    )
 
         yield say
 
@@ -101,7 +103,7 @@ class _Console(Console):
     """A console whose reader may close the pipe (EPIPE): the rest is dropped, and the exit code is that of the work."""
 
     def on_broken_pipe(self) -> None:
-        drop(sys.stderr if self.stderr else sys.stdout)
+        drop_stream(sys.stderr if self.stderr else sys.stdout)
 
 
 @contextmanager
@@ -117,13 +119,13 @@ def _output() -> Iterator[None]:
             raise failed from error
 
 
-def console(*, stderr: bool = False) -> Console:
+def make_console(*, stderr: bool = False) -> Console:
     """Return a console on standard output or standard error."""
     return _Console(stderr=stderr, highlight=False)
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+def show_progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
     """Show the stage, and how far it is and the remaining time where they are known; the bar disappears at the end.
 
     On a terminal only: standard error that goes to a file or a pipe gets nothing.
@@ -149,7 +151,7 @@ def progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int
         TimeElapsedColumn(),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=make_console(stderr=True), transient=True) as bar:
         task = bar.add_task("start", total=None)
         # on_bytes is called on other threads, also while a stage begins.
         lock = Lock()
@@ -174,7 +176,7 @@ def show(*parts: Part) -> None:
     :raises OutputError: it cannot be written.
     """
     with _output():
-        show_on(console(), *parts)
+        show_on(make_console(), *parts)
 
 
 def print_report(
@@ -214,7 +216,7 @@ def print_report(
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one document."""
-    write(json_text(document))
+    write(format_json(document))
 
 
 def write(text: str) -> None:
@@ -231,8 +233,8 @@ def say(message: str | RelinkError) -> None:
     """Print a message on standard error, if it can be written: one line, and one more for each issue of an error."""
     lines = (message.message, *message.issues) if isinstance(message, RelinkError) else (message,)
     try:
-        errors = console(stderr=True)
+        errors = make_console(stderr=True)
         for number, line in enumerate(lines):
             errors.print(Line(f"  - {line}" if number else f"relink: {line}"), soft_wrap=True)
     except OSError:
-        drop(sys.stderr)
+        drop_stream(sys.stderr)

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 
 from relink.elf.image import Image
 from relink.loader.search import FoundBy, Tried
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def file_of(loaded: LoadedObject) -> tuple[object, ...]:
 
 def needed_by(closure: Closure) -> dict[int, list[int]]:
     """Return the objects that serve the NEEDED entries of each object, in order, without what is missing."""
-    return grouped((edge.requester, edge.target) for edge in closure.edges if edge.target is not None)
+    return group_pairs((edge.requester, edge.target) for edge in closure.edges if edge.target is not None)
 
 
 def breadth_first(

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from relink import __version__
 from relink.planning.embedded import BASE_PREFIX, SITE, embed_plan
-from relink.planning.model import Plan, from_json, to_json, with_digests
+from relink.planning.model import Plan, add_digests, from_json, to_json
 from relink.report.nix.roots import store_paths
 from relink.system.bounded_json import JSON_LIMIT
 from relink.wheel.archive import WheelArchive
@@ -38,7 +38,7 @@ def make_added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> di
 
     :raises UsageError: a library that the plan rests on cannot be read.
     """
-    dist_info, plan = rename_directory(archive.dist_info, name), embed_plan(with_digests(plan))
+    dist_info, plan = rename_directory(archive.dist_info, name), embed_plan(add_digests(plan))
     added = {
         PLAN_MEMBER: NewContent(encode_json(to_json(plan))),
         SBOM_MEMBER: NewContent(encode_json(make_bill_of_materials(plan, str(name.version)))),

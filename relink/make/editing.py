@@ -19,7 +19,7 @@ from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.elf.source import BufferSource
 from relink.make.static_scan import screen_member
-from relink.planning.checks.gpu import changed_code
+from relink.planning.checks.gpu import find_changed_code
 from relink.planning.contents import Contents, LoadedMember, divide_memory, estimate_edit_memory
 from relink.planning.model import FilePlan
 from relink.planning.options import Options, check_trust
@@ -133,7 +133,7 @@ def _edit_one(
         return edited
     after = read_device_code(BufferSource(edited.view), file.path)
     changes = vendor_named(code.vendor).gpus.compare_code(code, after)
-    changed = changed_code(file.path, changes)
+    changed = find_changed_code(file.path, changes)
     return replace(edited, findings=(*edited.findings, *changed))
 
 

@@ -46,7 +46,7 @@ from relink.loader.seen_files import Files, resolve_inside
 from relink.loader.tables import Tables
 from relink.make.static_scan import screen_members
 from relink.planning.resolve.context import Layout, ResolveContext
-from relink.planning.resolve.strategy import own_libc
+from relink.planning.resolve.strategy import find_own_libc
 from relink.planning.siblings import list_sibling_paths
 from relink.system.atomic import working_directory
 from relink.system.errors import TargetError, find_machine_fault, raise_if_machine_fault
@@ -355,7 +355,7 @@ class ScratchDirectory:
     def _maps_the_c_library(self) -> bool:
         """Return True if the loader maps a copy of its own C library from here, or there is none to try with."""
         context = self.context
-        libc = own_libc(context)
+        libc = find_own_libc(context)
         if libc is None:
             return True
         path = posixpath.join(context.layout.root, "relink-probe", posixpath.basename(libc))
@@ -479,7 +479,7 @@ def choose_scenario(context: ResolveContext, member: str) -> Scenario:
         return path, []
     if context.target.python is not None and _can_be_preloaded(path):
         return context.target.python, [*filter(_can_be_preloaded, list_sibling_paths(context.siblings)), path]
-    libc = own_libc(context)
+    libc = find_own_libc(context)
     return path, [libc] if libc and _can_be_preloaded(libc) else []
 
 

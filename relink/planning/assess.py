@@ -18,14 +18,14 @@ from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import GpuPlan
 from relink.planning.case import Case, Command, build_context, is_python_named, open_used_places
 from relink.planning.checks.executable_stack import stack_findings
-from relink.planning.checks.gpu import dlopened_libraries, plan_gpus
+from relink.planning.checks.gpu import list_dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.model import ChangedRequirement, FilePlan
 from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.decision_findings import has_vendors, mapped_for
-from relink.planning.resolve.stubs import StubPlans, plan_forwarders, plan_stubs, with_stubs
+from relink.planning.resolve.decision_findings import has_vendors, list_mapped
+from relink.planning.resolve.stubs import StubPlans, add_stubs, plan_forwarders, plan_stubs
 from relink.planning.site import (
     NOTHING_BESIDE,
     Relocation,
@@ -46,9 +46,9 @@ from relink.planning.site import (
     relocation_findings,
     requirement_findings,
 )
-from relink.providers.profiles import profile_for, with_hints
+from relink.providers.profiles import add_hints, profile_for
 from relink.providers.site_packages import SITE_PACKAGES
-from relink.system.findings.model import Finding, finding, has_errors, select
+from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.text import pluralize
 from relink.vendors.registry import add_archives, processors_of
 from relink.wheel.archive import WheelArchive
@@ -185,7 +185,7 @@ class Assessment:
             {name: code for name, code in codes.items() if name in wheel.images} | {**wheel.kernels},
             self.files,
             self.case.gpus,
-            dlopened=dlopened_libraries(draft),
+            dlopened=list_dlopened_libraries(draft),
             release=(self.source.name.distribution, self.source.name.version.public),
             allow_gap=self.case.options.allow_isa_gap,
         )
@@ -195,13 +195,13 @@ class Assessment:
         """All findings that the command shows, whatever the user selects."""
         shown = (producer for producer in PRODUCERS if self.case.command not in producer.not_in)
         return tuple(
-            with_hints((one for producer in shown for one in producer.find(self)), self.context.profile)
+            add_hints((one for producer in shown for one in producer.find(self)), self.context.profile)
         )
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The findings that the user selects and does not ignore."""
-        return select(self.found, self.case.options.select, self.case.options.ignore)
+        return select_findings(self.found, self.case.options.select, self.case.options.ignore)
 
 
 def _rewrite(assessed: Assessment) -> Rewrite:
@@ -456,13 +456,13 @@ def _setup_of(case: Case, what: str) -> _Setup:
     context, tables, options = build_context(case), case.wheel.tables, case.options
     if case.as_it_is:
         if case.command == "apply" and case.plan is not None:
-            context, tables = with_stubs(context, tables, case.plan.stubs)
+            context, tables = add_stubs(context, tables, case.plan.stubs)
         return _Setup(case, what, context, tables, StubPlans())
     distribution = case.wheel.source.name.distribution
     stubs = plan_stubs(context, tables, options.stub, distribution)
-    context, tables = with_stubs(context, tables, stubs.stubs)
+    context, tables = add_stubs(context, tables, stubs.stubs)
     forwarders = plan_forwarders(context, tables, options.forward, distribution)
-    context, tables = with_stubs(context, tables, forwarders.stubs)
+    context, tables = add_stubs(context, tables, forwarders.stubs)
     added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
     # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
     own, names = context.vendor.libraries.is_own, case.wheel.needed
@@ -504,4 +504,4 @@ def _is_unrelated(context: ResolveContext, made: Assessment) -> bool:
     if has_errors(draft.findings) or any(own(edge.name) for edge in draft.opened):
         return False
     outcomes = draft.outcomes.values()
-    return not any(not outcome.loads or has_vendors(context, mapped_for(outcome)) for outcome in outcomes)
+    return not any(not outcome.loads or has_vendors(context, list_mapped(outcome)) for outcome in outcomes)

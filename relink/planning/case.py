@@ -23,10 +23,10 @@ from relink.planning.resolve.context import Layout, ResolveContext, find_site_di
 from relink.planning.siblings import find_siblings
 from relink.planning.site import find_directories_beside, find_own_site, find_packages_beside
 from relink.providers.distribution import read_distribution
-from relink.providers.nix_store import compiler_runtime_of, open_closure, open_place
+from relink.providers.nix_store import find_compiler_runtime, open_closure, open_place
 from relink.providers.prefix import Provider
 from relink.providers.profiles import profile_for
-from relink.providers.site_packages import without_package
+from relink.providers.site_packages import leave_out_package
 from relink.system.errors import NoPlaceError, ProviderError, UsageError
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of, vendors_of
@@ -106,7 +106,7 @@ def open_providers(
                 raise
             return ()
         found = (replace(_open(place.path, target, options), found_by=place.found_by),)
-    return (*found, *compiler_runtime_of(found, target))
+    return (*found, *find_compiler_runtime(found, target))
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:
@@ -140,7 +140,7 @@ def build_context(case: Case) -> ResolveContext:
     source, name = wheel.source, wheel.source.name
     vendor = case.vendor
     # An environment may have an earlier build of this very package, which the result replaces.
-    providers = [without_package(provider, name.distribution) for provider in case.providers]
+    providers = [leave_out_package(provider, name.distribution) for provider in case.providers]
     layout = case.layout or _build_layout(case, vendor, providers)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
     files = case.files or Files(target.sysroot, links=links)

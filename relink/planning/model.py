@@ -25,8 +25,8 @@ from relink.elf.stub import StubFunction, build_stub
 from relink.elf.version_edits import VersionEdit
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
-from relink.system.atomic import save
-from relink.system.bounded_json import JSON_LIMIT, parse_json, typed
+from relink.system.atomic import save_text
+from relink.system.bounded_json import JSON_LIMIT, parse_json, read_typed
 from relink.system.errors import ElfError, UsageError, raise_if_machine_fault
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import file_sha256, map_file, read_text
@@ -177,7 +177,7 @@ class Reliance:
     files: tuple[str, ...] = ()
 
 
-def requirement(reliance: Reliance) -> str:
+def make_requirement(reliance: Reliance) -> str:
     """Return the requirement of a package: its series, and where it is a pre-release the later ones of that series.
 
     Installers take a pre-release only where a requirement names one (PEP 440, "Handling of pre-releases").
@@ -191,7 +191,7 @@ def requirement(reliance: Reliance) -> str:
     return f"{reliance.name}=={version.major}.{version.minor}.*"
 
 
-def metadata_lines(
+def list_metadata_lines(
     relies_on: Iterable[Reliance], extra: str | None, bundle: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
     """Return the fields of METADATA that say what a result relies on: as an extra, or required.
@@ -202,7 +202,7 @@ def metadata_lines(
     :param bundle: package → the requirement without a version that brings it, and others with it.
     """
     names = ((item, (bundle or {}).get(item.name, item.name)) for item in relies_on if not item.files)
-    wanted = list(dict.fromkeys(requirement(replace(item, name=name)) for item, name in names))
+    wanted = list(dict.fromkeys(make_requirement(replace(item, name=name)) for item, name in names))
     if not wanted:
         return ()
     if extra is None:
@@ -407,7 +407,7 @@ class ProviderFacts:
     """One provider, with the ROCm release it was found to be and what says so.
 
     :ivar found_by: where it was found, if the user did not name it.
-    :ivar digest: of the libraries that the result has of it (:func:`with_digests`); in the plan of
+    :ivar digest: of the libraries that the result has of it (:func:`add_digests`); in the plan of
         an output.
     """
 
@@ -475,7 +475,7 @@ class Plan:
         """
         basis = self.basis and with_contents(self.basis, self.target.sysroot)
         text = json.dumps(to_json(replace(self, basis=basis)), indent=1) + "\n"
-        save(Path(path), text, "the plan")
+        save_text(Path(path), text, "the plan")
 
     @classmethod
     def load(cls, path: Path | str) -> Plan:
@@ -490,7 +490,7 @@ class Plan:
         return from_json(text)
 
 
-def with_digests(plan: Plan) -> Plan:
+def add_digests(plan: Plan) -> Plan:
     """Return the plan with a digest for each provider, by which another run sees that it is the same.
 
     It is the SHA-256 of a sorted line for each library that the closures have of the provider: the library's
@@ -539,24 +539,26 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
 
 def to_json(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON data; the inverse of :func:`from_json`."""
-    return {"schema": PLAN_SCHEMA, **plain(plan)}
+    return {"schema": PLAN_SCHEMA, **to_data(plan)}
 
 
-def plain(value: Any) -> Any:
+def to_data(value: Any) -> Any:
     """Turn dataclasses and tuples into what JSON has: objects with the fields as keys, and lists."""
     if is_dataclass(value) and not isinstance(value, type):
         left_out = _LEFT_OUT.get(type(value), ())
         parts = ((field.name, getattr(value, field.name)) for field in fields(value))
         data = {
-            name: plain(part) for name, part in parts if part not in (None, (), False) or name not in left_out
+            name: to_data(part)
+            for name, part in parts
+            if part not in (None, (), False) or name not in left_out
         }
         if isinstance(value, Finding) and value.subjects == (value.subject,):
             del data["subjects"]
         return data
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [to_data(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_data(item) for key, item in value.items()}
     return value
 
 
@@ -574,16 +576,16 @@ def from_json(data: Mapping[str, Any] | str, *, strict: bool = True) -> Plan:
         raise UsageError(
             f"this is not a plan of the kind that this relink writes ({PLAN_SCHEMA}); relink the vendor's wheel anew"
         )
-    return plan_of(read, "plan", strict=strict)
+    return read_plan_fields(read, "plan", strict=strict)
 
 
-def plan_of(data: Mapping[str, Any], where: str, *, strict: bool) -> Plan:
+def read_plan_fields(data: Mapping[str, Any], where: str, *, strict: bool) -> Plan:
     """Read the fields of a plan.
 
     :param where: names the data in messages.
     :raises UsageError: it is none; names the place.
     """
-    plan = cast("Plan", typed(Plan, data, where, strict=strict))
+    plan = cast("Plan", read_typed(Plan, data, where, strict=strict))
     for number, file in enumerate(plan.files):
         try:
             file.check()

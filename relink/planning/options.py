@@ -61,7 +61,7 @@ class Option:
     repeatable: bool = False
     choices: tuple[str, ...] = ()
     least: int | None = None
-    completion: Literal["gpu_names", "profile_names", "rule_codes"] | None = None
+    completion: Literal["complete_gpu_name", "complete_profile_name", "complete_rule_code"] | None = None
     parse: Callable[[Any], Any] | None = None
     instead: Mapping[str, str] = field(default_factory=dict)
     setting: str | None = None
@@ -257,7 +257,7 @@ class Options:
         KNOWN,
         "What is assumed of the package: a shipped profile, a file, or none. Default: by the wheel's name.",
         metavar="NAME|FILE",
-        completion="profile_names",
+        completion="complete_profile_name",
         setting="profile",
         decides=True,
     ).field(None)
@@ -267,7 +267,7 @@ class Options:
         "A GPU that there must be code for: gfx1031, 'RX 6750 XT' or auto; repeatable.",
         ("--gpu",),
         "GPU",
-        completion="gpu_names",
+        completion="complete_gpu_name",
         setting="gpus",
     ).field(())
     allow_isa_gap: bool = Option(
@@ -355,14 +355,14 @@ class Options:
         SHOWN,
         "Show only warnings and infos of this code, or about this file or library; repeatable.",
         metavar="GLOB",
-        completion="rule_codes",
+        completion="complete_rule_code",
     ).field(())
     ignore: Sequence[str] = Option(
         (*_PLANS, "verify", "check"),
         SHOWN,
         "Leave out findings of this code, or about this file or library, errors included; repeatable.",
         metavar="GLOB",
-        completion="rule_codes",
+        completion="complete_rule_code",
     ).field(())
     epoch: int | None = None
     command: Sequence[str] = ()

@@ -24,12 +24,12 @@ from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import FileCode
 from relink.loader.target import Target
 from relink.planning.contents import Contents
-from relink.providers.distribution import manylinux_tag, satisfies_tag
+from relink.providers.distribution import find_manylinux_tag, satisfies_tag
 from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
-from relink.vendors.registry import VENDORS, kernel_suffixes, read_device_code, vendors_of
+from relink.vendors.registry import VENDORS, list_kernel_suffixes, read_device_code, vendors_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
@@ -139,7 +139,7 @@ def read_members(
     findings: list[Finding] = []
     members = []
     kernels: dict[str, FileCode] = {}
-    bundles, suffixes = [], kernel_suffixes()
+    bundles, suffixes = [], list_kernel_suffixes()
     for name in filter(source.may_be_elf, source.members):
         try:
             if is_elf(read_prefix(source, name, 4)):
@@ -347,7 +347,7 @@ def _tag_findings(
     machine = next((image.header.machine for image in images.values()), None)
     if machine is None:
         return
-    oldest = manylinux_tag(list_required_versions(tables.values()), machine)
+    oldest = find_manylinux_tag(list_required_versions(tables.values()), machine)
     for claimed in archive.name.platform.split("."):
         if not satisfies_tag(claimed, oldest, machine):
             yield finding(

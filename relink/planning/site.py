@@ -37,11 +37,11 @@ from relink.planning.embedded import SITE
 from relink.planning.model import ChangedRequirement, FilePlan, Plan, Reliance
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import Layout, ResolveContext
-from relink.planning.resolve.proof import system_path
-from relink.providers.distribution import is_platform_library, manylinux_tag, satisfies_tag
+from relink.planning.resolve.proof import find_system_library
+from relink.providers.distribution import find_manylinux_tag, is_platform_library, satisfies_tag
 from relink.providers.prefix import TREE, Provider, soname_stem
 from relink.providers.profiles import Profile
-from relink.providers.site_packages import SITE_PACKAGES, find_distribution, major_minor, owners_of
+from relink.providers.site_packages import SITE_PACKAGES, find_distribution, find_owners, major_minor
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
@@ -150,7 +150,7 @@ def call_findings(source: MemberSource, context: ResolveContext) -> Iterator[Fin
     """Yield the findings about Python code that loads libraries of the providers, or of the vendor, by name."""
 
     def finds(soname: str) -> bool:
-        return any(system_path(context, member, soname) for member in islice(context.images, 1))
+        return any(find_system_library(context, member, soname) for member in islice(context.images, 1))
 
     calls = [*find_calls(source)] if context.providers else []
     for provider in context.providers:
@@ -221,7 +221,7 @@ def find_relied_on(
     sites = []
     for site in installed_in:
         inside = {path.removeprefix(f"{site}/") for path in taken if path.startswith(f"{site}/")}
-        owned = owners_of(site, inside, target)
+        owned = find_owners(site, inside, target)
         sites += [site] if owned else []
         for file in sorted(owned):
             used.setdefault((owned[file].name, owned[file].version), []).append(file)
@@ -247,7 +247,7 @@ def idle_findings(plan: Plan, files: Sequence[FilePlan], context: ResolveContext
         paths = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
         if real := sorted(paths - {own}):
             yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
-        elif members and (path := system_path(context, members[0], stub.soname)):
+        elif members and (path := find_system_library(context, members[0], stub.soname)):
             yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
 
 
@@ -528,7 +528,7 @@ def choose_platform_tag(
     taken = (entry for file in files if file.served for entry in file.needed if entry.origin == "platform")
     if not all(is_platform_library(entry.soname_after or entry.soname, machine) for entry in taken):
         return f"linux_{machine_name(machine)}"
-    oldest = manylinux_tag(versions, machine)
+    oldest = find_manylinux_tag(versions, machine)
     return claimed if all(satisfies_tag(tag, oldest, machine) for tag in claimed.split(".")) else oldest
 
 

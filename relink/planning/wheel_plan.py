@@ -11,7 +11,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, choose_target
-from relink.planning.model import Plan, ProviderFacts, TargetFacts, WheelFacts, metadata_lines
+from relink.planning.model import Plan, ProviderFacts, TargetFacts, WheelFacts, list_metadata_lines
 from relink.planning.options import Options, list_deciding_words
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
@@ -106,7 +106,7 @@ def build_plan(assessed: Assessment) -> Plan:
         relies_on=relies_on,
         sites=made.sites,
         relocatable=made.relocation.relocatable,
-        metadata=metadata_lines(relies_on, extra, vendor.packages.bundles()),
+        metadata=list_metadata_lines(relies_on, extra, vendor.packages.bundles()),
         requirements=made.requirements,
         removed=(*made.removed, *assessed.copies),
         stubs=assessed.stubs.stubs,

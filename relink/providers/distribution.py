@@ -207,7 +207,7 @@ def is_platform_library(soname: str, machine: int) -> bool:
     return soname in _whitelist(machine) or (machine in _ARCHITECTURES and soname.startswith("ld-linux"))
 
 
-def manylinux_tag(versions: Iterable[str], machine: int) -> str:
+def find_manylinux_tag(versions: Iterable[str], machine: int) -> str:
     """Return the oldest manylinux platform tag whose symbol versions cover `versions` (``GLIBC_2.34``, ``GCC_12.0.0``).
 
     ``linux_<machine>`` where none does, or where auditwheel has no tables for the machine. Versions of other families

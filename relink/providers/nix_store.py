@@ -21,7 +21,7 @@ from relink.loader.target import Target
 from relink.providers.prefix import NIX_STORE, Provider, open_prefix
 from relink.system.errors import ElfError, ProviderError, raise_if_machine_fault
 from relink.system.safe_open import map_file
-from relink.system.sandbox.environment import NIX, named_environment
+from relink.system.sandbox.environment import NIX, make_named_environment
 
 # Seconds. The closure of a whole system is listed in one.
 _TIMEOUT = 120
@@ -62,7 +62,12 @@ def store_directory_by_nix() -> str | None:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env=named_environment(NIX), capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        command,
+        env=make_named_environment(NIX),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+        check=False,
     )
 
 
@@ -217,7 +222,7 @@ def open_closure(path: str, target: Target) -> tuple[Provider, ...]:
     return tuple(found)
 
 
-def compiler_runtime_of(providers: Sequence[Provider], target: Target) -> tuple[Provider, ...]:
+def find_compiler_runtime(providers: Sequence[Provider], target: Target) -> tuple[Provider, ...]:
     """Return the package of the compiler's run-time libraries that store libraries were built with, if no provider has it.
 
     A wheel needs libstdc++ itself, nixpkgs' loader has no default directory that has it, and on another system the host's may be
@@ -244,7 +249,7 @@ def _search_path(library: str) -> list[str]:
         return []
 
 
-def loader_in(path: str) -> str | None:
+def find_loader_in(path: str) -> str | None:
     """Return the loader of the C library that the closure of `path` was built with, or None where it has none."""
     items = reversed(closure_of(os.path.realpath(path)))
     loaders = (posixpath.join(item, "lib", "ld-linux-x86-64.so.2") for item in items)

@@ -103,7 +103,7 @@ class Provider:
         return tuple(sorted(name for name in self.libraries if soname_stem(name) == stem and name != soname))
 
 
-def providers_for(providers: Sequence[Provider], soname: str, *, runtime: bool) -> list[Provider]:
+def find_serving_providers(providers: Sequence[Provider], soname: str, *, runtime: bool) -> list[Provider]:
     """Return the providers that serve `soname`: the first that has it, and what else was named with that one.
 
     :param runtime: it is one that a process has once, and that all the vendor's libraries and the driver go with: then what was
@@ -124,7 +124,7 @@ def soname_stem(soname: str) -> str:
     return match[0] if match else soname
 
 
-def tree_provider(root: str, names: Iterable[str]) -> Provider:
+def make_tree_provider(root: str, names: Iterable[str]) -> Provider:
     """Return a tree as a place that libraries come from: what is in one of its directories serves another.
 
     :param root: its absolute path, without symbolic links.
@@ -238,7 +238,7 @@ class _Scan:
         return None if header.kind == ET_DYN else f"not a shared library (ELF type {header.kind})"
 
 
-def main_directories(machine: int) -> tuple[str, ...]:
+def list_main_directories(machine: int) -> tuple[str, ...]:
     """Return where a prefix has its libraries, relative to it; "" is the prefix itself.
 
     :param machine: e_machine of the target.
@@ -263,7 +263,7 @@ def open_prefix(path: str, target: Target) -> Provider:
         )
     if not _is_directory(target.sysroot, shown):
         raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds lib/")
-    scan, mains = _Scan(target, shown), main_directories(target.header.machine)
+    scan, mains = _Scan(target, shown), list_main_directories(target.header.machine)
     below = [child for main in mains for child in scan.directory(main)]
     if scan.closed:
         raise ProviderError(

@@ -37,7 +37,7 @@ def major_minor(version: str) -> str:
     return f"{release.major}.{release.minor}"
 
 
-def without_package(provider: Provider, name: str) -> Provider:
+def leave_out_package(provider: Provider, name: str) -> Provider:
     """Return a provider without what one distribution has in it: the one that is being relinked, and will be replaced."""
     gone = [item for item in provider.packages if item.canonical == canonicalize_name(name)]
     places = tuple(f"{provider.path}/{item.directory}/" for item in gone if item.directory)
@@ -58,16 +58,16 @@ def without_package(provider: Provider, name: str) -> Provider:
 
 def find_distribution(site: str, name: str, target: Target) -> InstalledPackage | None:
     """Return a distribution that is installed in a site-packages, by its name however it is spelled, or None."""
-    return next(distributions(site, target, canonicalize_name(name)), None)
+    return next(read_distributions(site, target, canonicalize_name(name)), None)
 
 
-def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, InstalledPackage]:
+def find_owners(site: str, files: Collection[str], target: Target) -> dict[str, InstalledPackage]:
     """Return the distribution in a site-packages whose RECORD lists a file, by file; one that none lists is left out.
 
     :param files: their paths in site-packages.
     """
     found: dict[str, InstalledPackage] = {}
-    for name in names_in(site, target.sysroot) if files else ():
+    for name in list_names_in(site, target.sysroot) if files else ():
         if _ANY_INFO.fullmatch(name):
             # A row is path, hash and size. Only the path can have a comma.
             rows = {
@@ -79,7 +79,7 @@ def owners_of(site: str, files: Collection[str], target: Target) -> dict[str, In
     return found
 
 
-def distributions(
+def read_distributions(
     site: str,
     target: Target,
     only: str | None = None,
@@ -92,7 +92,7 @@ def distributions(
     :param pattern: of the names of their directories of metadata; its first group is the distribution.
     :param is_own: whether a directory of that name is one that libraries lie in.
     """
-    for name in sorted(names_in(site, target.sysroot)):
+    for name in sorted(list_names_in(site, target.sysroot)):
         match = pattern.fullmatch(name)
         if (
             match
@@ -131,7 +131,7 @@ def _record(site: str, info: str, target: Target) -> list[str]:
         return []
 
 
-def names_in(directory: str, sysroot: str) -> list[str]:
+def list_names_in(directory: str, sysroot: str) -> list[str]:
     """Return the names in a directory as it is seen below `sysroot`; none where it cannot be read."""
     try:
         with os.scandir(resolve_inside(sysroot, directory)) as entries:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from relink.planning.model import WheelFacts, plain
+from relink.planning.model import WheelFacts, to_data
 from relink.report.lines import Line
 from relink.system.findings.model import Finding, finding
 from relink.system.text import pluralize
@@ -83,7 +83,7 @@ def diff_findings(diff: WheelDiff) -> tuple[Finding, ...]:
 
 def to_json(diff: WheelDiff) -> dict[str, Any]:
     """Return the difference as JSON data (``relink.comparison/1``)."""
-    return {"schema": SCHEMA, **plain(diff)}
+    return {"schema": SCHEMA, **to_data(diff)}
 
 
 def to_text(diff: WheelDiff, *, verbose: bool = False) -> list[Line]:

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from relink import __version__
 from relink.system.findings.model import RULES, Cause, Finding, Rule, causes
-from relink.system.text import escaped, join_truncated, json_text
+from relink.system.text import escape_untrusted, format_json, join_truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def github(results: Results) -> str:
 
     Infos are left out, as they are in text.
     """
-    lines = [_command("error", "relink", escaped(message)) for message in results.failures]
+    lines = [_command("error", "relink", escape_untrusted(message)) for message in results.failures]
     for level in ("error", "warning"):
         for outcome in results.outcomes:
             name = os.path.basename(outcome.path)
@@ -74,7 +74,7 @@ def github(results: Results) -> str:
                 _command(
                     level,
                     f"{cause.code} {RULES[cause.code].title}",
-                    f"{escaped(': '.join(_places(name, cause)))}\n{escaped(cause.remedy)}",
+                    f"{escape_untrusted(': '.join(_places(name, cause)))}\n{escape_untrusted(cause.remedy)}",
                 )
                 for cause in causes(outcome.findings)
                 if cause.level == level
@@ -118,7 +118,7 @@ def sarif(results: Results) -> str:
             for found in outcome.findings
         ],
     }
-    return json_text({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
+    return format_json({"$schema": SCHEMA_URI, "version": "2.1.0", "runs": [run]})
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -142,7 +142,8 @@ def _result(found: Finding, outcome: WheelResult, index: int) -> dict[str, Any]:
             {
                 "physicalLocation": {"artifactLocation": {"uri": _uri(outcome.path), "index": index}},
                 "logicalLocations": [
-                    {"fullyQualifiedName": escaped(subject)} for subject in dict.fromkeys(found.subjects)
+                    {"fullyQualifiedName": escape_untrusted(subject)}
+                    for subject in dict.fromkeys(found.subjects)
                 ],
             }
         ],
@@ -152,7 +153,7 @@ def _result(found: Finding, outcome: WheelResult, index: int) -> dict[str, Any]:
 
 def _plain(text: str) -> str:
     """Return text in which nothing is a link: in a message ``[text](address)`` is one (3.11.6), also out of a wheel's names."""
-    return escaped(text).replace("](", "] (")
+    return escape_untrusted(text).replace("](", "] (")
 
 
 def _fingerprint(found: Finding, outcome: WheelResult) -> str:
@@ -205,8 +206,8 @@ def _json(results: Results) -> str:
     """One document; nothing where a command that takes one wheel could not read it."""
     documents = [outcome.document for outcome in results.outcomes]
     if results.several is not None:
-        return json_text(join_documents(documents, results.failures, several=results.several))
-    return json_text(documents[0]) if documents else ""
+        return format_json(join_documents(documents, results.failures, several=results.several))
+    return format_json(documents[0]) if documents else ""
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType({"json": _json, "sarif": sarif, "github": github})

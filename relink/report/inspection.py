@@ -9,7 +9,7 @@ from typing import Any
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
-from relink.planning.model import WheelFacts, plain
+from relink.planning.model import WheelFacts, to_data
 from relink.report.lines import Line, align_rows
 from relink.system.findings.model import Finding
 
@@ -62,7 +62,7 @@ def elf_facts(image: Image, table: SymbolTable) -> ElfFacts:
 
 def to_json(inspection: Inspection) -> dict[str, Any]:
     """Return the inspection as JSON data (``relink.inspection/1``)."""
-    return {"schema": "relink.inspection/1", **plain(inspection)}
+    return {"schema": "relink.inspection/1", **to_data(inspection)}
 
 
 def to_text(inspection: Inspection) -> list[Line]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from relink.gpu.coverage import Coverage, CoverageLevel, Group, RequestedGpu, Survey, TargetId
 from relink.report.lines import Line
-from relink.system.text import grouped, join_with_and, pluralize
+from relink.system.text import group_pairs, join_with_and, pluralize
 
 
 def survey_text(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
@@ -47,7 +47,7 @@ def _nothing(survey: Survey, entry: Coverage) -> str:
 
 
 def _by_state(levels: dict[str, CoverageLevel]) -> str:
-    groups = grouped((str(level), name) for name, level in levels.items())
+    groups = group_pairs((str(level), name) for name, level in levels.items())
     return "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
 
 

@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 from rich.tree import Tree
 
-from relink.system.text import escaped
+from relink.system.text import escape_untrusted
 
 NEXT = "Next: "
 """What a line begins with that says what to type or to do."""
@@ -26,14 +26,14 @@ _WIDE = 1 << 16
 
 
 class Line(Text):
-    """One line: what :func:`relink.system.text.escaped` spells out never reaches the terminal, line feeds included."""
+    """One line: what :func:`relink.system.text.escape_untrusted` spells out never reaches the terminal, line feeds included."""
 
     def __init__(self, text: str = "", style: str | Style = "", **layout: Any) -> None:
-        super().__init__(escaped(text), style, **layout)
+        super().__init__(escape_untrusted(text), style, **layout)
 
     def append(self, text: Text | str, style: str | Style | None = None) -> Text:
         """Add text with a style of its own; :meth:`assemble` uses it for each part."""
-        return super().append(escaped(text) if isinstance(text, str) else _line(text), style)
+        return super().append(escape_untrusted(text) if isinstance(text, str) else _line(text), style)
 
     @classmethod
     def assemble(

@@ -15,12 +15,12 @@ from relink.planning.model import (
     ProviderFacts,
     TargetFacts,
     WheelFacts,
-    plain,
-    plan_of,
+    read_plan_fields,
+    to_data,
 )
 from relink.planning.model import from_json as plan_from_json
 from relink.report.formats import SCHEMA as SEVERAL
-from relink.system.bounded_json import parse_json, typed
+from relink.system.bounded_json import parse_json, read_typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import pluralize
@@ -117,24 +117,24 @@ class Report:
 def to_json(report: Report) -> dict[str, Any]:
     """Return the report as JSON data, in the shape of ``report.schema.json``."""
     added = {
-        "opened": plain(report.plan.opened),
-        "stubs": plain(report.plan.stubs),
-        "way_out": plain(report.way_out),
-        "other_ways_out": plain(report.other_ways_out),
+        "opened": to_data(report.plan.opened),
+        "stubs": to_data(report.plan.stubs),
+        "way_out": to_data(report.way_out),
+        "other_ways_out": to_data(report.other_ways_out),
     }
     return {
         "schema": report.schema,
         "relink": report.relink,
         "command": list(report.command),
-        "wheel": plain(report.wheel),
-        "output": plain(report.output),
-        "target": plain(report.target),
-        "providers": plain(report.providers),
-        "files": [{"path": file.path, "changed": file.changed, **plain(file)} for file in report.files],
-        "loads": plain(report.loads),
+        "wheel": to_data(report.wheel),
+        "output": to_data(report.output),
+        "target": to_data(report.target),
+        "providers": to_data(report.providers),
+        "files": [{"path": file.path, "changed": file.changed, **to_data(file)} for file in report.files],
+        "loads": to_data(report.loads),
         "isa": report.isa,
-        "findings": plain(report.findings),
-        "relies_on": plain(report.plan.relies_on),
+        "findings": to_data(report.findings),
+        "relies_on": to_data(report.plan.relies_on),
         "relocatable": report.plan.relocatable,
         "verified": report.verified,
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
@@ -152,8 +152,8 @@ def from_json(data: Mapping[str, Any]) -> Report:
     if "findings" not in data:
         raise UsageError("report: unknown keys [], missing keys ['findings']")
     shared = {key: data[key] for key in _OF_PLAN if key in data}
-    plan = plan_of({**shared, "output": ""}, "report", strict=False)
-    return cast("Report", typed(Report, {**data, "plan": plan}, "report", strict=False))
+    plan = read_plan_fields({**shared, "output": ""}, "report", strict=False)
+    return cast("Report", read_typed(Report, {**data, "plan": plan}, "report", strict=False))
 
 
 def read_saved(text: str, name: str) -> tuple[Report, bool]:

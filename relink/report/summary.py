@@ -14,7 +14,7 @@ from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.site_packages import major_minor
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
-from relink.system.text import grouped, join_truncated, join_with_and, pluralize
+from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
@@ -330,5 +330,7 @@ def _others_to_install(errors: Iterable[Cause]) -> list[str]:
 def _packages(missing: Sequence[Cause]) -> list[str]:
     """One command for all packages that one tool installs."""
     steps = dict.fromkeys(cause.step for cause in missing if cause.step)
-    commands = grouped((command, package) for command, _, package in (step.rpartition(" ") for step in steps))
+    commands = group_pairs(
+        (command, package) for command, _, package in (step.rpartition(" ") for step in steps)
+    )
     return [f"{command} {' '.join(packages)}" for command, packages in commands.items() if command]

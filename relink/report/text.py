@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from relink.report.lines import NEXT, Line, align_rows
 from relink.report.summary import Verdict, product_of, verdict, verification_verdict
 from relink.system.findings.model import ORDER, RULES, Finding, Rule, causes
-from relink.system.text import grouped, join_truncated, pluralize
+from relink.system.text import group_pairs, join_truncated, pluralize
 
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def text_shortener(report: Report) -> Callable[[str], str]:
 def change_text(report: Report) -> Iterator[Line]:
     """A line for each group of files that change alike: their new search path and interpreter, and what happens to NEEDED."""
     changed = (file for file in report.files if file.changed)
-    groups = grouped((shorten_prefix(report, _change(file)), file.path) for file in changed)
+    groups = group_pairs((shorten_prefix(report, _change(file)), file.path) for file in changed)
     for change, members in list(groups.items())[:_MAX_GROUPS]:
         names = members[0].rpartition("/")[2] if len(members) == 1 else f"{len(members)} files"
         yield Line.assemble("  ", (names, "bold"), f": {change}")

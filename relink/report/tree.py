@@ -15,7 +15,7 @@ from relink.planning.model import FilePlan
 from relink.planning.resolve.context import Layout
 from relink.planning.resolve.strategy import matches_library
 from relink.report.lines import Line, branch
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Drawing:
         closure, root = self.member.closure, self.member.root
         scope = set(closure.scope)
         edges = [edge for edge in closure.edges if edge.requester >= root and edge.requester in scope]
-        self.edges = grouped((edge.requester, edge) for edge in edges)
+        self.edges = group_pairs((edge.requester, edge) for edge in edges)
         leading = {edge.requester for edge in edges if self._wanted(edge)}
         # All that leads to a wanted edge: one step back along the edges each time, up to the root.
         while leading:

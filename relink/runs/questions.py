@@ -25,8 +25,8 @@ from relink.planning.options import Options, check_trust
 from relink.planning.reading import open_wheel, read_wheel
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site
 from relink.planning.wheel_plan import describe_target, describe_wheel
-from relink.providers.nix_store import loader_in, store_path
-from relink.providers.profiles import Profile, with_hints
+from relink.providers.nix_store import find_loader_in, store_path
+from relink.providers.profiles import Profile, add_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
 from relink.report.nix.package import Package, package_of
@@ -34,12 +34,12 @@ from relink.report.tree import DependencyTree
 from relink.runs.relink_wheel import refuse_relinked, vendors_wheel
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
-from relink.system.findings.model import Finding, has_errors, select
+from relink.system.findings.model import Finding, has_errors, select_findings
 from relink.system.safe_open import read_text
-from relink.system.sandbox.environment import DEMO, named_environment
+from relink.system.sandbox.environment import DEMO, make_named_environment
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.registry import VENDORS, local_gpus
+from relink.vendors.registry import VENDORS, find_local_gpus
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
@@ -86,7 +86,7 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
     if options.environment is not None:
         python = build_context(Case(wheel, target, (), options, "verify")).layout.python
         site = find_environment_site(options.environment, python)
-    gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
+    gpus = tuple(options.requested_gpus or (() if options.sysroot else find_local_gpus()))
     assessed = assess(Case(wheel, target, (), options, "verify", gpus, site=site, plan=plan))
     archive, loaded = contents.archive, contents.loaded
     result = verify(
@@ -101,8 +101,8 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
     # What the loader says of something that was found already is said once.
     known = {(reported.code, reported.subject) for reported in assessed.found}
     more = [one for one in result.findings if (one.code, one.subject) not in known]
-    hinted = with_hints((*assessed.found, *more, *sandbox_findings(sandbox)), assessed.context.profile)
-    findings = select(tuple(hinted), options.select, options.ignore)
+    hinted = add_hints((*assessed.found, *more, *sandbox_findings(sandbox)), assessed.context.profile)
+    findings = select_findings(tuple(hinted), options.select, options.ignore)
     name = archive.name
     vendor = vendors_wheel(plan, name.distribution, str(name.version)) if plan is not None else None
     made_from = vendor.filename if vendor is not None else None
@@ -246,7 +246,7 @@ def nix_package(path: Path, options: Options, address: str | None = None) -> Pac
             case = replace(
                 case, providers=open_providers(options, target, wheel.sought), command="nix", gpus=gpus
             )
-        findings = select((*assess(case).found, *package.findings), options.select, options.ignore)
+        findings = select_findings((*assess(case).found, *package.findings), options.select, options.ignore)
     return replace(package, findings=findings)
 
 
@@ -258,7 +258,7 @@ def _nix_target(options: Options) -> Target:
             for item in (*options.nix_closures, *options.prefixes)
             if store_path(str(Path(item).resolve()))
         ]
-        interpreter = next((found for item in places if (found := loader_in(item))), None)
+        interpreter = next((found for item in places if (found := find_loader_in(item))), None)
     target = choose_target(replace(options, interpreter=interpreter))
     if store_path(target.libc_directory) is None:
         return target
@@ -273,4 +273,4 @@ def run_demo(arguments: Sequence[str]) -> int:
         raise UsageError("the demo is not part of this installation; take it from the source's examples/demo")
     command = [sys.executable, str(script), *arguments]
     variables = (name for vendor in VENDORS for name in vendor.gpus.variables)
-    return subprocess.run(command, env=named_environment((*DEMO, *variables)), check=False).returncode
+    return subprocess.run(command, env=make_named_environment((*DEMO, *variables)), check=False).returncode

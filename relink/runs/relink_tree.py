@@ -32,7 +32,7 @@ from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout, is_below
 from relink.planning.wheel_plan import PreparedPlan
-from relink.providers.prefix import Provider, tree_provider
+from relink.providers.prefix import Provider, make_tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
@@ -40,7 +40,7 @@ from relink.runs.relink_wheel import check_edits, make_plan, make_report, relink
 from relink.system.atomic import copy_content, publish_directory, working_directory
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import ElfError, UsageError, WheelError, raise_if_machine_fault
-from relink.system.findings.model import Finding, finding, has_errors, select
+from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.progress import Clock, OnBytes, OnProgress
 from relink.system.safe_open import map_file, open_regular, read_start, read_text
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
@@ -79,7 +79,7 @@ def relink_tree(
     # A tree has no version, and no RECORD of all its files.
     options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
     with Contents(source.path, source=source, spool=make_spool(options)) as contents:
-        own = tree_provider(str(source.path), (*source.members, *source.links))
+        own = make_tree_provider(str(source.path), (*source.members, *source.links))
         find, layout = partial(_providers, own), Layout(own.path, tree=True)
         wheel, planned = make_plan(
             contents, options, clock, read=read_members, find_providers=find, layout=layout
@@ -180,7 +180,7 @@ def _write_copy(
         with clock.stage("verify"):
             names = {name: name for name in planned.context.images}
             findings, verified = check_edits(wheel, planned, edits, options, sandbox, names, source.links)
-        if has_errors(select(findings, (), options.ignore)) and not options.force:
+        if has_errors(select_findings(findings, (), options.ignore)) and not options.force:
             return report(findings=findings, verified=verified)
         with clock.stage("write"):
             contents = {

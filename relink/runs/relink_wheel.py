@@ -44,11 +44,11 @@ from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.system.errors import TargetError, UsageError, WheelError
-from relink.system.findings.model import Finding, has_errors, select
+from relink.system.findings.model import Finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
-from relink.vendors.registry import local_gpus, open_site
+from relink.vendors.registry import find_local_gpus, open_site
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.source import MemberSource
 from relink.wheel.writer import output_path
@@ -85,7 +85,7 @@ def make_plan(
     refuse_relinked(contents.source)
     with clock.stage("target"):
         # A root directory of another machine says nothing of the GPUs that it will have.
-        gpus = tuple(options.requested_gpus or (() if options.sysroot else local_gpus()))
+        gpus = tuple(options.requested_gpus or (() if options.sysroot else find_local_gpus()))
         target = choose_target(options)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes)
@@ -125,7 +125,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             findings, verified = check_edits(wheel, planned, edits, options, sandbox, names)
         with clock.stage("publish"):
             findings += staging.finish()
-            refused = has_errors(select(findings, (), options.ignore)) and not options.force
+            refused = has_errors(select_findings(findings, (), options.ignore)) and not options.force
             sha256 = staging.publish(withhold=refused)
             output = None if refused else OutputFacts(str(staging.final), sha256)
             if output is not None:
@@ -298,7 +298,7 @@ def make_report(
         dict.fromkeys(finding for finding in findings if (finding.code, finding.subject) not in known)
     )
     # select() also gives a finding for each pattern that matches nothing. Those are among the plan's findings already.
-    chosen = [finding for finding in select(more, options.select, options.ignore) if finding in more]
+    chosen = [finding for finding in select_findings(more, options.select, options.ignore) if finding in more]
     return Report(
         tuple(options.command),
         replace(plan, findings=(*plan.findings, *failures, *chosen)),

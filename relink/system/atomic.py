@@ -67,7 +67,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     sync_directory(path.parent)
 
 
-def save(path: Path, content: str, what: str) -> None:
+def save_text(path: Path, content: str, what: str) -> None:
     """Write a text under its name whole, or not at all; what lies there, a FIFO for one, is not opened.
 
     :param what: what it is, for the message: ``the plan``.
@@ -138,7 +138,7 @@ def publish_directory(staged: Path, final: Path) -> None:
     sync_directory(final.parent)
 
 
-def unnamed_file(directory: Path) -> int:
+def make_unnamed_file(directory: Path) -> int:
     """Make a file in ``directory`` that has no name, for its maker alone; return its descriptor. It is gone when that is closed.
 
     :raises OSError: the directory cannot be written.

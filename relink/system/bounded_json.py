@@ -73,7 +73,7 @@ _SHOWN = 8
 _KEY = 80  # characters of one key
 
 
-def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
+def read_typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
     """Turn JSON data into `kind`, checking every step; `where` names the place in messages.
 
     :param strict: a key that `kind` does not know is an error; otherwise it is passed over.
@@ -90,7 +90,7 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
             raise UsageError(f"{where}: unknown keys {_shown(unknown)}, missing keys {_shown(missing)}")
         return kind(
             **{
-                name: typed(fields[name], item, f"{where}.{name}", strict=strict)
+                name: read_typed(fields[name], item, f"{where}.{name}", strict=strict)
                 for name, item in value.items()
                 if name in fields
             }
@@ -102,16 +102,18 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
             raise UsageError(f"{where}: a list of {len(value)}; at most {_MOST} are read")
         if arguments[1:] == (Ellipsis,):
             return tuple(
-                typed(arguments[0], item, f"{where}[{number}]", strict=strict)
+                read_typed(arguments[0], item, f"{where}[{number}]", strict=strict)
                 for number, item in enumerate(value)
             )
         if len(value) != len(arguments):
             raise UsageError(f"{where}: {len(arguments)} items were expected")
         pairs = enumerate(zip(arguments, value, strict=True))
-        return tuple(typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs)
+        return tuple(
+            read_typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs
+        )
     if origin in (dict, Mapping):
         return {
-            key: typed(arguments[1], item, f"{where}.{key[:_KEY]}", strict=strict)
+            key: read_typed(arguments[1], item, f"{where}.{key[:_KEY]}", strict=strict)
             for key, item in value.items()
         }
     if origin in (typing.Union, types.UnionType):
@@ -120,8 +122,8 @@ def typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any:
         kinds = [part for part in arguments if part is not type(None)]
         # Of the unions only those of plain values have several kinds.
         if len(kinds) > 1 and not isinstance(value, dict | list):
-            return typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
-        return typed(kinds[0], value, where, strict=strict)
+            return read_typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
+        return read_typed(kinds[0], value, where, strict=strict)
     if origin is Literal:
         if value not in arguments:
             raise UsageError(f"{where}: {value!r} is none of {arguments}")

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
 from relink.system.errors import RelinkError, raise_if_machine_fault
-from relink.system.sandbox.environment import child_environment
+from relink.system.sandbox.environment import make_child_environment
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ def ask_program(
     try:
         return subprocess.run(
             command,
-            env=child_environment(),
+            env=make_child_environment(),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
-from relink.system.atomic import unnamed_file
+from relink.system.atomic import make_unnamed_file
 from relink.system.errors import MachineError, RelinkError, raise_if_machine_fault
 
 WHOLE: Final = 768 << 20
@@ -55,7 +55,7 @@ class Spool:
         ]
         for directory in places:
             try:
-                fd = unnamed_file(directory)
+                fd = make_unnamed_file(directory)
             except OSError as error:
                 raise_if_machine_fault(error, f"{directory}: a temporary file of {size} bytes cannot be made")
                 continue
@@ -83,7 +83,7 @@ class Spool:
             os.close(fd)
 
 
-def anonymous_memory(size: int) -> memoryview:
+def make_anonymous_memory(size: int) -> memoryview:
     """Return `size` bytes of zeros that are in memory once they are written.
 
     :raises OSError, OverflowError: there is not that much.
@@ -120,7 +120,7 @@ class Filling:
 
     def __init__(self, spool: Spool, size: int) -> None:
         self._size = size
-        self._memory = anonymous_memory(min(size, MOVED_AT_ONCE))
+        self._memory = make_anonymous_memory(min(size, MOVED_AT_ONCE))
         self._fd = spool.new_file(size)
         # The place in the file of what is in memory.
         self._start = 0

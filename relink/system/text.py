@@ -19,7 +19,7 @@ _UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\
 _PRINTABLE = re.compile(rf"[{_UNSEEN}]|{_NUMBER_SIGN.pattern}|(?<!\S):(?=:)")
 
 
-def escaped(text: str) -> str:
+def escape_untrusted(text: str) -> str:
     r"""Return `text` with every character spelled out that cannot be seen or that steers how the rest is read.
 
     Names out of wheels, ELF files, prefixes and profiles reach people through this function alone: on a terminal, in a pipe and
@@ -36,7 +36,7 @@ def escaped(text: str) -> str:
     return _PRINTABLE.sub(lambda match: _spelled(match[0]), text)
 
 
-def json_text(document: Mapping[str, Any]) -> str:
+def format_json(document: Mapping[str, Any]) -> str:
     r"""Return a JSON document to be printed: ASCII, and ``##`` is ``\u0023#``, so that no runner reads a command in it."""
     return spelled_in_strings(json.dumps(document, indent=2)) + "\n"
 
@@ -74,7 +74,7 @@ def join_some(names: Sequence[str], shown: int = 6) -> str:
     return join_truncated(names, shown) if len(names) > shown else join_with_and(names)
 
 
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+def group_pairs(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """Return the values of each key, in the order in which they come."""
     groups: dict[K, list[V]] = {}
     for key, value in pairs:

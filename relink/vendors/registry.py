@@ -28,7 +28,7 @@ RECOGNIZED: tuple[Vendor, ...] = (cuda,)
 """Vendors whose libraries and packages are known by name, and whose wheels relink does not relink."""
 
 
-def products() -> str:
+def list_products() -> str:
     """Return what the vendors call their libraries, for a sentence: of several ``A or B``."""
     return " or ".join(vendor.product for vendor in VENDORS)
 
@@ -69,12 +69,12 @@ def vendor_that_has(soname: str) -> Vendor | None:
     return next((vendor for vendor in VENDORS if vendor.libraries.has(soname)), None)
 
 
-def other_stack(soname: str) -> tuple[Vendor, str] | None:
+def find_other_stack(soname: str) -> tuple[Vendor, str] | None:
     """Return the vendor that relink links no wheel to and whose library that is, with the soname, or None."""
     return next(((vendor, soname) for vendor in RECOGNIZED if vendor.libraries.is_own(soname)), None)
 
 
-def driver_of(soname: str) -> Vendor | None:
+def find_driver_vendor(soname: str) -> Vendor | None:
     """Return the vendor with whose driver a library comes, or None."""
     return next((vendor for vendor in (*VENDORS, *RECOGNIZED) if vendor.libraries.is_driver(soname)), None)
 
@@ -146,17 +146,17 @@ def prefix_of_libraries(path: str, target: Target) -> str:
     return next((prefix for prefix in prefixes if prefix != path), path)
 
 
-def components() -> tuple[Component, ...]:
+def list_components() -> tuple[Component, ...]:
     """Return the parts of every vendor's product."""
     return tuple(component for vendor in VENDORS for component in vendor.libraries.components())
 
 
-def component_of(soname: str, major: int | None) -> tuple[Component, str] | None:
+def find_component(soname: str, major: int | None) -> tuple[Component, str] | None:
     """Return the component in nixpkgs that has a library, and the soname it has there, or None where no table has it.
 
     The soname itself is looked for first, then another version of it.
     """
-    in_nixpkgs = (component for component in components() if component.attribute is not None)
+    in_nixpkgs = (component for component in list_components() if component.attribute is not None)
     named = [(component, name) for component in in_nixpkgs for name in component.of(major)]
     exact = (pair for pair in named if pair[1] == soname)
     others = (pair for pair in named if soname_stem(pair[1]) == soname_stem(soname))
@@ -174,7 +174,7 @@ def read_device_code(source: ByteSource, path: str) -> FileCode | None:
     return next((code for code in codes if code.present), codes[0] if codes else None)
 
 
-def kernel_suffixes() -> tuple[str, ...]:
+def list_kernel_suffixes() -> tuple[str, ...]:
     """Return how the names of files end that hold device code and nothing else."""
     return tuple(suffix for vendor in VENDORS for suffix in vendor.gpus.kernel_suffixes)
 
@@ -202,7 +202,9 @@ def add_archives(
     return found
 
 
-def local_gpus(root: str = "/", environment: Mapping[str, str] | None = None) -> tuple[RequestedGpu, ...]:
+def find_local_gpus(
+    root: str = "/", environment: Mapping[str, str] | None = None
+) -> tuple[RequestedGpu, ...]:
     """Return the GPUs of this machine, each architecture once, as nobody has asked for them; none where none can be seen."""
     environment = os.environ if environment is None else environment
     return tuple(gpu for vendor in VENDORS for gpu in vendor.gpus.find_local(root, environment)[0])
@@ -240,7 +242,7 @@ def requested_gpus(
     return tuple(found.values())
 
 
-def runtime_words() -> dict[str, str]:
+def list_runtime_words() -> dict[str, str]:
     """Return key of the report's ``isa.runtime`` → what people call it, in the order in which it is shown."""
     return {key: word for vendor in VENDORS for key, word in vendor.gpus.runtime_words.items()}
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from relink.system.errors import RelinkError, WheelError
 from relink.system.progress import OnProgress
-from relink.system.spool import Filling, Room, Spool, anonymous_memory, room_in, write_into
+from relink.system.spool import Filling, Room, Spool, make_anonymous_memory, room_in, write_into
 from relink.wheel.naming import WheelName
 from relink.wheel.zipformat import Member
 
@@ -127,7 +127,7 @@ def load_member(
         return memoryview(bytearray())
     try:
         filling = Filling(spool, size) if spool and size > spool.whole else None
-        view = memoryview(b"") if filling else anonymous_memory(size)
+        view = memoryview(b"") if filling else make_anonymous_memory(size)
     except (OSError, OverflowError) as error:
         raise RelinkError(
             f"{source.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"

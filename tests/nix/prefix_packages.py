@@ -10,7 +10,7 @@ from typing import Any
 from relink.elf.image import read_image
 from relink.providers.prefix import soname_stem
 from relink.system.safe_open import map_file
-from relink.vendors.registry import component_of
+from relink.vendors.registry import find_component
 from relink.vendors.rocm.facts import dlopens_of
 
 LOADER = "ld-linux-x86-64.so.2"
@@ -59,7 +59,7 @@ def prefix_packages(libraries: Path, sonames: Iterable[str], *, by_themselves: b
 
 def attribute(soname: str) -> str:
     """Return the attribute that has it, by relink's table; else one that is called as the library is."""
-    known = component_of(soname, 7)
+    known = find_component(soname, 7)
     name = soname_stem(soname).removesuffix(".so").removeprefix("lib")
     return (known and known[0].attribute) or f"pkgs.{name.replace('.', '-')}"
 

@@ -16,7 +16,7 @@ from relink.loader.target import find_target
 from relink.make.added_members import STORE_MEMBER
 from relink.providers.nix_store import (
     closure_of,
-    compiler_runtime_of,
+    find_compiler_runtime,
     name_in_store_path,
     open_closure,
     open_place,
@@ -126,10 +126,10 @@ def test_libstdcxx_of_the_store_is_found_through_what_was_built_with_it(in_store
     clr, smi, gcc, libgcc = stores(in_store, *names)
     target = find_target()
     places = open_place(clr, target), open_place(smi, target)
-    assert [found.directories for found in compiler_runtime_of(places, target)] == [
+    assert [found.directories for found in find_compiler_runtime(places, target)] == [
         (f"{gcc}/lib", f"{libgcc}/lib")
     ]
-    assert compiler_runtime_of((*places, open_place(gcc, target)), target) == ()
+    assert find_compiler_runtime((*places, open_place(gcc, target)), target) == ()
 
 
 def test_a_library_that_wants_a_newer_c_library(in_store: Nix, vendor_wheel: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from relink.gpu.amd.target_id import processor_for
 from relink.gpu.coverage import RequestedGpu, TargetId
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_start
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 _TOPOLOGY = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
@@ -273,7 +273,7 @@ def find_local(root: str, environment: Mapping[str, str]) -> tuple[tuple[Request
     devices = find_gpus(root, environment)
     found: dict[TargetId, RequestedGpu] = {}
     # HIP counts them in the order of their nodes.
-    numbers = grouped((gpu.target, number) for number, gpu in enumerate(devices.gpus))
+    numbers = group_pairs((gpu.target, number) for number, gpu in enumerate(devices.gpus))
     for gpu in devices.gpus:
         known = table().processors.get(gpu.physical.processor)
         found.setdefault(

@@ -36,7 +36,7 @@ from relink.gpu.amd.runtime import Capability, DeviceCodeNeeds, Requirement, che
 from relink.gpu.amd.target_id import configurations, sort_key
 from relink.gpu.coverage import STATES, Coverage, CoverageLevel, GpuPlan, RequestedGpu, TargetId
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import grouped, join_some, join_with_and
+from relink.system.text import group_pairs, join_some, join_with_and
 
 # A directory with a family in its name (_rocm_sdk_libraries_gfx…) was built with the code of that family inside.
 _NEUTRAL = re.compile(r"(?P<site>.*)/_rocm_sdk_libraries(?!_gfx)[^/]*/")
@@ -288,7 +288,7 @@ def _together(facts: GpuFacts) -> Iterator[Finding]:
     message = f"runs on {join_with_and(common.targets) or 'no architecture'}"
     if common.conditional:
         message += f"; under a condition on {join_with_and(common.conditional)}"
-    groups = grouped(
+    groups = group_pairs(
         (tuple(os.path.basename(path) for path, _ in removal.by), removal.processor)
         for removal in common.removed
     )
@@ -415,7 +415,7 @@ def _way_out(facts: GpuFacts, gpu: RequestedGpu) -> str:
     ways = [remedy.text for remedy in possible if remedy.kind != "rebuild"]
     # ``rebuild NAME with GPU_TARGETS=…`` of several files; those with the same targets become one.
     texts = (way.text.removeprefix("rebuild ") for way in possible if way.kind == "rebuild")
-    names = grouped((how, name) for name, _, how in (text.partition(" with ") for text in texts))
+    names = group_pairs((how, name) for name, _, how in (text.partition(" with ") for text in texts))
     rebuilds = [f"rebuild {join_with_and(group)} with {how}" for how, group in names.items()]
     ways += [" and ".join(rebuilds)] if rebuilds else []
     text = "; or ".join(ways) or "Use another GPU"

@@ -28,7 +28,7 @@ from relink.gpu.amd.target_id import configurations, parse_target_id
 from relink.gpu.coverage import TargetId
 from relink.gpu.msgpack import Effort
 from relink.system.errors import UsageError, raise_if_machine_fault
-from relink.system.text import grouped, pluralize
+from relink.system.text import group_pairs, pluralize
 
 ARCHIVE_MAGIC = b"KPAK"
 PLACEHOLDER = "@GFXARCH@"
@@ -269,7 +269,7 @@ def resolve(
             targets = map(str, archive.contents[key])
             held[key].update((t, len(readable)) for t in targets if t in archive.architectures)
         readable.append((found, archive))
-    numbers = grouped((frozenset(pairs), key) for key, pairs in held.items())
+    numbers = group_pairs((frozenset(pairs), key) for key, pairs in held.items())
     union = {pairs: _bundle(_union(pairs, readable)) for pairs in numbers}
     first, shadows = _take_first({pairs: len(keys) for pairs, keys in numbers.items()}, readable, effort)
     bundles, taken = (

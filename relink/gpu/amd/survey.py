@@ -32,7 +32,7 @@ from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.gpu.msgpack import Effort
 from relink.gpu.walk import walk
 from relink.system.errors import UsageError, raise_if_machine_fault
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 
 _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
@@ -189,7 +189,7 @@ def _directory(path: Path, scan_limit: int) -> Survey:
     every = find_side_files(path)
     known |= {os.path.realpath(s.directory): s for s in every}
     found.gather(known)
-    by_hip = grouped((found.hips.get(item.path, ""), item) for item in found.items)
+    by_hip = group_pairs((found.hips.get(item.path, ""), item) for item in found.items)
     free = tuple(by_hip.pop("", ()))
     groups = [_group(hip, (*by_hip[hip], *free)) for hip in newest_first(by_hip)] or [_group("", free)]
     side = (s for s in every if os.path.realpath(s.directory) not in owned)

@@ -50,7 +50,7 @@ from relink.indexes.install.cache import cached_sha256s
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import accepts_wheel, fits_machine
 from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 from relink.wheel.naming import parse_wheel_name
 
 _PAGES = 8  # pages read at once
@@ -133,8 +133,10 @@ class _Source:
             found, self.indexes = _in_links(web, digests, tell), web.settings.indexes
         else:
             self.indexes = (source.place,)
-        self.here: dict[str, list[ListedWheel]] = grouped((wheel.name.canonical, wheel) for wheel in found)
-        self.wanted: dict[str, list[Requirement]] = grouped(
+        self.here: dict[str, list[ListedWheel]] = group_pairs(
+            (wheel.name.canonical, wheel) for wheel in found
+        )
+        self.wanted: dict[str, list[Requirement]] = group_pairs(
             (canonicalize_name(one.name), one) for one in source.requirements
         )
 

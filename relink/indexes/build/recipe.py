@@ -22,8 +22,8 @@ from relink.providers.profiles.document import (
     KeyPath,
     Problem,
     check_document,
+    find_problems,
     parse_document,
-    problems,
     read_named_text,
 )
 from relink.system.errors import UsageError
@@ -126,7 +126,7 @@ def read_recipe(path: Path) -> Recipe:
     """
     text = read_named_text(path, DOCUMENT_LIMIT, "recipe")
     data = parse_document(text, path, "recipe")
-    wrong = list(problems(data, load_schema("recipe")))
+    wrong = list(find_problems(data, load_schema("recipe")))
     check_document(wrong or _more_problems(data), text, path, "recipe")
     size = str(data.get("cache-size", ""))
     return Recipe(

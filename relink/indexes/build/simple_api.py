@@ -28,7 +28,7 @@ from relink.indexes.build.web import FetchError, Page
 from relink.providers.profiles.document import parse_document, read_named_text
 from relink.system.bounded_json import parse_json
 from relink.system.errors import UsageError, WheelError
-from relink.system.text import escaped
+from relink.system.text import escape_untrusted
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 FILES = "files"
@@ -139,7 +139,7 @@ def _checked(
         size if type(size) is int and 0 <= size < 1 << 50 else None,
         _specifier(file.get("requires-python")),
         # pip prints the reason as the site has it.
-        escaped(yanked[:_TEXT]) if isinstance(yanked, str) else "" if yanked is True else None,
+        escape_untrusted(yanked[:_TEXT]) if isinstance(yanked, str) else "" if yanked is True else None,
         uploaded if isinstance(uploaded, str) and _TIME.fullmatch(uploaded) else None,
     )
 

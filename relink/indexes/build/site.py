@@ -52,8 +52,8 @@ from relink.report.html.markup import inline_source
 from relink.system.atomic import publish_directory, sync_directory, working_directory
 from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.safe_open import read_text
-from relink.system.text import grouped
-from relink.vendors.registry import VENDORS, products, requested_gpus
+from relink.system.text import group_pairs
+from relink.vendors.registry import VENDORS, list_products, requested_gpus
 
 MATRIX_SCHEMA = "relink.indexes.build-matrix/1"
 MATRIX_LIMIT = 256 << 20
@@ -140,7 +140,7 @@ def matrix_page(data: Mapping[str, Any], project: str | None = None) -> str:
     :param data: as :func:`relink.indexes.build.site.matrix_data` gives it; with the names of projects where each has a page.
     :param project: the project whose page it is; None for the page of all.
     """
-    up, title = "../" if project else "", f"What works with which {products()} and which card"
+    up, title = "../" if project else "", f"What works with which {list_products()} and which card"
     style, script = _asset("matrix.css"), _asset("matrix.js")
     # Nothing of it can end the element or begin a comment (HTML, "Restrictions for contents of script elements").
     text = json.dumps({**data, "up": up}, separators=(",", ":")).replace("<", "\\u003c")
@@ -288,8 +288,8 @@ def named_results(store: Store, requirement: Requirement) -> list[Any]:
 def old_results(store: Store, keep: int) -> Iterator[Any]:
     """Yield all results but those of the releases that stay: so many of each project and target, the newest."""
     for project in store.projects():
-        for rows in grouped((row["target"], row) for row in store.results_of(project)).values():
-            own = grouped((name_of(row["filename"]).version, row) for row in rows)
+        for rows in group_pairs((row["target"], row) for row in store.results_of(project)).values():
+            own = group_pairs((name_of(row["filename"]).version, row) for row in rows)
             held = {
                 version: {row["status"] for row in rows if row["until"] is None} - {"failed"}
                 for version, rows in own.items()

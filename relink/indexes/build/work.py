@@ -57,8 +57,8 @@ from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_m
 from relink.system.findings.model import Cause, causes
 from relink.system.progress import Clock
 from relink.system.safe_open import file_sha256
-from relink.system.text import grouped, join_truncated
-from relink.vendors.registry import VENDORS, products, release_of
+from relink.system.text import group_pairs, join_truncated
+from relink.vendors.registry import VENDORS, list_products, release_of
 from relink.wheel.naming import WheelName
 
 # The most files of a prefix beside its libraries.
@@ -95,7 +95,7 @@ class TargetState:
     @cached_property
     def stems(self) -> dict[str, list[str]]:
         """The libraries' paths by their sonames up to ``.so``."""
-        return grouped((soname_stem(posixpath.basename(path)), path) for path in sorted(self.libraries))
+        return group_pairs((soname_stem(posixpath.basename(path)), path) for path in sorted(self.libraries))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _data(providers: Iterable[Provider], sysroot: str) -> str:
                 for name in names:
                     if len(found) > _DATA_FILES:
                         raise UsageError(
-                            f"{provider.path}: more than {_DATA_FILES} files beside its libraries; name {products()} alone"
+                            f"{provider.path}: more than {_DATA_FILES} files beside its libraries; name {list_products()} alone"
                         )
                     path = os.path.join(place, name)
                     if ".so" not in name and path not in found:

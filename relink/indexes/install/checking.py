@@ -30,7 +30,7 @@ from relink.make.added_members import PLAN_MEMBER
 from relink.planning.assess import Assessment, assess
 from relink.planning.case import Case
 from relink.planning.contents import Contents
-from relink.planning.model import plain
+from relink.planning.model import to_data
 from relink.planning.options import Options
 from relink.planning.processes import DistributionFiles, EnvironmentProcesses, FailedOpening, ImportOutcome
 from relink.planning.reading import Wheel, read_members
@@ -40,22 +40,22 @@ from relink.providers.profiles import profile_for
 from relink.python.facts_cache import FactsCache
 from relink.report.check_text import Checked, EnvironmentCheck
 from relink.system.errors import MemberError, raise_if_machine_fault
-from relink.system.findings.model import Finding, Level, finding, has_errors, select
+from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_bytes
 from relink.system.spool import Spool
-from relink.system.text import grouped, join_truncated
+from relink.system.text import group_pairs, join_truncated
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import (
     RECOGNIZED,
     VENDORS,
-    driver_of,
+    find_driver_vendor,
+    find_local_gpus,
+    find_other_stack,
     find_places,
-    kernel_suffixes,
-    local_gpus,
-    other_stack,
+    list_kernel_suffixes,
+    list_products,
     processors_of,
-    products,
 )
 from relink.wheel.naming import WheelName
 from relink.wheel.record import parse_record
@@ -107,7 +107,7 @@ class InstalledSource:
 
     def may_be_elf(self, name: str) -> bool:
         """Whether a file has the name of a library or of GPU kernels."""
-        return name.endswith(kernel_suffixes()) or _NATIVE.search(name) is not None
+        return name.endswith(list_kernel_suffixes()) or _NATIVE.search(name) is not None
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file in small pieces, since often only the first few bytes are looked at.
@@ -176,7 +176,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     """
     target = find_target(python=environment.python)
     files = Files(target.sysroot)
-    gpus = tuple(options.requested_gpus or local_gpus())
+    gpus = tuple(options.requested_gpus or find_local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
     cache = FactsCache(cache_directory().parent / "sources.sqlite")
@@ -207,7 +207,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
             one, mapped = _checked(source, wheel, world, options)
         checked.append(one)
         needed = (soname for image in wheel.images.values() for soname in image.needed)
-        if not one.needs and (other := next(filter(None, map(other_stack, needed)), None)):
+        if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
             others[one.name] = other
         sonames |= dict.fromkeys(mapped)
     cache.save()
@@ -237,7 +237,7 @@ def _distributions(site: Path) -> Iterator[InstalledSource]:
         # RECORD lists scripts as ../../../bin/NAME, and a hostile one any file: only what is below site-packages is read.
         names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
         names = [name for name in names if not name.startswith(("..", "/"))]
-        if any(text.encode() in record for text in (".so", *(f"{one}," for one in kernel_suffixes()))):
+        if any(text.encode() in record for text in (".so", *(f"{one}," for one in list_kernel_suffixes()))):
             yield InstalledSource(site, entry, names)
             continue
         shallow = islice(filter(_SHALLOW.fullmatch, names), _MOST_MODULES)
@@ -349,7 +349,7 @@ def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, 
     """Return what fails for another reason than that this machine has not the driver, and the libraries of drivers."""
 
     def is_driver(opening: FailedOpening) -> bool:
-        return bool(opening.missing) and all(map(driver_of, opening.missing))
+        return bool(opening.missing) and all(map(find_driver_vendor, opening.missing))
 
     every = (*outcome.failed, *outcome.lost.values())
     drivers = dict.fromkeys(name for opening in every if is_driver(opening) for name in opening.missing)
@@ -389,7 +389,7 @@ def _confirmed(findings: Iterable[Finding], outcome: ImportOutcome) -> Iterator[
 
 def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, ...]:
     """Return the findings that count; a pattern may be about another package than this one, so none is told to match nothing."""
-    chosen = select(findings, options.select, options.ignore)
+    chosen = select_findings(findings, options.select, options.ignore)
     return tuple(reported for reported in chosen if reported in findings)
 
 
@@ -424,7 +424,7 @@ def _is_forwarder(files: Files, path: str) -> bool:
 
 def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
     """Yield RLK130 where distributions bring different files of the vendor's runtime into one process."""
-    by_path = grouped((path, one.name) for one in checked for path in one.runtimes)
+    by_path = group_pairs((path, one.name) for one in checked for path in one.runtimes)
     if len(by_path) > 1:
         who = "; ".join(f"{join_truncated(names)}: {path}" for path, names in by_path.items())
         names = tuple(dict.fromkeys(name for names in by_path.values() for name in names))
@@ -435,7 +435,9 @@ def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
 
 def _drivers(checked: Sequence[Checked]) -> Iterator[Finding]:
     """Yield RLK553 for each vendor whose driver this machine has not, and whose driver packages open."""
-    needing = grouped((driver_of(soname), (one.name, soname)) for one in checked for soname in one.drivers)
+    needing = group_pairs(
+        (find_driver_vendor(soname), (one.name, soname)) for one in checked for soname in one.drivers
+    )
     for vendor, pairs in needing.items():
         if vendor is not None:
             names = list(dict.fromkeys(name for name, _ in pairs))
@@ -458,11 +460,11 @@ def _other_stacks(
         return []
     needing = [one.name for one in checked if one.needs]
     gpus = [str(gpu.target) for gpu in world.gpus]
-    beside = f", and {join_truncated(needing)} for {products()}" if needing else ""
+    beside = f", and {join_truncated(needing)} for {list_products()}" if needing else ""
     if not beside and gpus:
         beside = f", and not for {join_truncated(gpus)}"
     elif not beside and (options.prefixes or find_places(world.target, os.environ)):
-        beside = f", and this machine has {products()}"
+        beside = f", and this machine has {list_products()}"
     level: Level | None = "error" if options.requested_gpus else None
     return [
         finding("RLK551", name, f"is built for {vendor.product} (it needs {soname}){beside}", level=level)
@@ -493,4 +495,4 @@ def _packages(
 
 def to_json(check: EnvironmentCheck) -> dict[str, Any]:
     """Return the result as JSON data."""
-    return {"schema": "relink.check/1", **plain(check), "ok": check.ok, "mendable": list(check.mendable)}
+    return {"schema": "relink.check/1", **to_data(check), "ok": check.ok, "mendable": list(check.mendable)}

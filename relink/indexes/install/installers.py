@@ -24,7 +24,7 @@ from relink.loader.target import Target
 from relink.planning.checks.tags import list_supported_tags
 from relink.system.errors import RelinkError, UsageError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, ask_program
-from relink.system.sandbox.environment import child_environment
+from relink.system.sandbox.environment import make_child_environment
 from relink.wheel.naming import parse_wheel_name
 
 # Lines that are shown of a program that has failed: its last ones.
@@ -76,7 +76,7 @@ def run_installer(command: Sequence[str], directory: Path, failed: str) -> str:
     try:
         with subprocess.Popen(
             command,
-            env=child_environment(),
+            env=make_child_environment(),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr if shown else subprocess.PIPE,

@@ -44,18 +44,18 @@ from relink.indexes.install.installers import (
 )
 from relink.library import relink
 from relink.loader.target import find_target
-from relink.planning.model import FilePlan, plain
+from relink.planning.model import FilePlan, to_data
 from relink.planning.options import Options
 from relink.providers.profiles import profile_for
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import MachineError, UsageError, raise_if_machine_fault
-from relink.system.findings.model import Finding, finding, has_errors, select
+from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import file_sha256, read_text
 from relink.system.text import join_truncated
-from relink.vendors.registry import RECOGNIZED, is_distribution, local_gpus, products, vendor_of
+from relink.vendors.registry import RECOGNIZED, find_local_gpus, is_distribution, list_products, vendor_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName, parse_wheel_name
@@ -84,7 +84,7 @@ def install_wheel(
     with working_place() as place:
         if dependencies:
             wanted = list_requirements(wheel, extras, environment)
-            refused = select(
+            refused = select_findings(
                 tuple(_other_stack(name.canonical, _new(environment, wanted, place), wanted)),
                 options.select,
                 options.ignore,
@@ -192,7 +192,7 @@ def _other_stack(name: str, new: Sequence[str], wanted: Sequence[str]) -> list[F
     direct = [one for one in new if one in {canonicalize_name(Requirement(text).name) for text in wanted}]
     text = (
         f"it depends on {join_truncated(direct)}, and what the installer would take for that brings {other.product} "
-        f"({join_truncated(list(brought))}), not {products()}"
+        f"({join_truncated(list(brought))}), not {list_products()}"
     )
     return [finding("RLK552", name, text)]
 
@@ -404,7 +404,7 @@ def to_json(done: InstallResult) -> dict[str, Any]:
             {"member": one.name, "problem": one.problem, "without_gpu": one.without_gpu} for one in done.loads
         ],
         "dependencies": [to_json(one) for one in done.dependencies],
-        "refused": [plain(reported) for reported in done.refused],
+        "refused": [to_data(reported) for reported in done.refused],
         "report": done.report and report_json(done.report),
     }
 
@@ -454,7 +454,7 @@ def import_and_load(
     preloads = [path for name in first if name not in parts and (path := _installed_at(name, environment))]
     members = {name: path for name in parts if (path := _installed_at(name, environment))}
     return imports, load_members(
-        environment.python, modules, preloads, members, has_gpu=bool([*local_gpus()])
+        environment.python, modules, preloads, members, has_gpu=bool([*find_local_gpus()])
     )
 
 

@@ -17,7 +17,7 @@ from relink.system.text import join_some
 from relink.vendors.protocol import GpuQuestion
 
 
-def reached_libraries(
+def list_reached_libraries(
     files: Iterable[FilePlan], providers: Sequence[Provider]
 ) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries in the closures of `files`, each path once, in load order."""
@@ -28,7 +28,7 @@ def reached_libraries(
     return tuple((sonames[path], path) for path in held)
 
 
-def dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
+def list_dlopened_libraries(draft: PlanDraft) -> tuple[tuple[str, str], ...]:
     """Return (soname, path) of the providers' libraries that are dlopened in the closures, as far as their callers are known."""
     context = draft.context
     sonames: dict[str, str] = {}
@@ -66,7 +66,7 @@ def plan_gpus(
     on_disk = {
         member: place for member, place in context.layout.on_disk(context.images).items() if member in own
     }
-    libraries = dict.fromkeys((*reached_libraries(files, providers), *dlopened, *on_disk.values()))
+    libraries = dict.fromkeys((*list_reached_libraries(files, providers), *dlopened, *on_disk.values()))
     needed = [n.soname_after or n.soname for file in served for n in file.needed if n.action != "drop"]
     planned = vendor.gpus.check(
         GpuQuestion(
@@ -97,7 +97,7 @@ def _other_gpus(gpus: Iterable[RequestedGpu], name: str, product: str) -> Iterat
             )
 
 
-def changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
+def find_changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
     """The finding for an edited file whose device code is not what it was."""
     if changes:
         yield finding(

@@ -10,13 +10,13 @@ from typing import Any
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.planning.model import plain
+from relink.planning.model import to_data
 from relink.planning.resolve.evidence import broken_alone_remedy, find_unbound_alone
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Diagnosis, Vendor
-from relink.vendors.registry import VENDORS, find_places, prefix_of_libraries, products, vendor_of
+from relink.vendors.registry import VENDORS, find_places, list_products, prefix_of_libraries, vendor_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,10 @@ def check_machine(
             findings += _find_broken(provider, vendor, target, files, tables)
     if not named:
         variables = ", ".join(f"no ${vendor.places.variable}" for vendor in VENDORS)
-        message = f"no {products()} was found: no --prefix, {variables}, none in /opt, ld.so.cache and /usr"
-        findings.append(finding("RLK424", products(), message))
+        message = (
+            f"no {list_products()} was found: no --prefix, {variables}, none in /opt, ld.so.cache and /usr"
+        )
+        findings.append(finding("RLK424", list_products(), message))
     return MachineCheck(diagnoses, tuple(findings))
 
 
@@ -85,5 +87,5 @@ def to_json(check: MachineCheck) -> dict[str, Any]:
         "schema": "relink.doctor/1",
         **facts,
         "prefixes": [prefix for diagnosis in check.diagnoses for prefix in diagnosis.prefixes],
-        "findings": plain(check.findings),
+        "findings": to_data(check.findings),
     }

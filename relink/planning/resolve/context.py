@@ -18,9 +18,9 @@ from relink.loader.seen_files import Files
 from relink.loader.target import Target
 from relink.planning.siblings import Sibling
 from relink.providers.distribution import Distribution
-from relink.providers.prefix import Provider, providers_for, soname_stem
+from relink.providers.prefix import Provider, find_serving_providers, soname_stem
 from relink.providers.profiles import NO_PROFILE, Profile
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 from relink.vendors.protocol import NO_VENDOR, OptionalLibrary, Vendor
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName
@@ -214,7 +214,7 @@ class ResolveContext:
         """
         paths = {member: self.layout.path_of(member) for member in self.images}
         names = ((posixpath.basename(member), member) for member in self.images)
-        named = grouped(pair for pair in names if self.images[pair[1]].soname in (pair[0], None))
+        named = group_pairs(pair for pair in names if self.images[pair[1]].soname in (pair[0], None))
         sonames = {image.soname: member for member, image in self.images.items() if image.soname}
         at = {path: member for member, path in paths.items()}
         return Members(self.files.with_overlay(paths, self.images), at, sonames, named)
@@ -258,10 +258,10 @@ class ResolveContext:
         return None if self.serving(soname) else next(having, None)
 
     def serving(self, soname: str) -> list[Provider]:
-        """Return the providers that serve `soname` (:func:`relink.providers.prefix.providers_for`)."""
+        """Return the providers that serve `soname` (:func:`relink.providers.prefix.find_serving_providers`)."""
         providers = self._serving.get(soname)
         if providers is None:
-            providers = providers_for(
+            providers = find_serving_providers(
                 self.providers, soname, runtime=self.vendor.libraries.is_runtime(soname)
             )
             self._serving[soname] = providers

@@ -24,13 +24,13 @@ from relink.planning.model import (
     normalize_edit,
 )
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.decision_findings import decision_findings, has_vendors, mapped_for
+from relink.planning.resolve.decision_findings import decision_findings, has_vendors, list_mapped
 from relink.planning.resolve.import_findings import find_version_gaps, import_findings
 from relink.planning.resolve.proof import Prover, add_forgotten_needed, add_known_preloads, list_opened
-from relink.planning.resolve.strategy import Outcome, assumed_kind
+from relink.planning.resolve.strategy import Outcome, find_assumed_kind
 from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
-from relink.system.text import grouped, join_truncated
+from relink.system.text import group_pairs, join_truncated
 
 # Loads that each NEEDED counts for, before anything is loaded. One that nothing serves is looked for in every directory by
 # every strategy: that takes about 0.15 ms, as much as a few files that are mapped already.
@@ -131,7 +131,7 @@ def decide(
     outcomes = {member: outcome for member, outcome in outcomes.items() if member not in carried}
     unserved = [member for member in unserved if member not in carried]
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
-    mapped = {member: mapped_for(outcome) for member, outcome in served.items()}
+    mapped = {member: list_mapped(outcome) for member, outcome in served.items()}
     # An optional part is left only where another part gets the vendor's libraries. If none does, all parts are to be planned.
     in_vain = not all(map(profile.is_variant, unserved)) and not any(
         has_vendors(context, objects) for objects in mapped.values()
@@ -139,7 +139,7 @@ def decide(
     closures = {member: prover.knowledge.follow(member, outcome) for member, outcome in served.items()}
     # A file is shown by the shortest of its paths: tensorflow/libtensorflow_framework.so.2 for
     # tensorflow/python/../libtensorflow_framework.so.2. The program and the loader may be another file in each closure.
-    paths_of = grouped(
+    paths_of = group_pairs(
         (entry.identity, entry.path)
         for closure in (*closures.values(), *(outcome.closure for outcome in outcomes.values()))
         for entry in closure.objects
@@ -280,7 +280,7 @@ def _loads_of(context: ResolveContext, outcome: Outcome) -> list[Load]:
 
 def _origin(context: ResolveContext, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:
     if edge is None or edge.target is None:
-        return "assumed" if assumed_kind(context, soname) else "missing"
+        return "assumed" if find_assumed_kind(context, soname) else "missing"
     served_by = outcome.closure.objects[edge.target].identity
     if served_by[0] == "member":
         return "wheel"

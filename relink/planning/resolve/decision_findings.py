@@ -21,20 +21,20 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
-from relink.planning.resolve.import_findings import VersionGaps, loader_of_a_prefix, relink_first
+from relink.planning.resolve.import_findings import VersionGaps, advise_relinking_first, find_prefix_loader
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
+    explain_withheld,
     matches_library,
     search_path_findings,
-    simulate,
-    why_withheld,
+    simulate_loading,
 )
 from relink.planning.siblings import find_sibling
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES, Finding, finding
-from relink.system.text import grouped, join_truncated, join_with_and, pluralize
+from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
 _ANOTHER_PYTHON = (
     "Use a Python and a loader that belong together: without --interpreter the loader is that Python's own; --python names a "
@@ -86,14 +86,14 @@ def decision_findings(
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
     """Yield RLK101, RLK102 or RLK114: one finding a soname, with its requesters, the tried paths and the nearest libraries."""
-    by_soname = grouped(
+    by_soname = group_pairs(
         (issue.edge.soname, issue)
         for outcome in served.values()
         for issue in outcome.issues
         if issue.kind in ("missing", "allowed")
     )
     # Each member has a decision of its own about the same missing library.
-    decisions = grouped(own for outcome in served.values() for own in outcome.substitutions.items())
+    decisions = group_pairs(own for outcome in served.values() for own in outcome.substitutions.items())
     substitutes, shown = dict(context.substitutes), context.layout.shown
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(shown(case.requester) for case in cases))
@@ -123,7 +123,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             brief = f"{start}; {count}"
         # What has the library's name and is not taken: a later prefix, several members, or a package that should bring it.
         carrying, path = context.members.named.get(soname, []), context.withheld_path(soname)
-        not_taken = f"; {path} is not taken: {why_withheld(context)}" if path else ""
+        not_taken = f"; {path} is not taken: {explain_withheld(context)}" if path else ""
         if len(carrying) > 1:
             not_taken += f"; the wheel has it {len(carrying)} times: {join_truncated(carrying)}"
         sibling = find_sibling(context.siblings, soname)
@@ -239,7 +239,7 @@ def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> I
             text = f"{entry.soname} is {shown(entry.path)}; search path entry {entry.text} added"
             yield finding("RLK123", member, text)
         dlopened = ((added.profile, added.soname) for added in outcome.needed if added.reason == "dlopened")
-        for profile, sonames in grouped(dlopened).items():
+        for profile, sonames in group_pairs(dlopened).items():
             text = f"loaded first (NEEDED), since a library opens it (dlopen): {join_truncated(sonames)}"
             yield finding("RLK121", member, text, profile=profile)
 
@@ -327,7 +327,7 @@ def variant_findings(
         yield finding("RLK104", name, "; ".join([text, *lacking[:_MOST_VARIANTS]]), profile=name)
 
 
-def mapped_for(outcome: Outcome) -> Mapped:
+def list_mapped(outcome: Outcome) -> Mapped:
     """Return what a closure maps for a member; what Python needs for itself is left out."""
     closure = outcome.closure
     return [
@@ -364,7 +364,7 @@ def _loaded_before(context: ResolveContext, served: Mapping[str, Outcome]) -> It
             for edge in edges
             if edge.target is not None and objects[edge.target].identity in early
         }
-        missing = simulate(without, member, outcome.image).missing if preloaded else ()
+        missing = simulate_loading(without, member, outcome.image).missing if preloaded else ()
         # In the order of the edges: a plan with these findings is written into the output.
         for soname in dict.fromkeys(edge.soname for edge in missing if edge.soname in preloaded):
             members = needing.setdefault((soname, shown(preloaded[soname])), [])
@@ -397,11 +397,11 @@ def _other_issues(
                 wrong = finding("RLK107", soname, message, remedy, brief=gaps.mismatch)
                 yield replace(wrong, cause=gaps.mismatch)
             elif issue.kind == "shadowed":
-                first = relink_first(context, outcome.closure.objects[issue.edge.target or 0].path)
+                first = advise_relinking_first(context, outcome.closure.objects[issue.edge.target or 0].path)
                 remedy, step = first or (None, None)
                 yield finding("RLK108", soname, f"{by}, {has}", remedy, step=step)
             elif issue.kind == "withheld":
-                yield finding("RLK111", soname, f"{by}; {why_withheld(context)}", REMEDY_WITHHELD)
+                yield finding("RLK111", soname, f"{by}; {explain_withheld(context)}", REMEDY_WITHHELD)
             else:
                 yield finding("RLK111", soname, f"{by}, {has}, and no search path changes that")
 
@@ -413,7 +413,7 @@ def _versions(
 
     A version record of a library that is neither NEEDED nor loaded makes ld.so abort.
     """
-    loader = loader_of_a_prefix(context)
+    loader = find_prefix_loader(context)
     remedy = f"The prefix was built with another C library and has its loader: aim at it with --interpreter {loader}"
     for gap in gaps.gaps:
         message = f"needs {', '.join(gap.versions)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"

@@ -38,7 +38,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import RULES
-from relink.system.text import grouped, join_truncated
+from relink.system.text import group_pairs, join_truncated
 from relink.vendors.protocol import NO_VENDOR, Vendor
 
 _MAX_SHOWN = 3
@@ -383,7 +383,7 @@ class Exporters:
 
     def __init__(self, exports: Mapping[str, Mapping[str, Collection[Export]]]) -> None:
         self._exports = exports
-        self._owners = grouped((name, who) for who, names in exports.items() for name in names)
+        self._owners = group_pairs((name, who) for who, names in exports.items() for name in names)
 
     def exporters_of(self, imported: Unbound) -> Iterator[str]:
         """Return who exports an import in its version."""
@@ -528,7 +528,7 @@ def _covers(owners: Collection[AbstractSet[str]], size: int) -> Iterator[tuple[s
 def _releases(vendor: Vendor, sonames: AbstractSet[str]) -> list[AbstractSet[str]]:
     """Return which of `sonames` may be of one release: for each that the vendor's table knows, and for those it does not."""
     rows = (row for component in vendor.libraries.components() for row in component.sonames.items())
-    releases = grouped((major, name) for major, names in rows if major != "any" for name in names)
+    releases = group_pairs((major, name) for major, names in rows if major != "any" for name in names)
     known = {name for names in releases.values() for name in names}
     stems = {soname_stem(name) for name in known}
     of_any = {soname for soname in sonames if soname_stem(soname) not in stems}

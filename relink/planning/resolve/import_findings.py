@@ -37,15 +37,15 @@ from relink.planning.resolve.proof import DlopenSource, Prover, find_forwardable
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
+    explain_withheld,
     is_of_later_provider,
     matches_library,
-    simulate,
-    why_withheld,
+    simulate_loading,
 )
 from relink.planning.siblings import sibling_findings
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import grouped, join_truncated, pluralize
+from relink.system.text import group_pairs, join_truncated, pluralize
 
 _MAX_SHOWN = 4
 # auditwheel puts the first 8 hexadecimal digits of a copy's SHA-256 into its name.
@@ -112,7 +112,7 @@ def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tabl
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
     # glibc's libraries are one thing with one version, that of the target's loader.
-    by_supplier = grouped(("" if gap.file in GLIBC_SONAMES else gap.file, gap) for gap in gaps)
+    by_supplier = group_pairs(("" if gap.file in GLIBC_SONAMES else gap.file, gap) for gap in gaps)
     sentences: dict[str, str] = {}
     for file, same in by_supplier.items():
         needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"
@@ -145,7 +145,7 @@ def _order(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 
-def loader_of_a_prefix(context: ResolveContext) -> str | None:
+def find_prefix_loader(context: ResolveContext) -> str | None:
     """Return the loader that a prefix carries: it was built with another C library than the target's."""
     own = context.target.interpreter
     for directory in (directory for provider in context.providers for directory in provider.directories):
@@ -202,10 +202,10 @@ def _changed_bindings(
     if not outcome.edit.add:
         return
     natural_image = predict_edit(outcome.original, replace(outcome.edit, add=()))
-    natural, flat = simulate(context, member, natural_image, via_library_path=True), outcome.closure
+    natural, flat = simulate_loading(context, member, natural_image, via_library_path=True), outcome.closure
     changed = differences((natural, prover.bindings(member, natural)), (flat, prover.bindings(member, flat)))
     # An import that was unbound before is left out: it has gained a binding, and nothing was taken over.
-    groups = grouped(
+    groups = group_pairs(
         ((binding.requester, binding.before, binding.after or "nothing"), binding.name)
         for binding in changed
         if binding.before is not None
@@ -231,7 +231,7 @@ def _unbound_imports(
     python_cause = (
         f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
     )
-    by_cause = grouped(
+    by_cause = group_pairs(
         (
             (
                 path,
@@ -263,7 +263,7 @@ def _unbound_imports(
         # What a package has mapped before decides: that package is relinked first, for the same libraries.
         suppliers_of = (find_loaded(closure, imported.file) for imported, closure in imports)
         for place in (path, *filter(None, suppliers_of)):
-            if first := relink_first(context, place):
+            if first := advise_relinking_first(context, place):
                 remedy, steps = first[0], (first[1],)
                 break
         if cause is None and _is_broken_alone(prover, context, imports[0][0].path, imports):
@@ -283,7 +283,7 @@ def _is_broken_alone(
     return {imported.name for imported, _ in imports} <= {unbound.name for unbound in alone}
 
 
-def relink_first(context: ResolveContext, path: str) -> tuple[str, str] | None:
+def advise_relinking_first(context: ResolveContext, path: str) -> tuple[str, str] | None:
     """Return the remedy, with its command, where a file belongs to a package that is imported before; None for any other."""
     facts = context.target.python_facts
     for sibling in context.siblings:
@@ -326,7 +326,7 @@ def duplicate_findings(
         for shared in duplicates(closure, prover.tables, prover.bindings(member, closure)):
             if shared.mixed:
                 mixed.setdefault((shown(shared.first), shown(shared.second)), shared)
-    interposing = grouped(
+    interposing = group_pairs(
         ((second, first.startswith(own) and second.startswith(own)), first) for first, second in mixed
     )
     for (second, of_the_wheel), firsts in interposing.items():
@@ -450,7 +450,7 @@ def dlopen_findings(
                 later[edge.soname, closure.objects[edge.target].path] = shown(caller.path)
     for (soname, taken), who in later.items():
         path = context.provider_path(soname)
-        why, remedy, step = why_withheld(context), REMEDY_WITHHELD, None
+        why, remedy, step = explain_withheld(context), REMEDY_WITHHELD, None
         if path:
             why, step = f"although the prefix has {path}", f"--preload {shlex.quote(soname)}"
             remedy = f"Say --preload {soname}: the prefix's own is then loaded before."

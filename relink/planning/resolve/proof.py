@@ -46,15 +46,15 @@ from relink.planning.resolve.evidence import (
 from relink.planning.resolve.strategy import (
     AddedNeeded,
     Outcome,
+    find_own_libc,
     find_strategy,
     matches_library,
-    own_libc,
-    simulate,
+    simulate_loading,
 )
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import matching_names
-from relink.system.text import grouped, join_truncated, join_with_and, pluralize
+from relink.providers.profiles import match_names
+from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
 _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 # Every Python maps libm: CPython's makefile links the program and libpython with it.
@@ -134,7 +134,7 @@ class DlopenKnowledge:
                 sources[name] = DlopenSource("profile", vendor.name, why)
         if member:
             # A glob of the package's profile that matches no available library is a name of its own.
-            matching = matching_names(profile.dlopens(member).items(), self._available)
+            matching = match_names(profile.dlopens(member).items(), self._available)
             sources |= {name: DlopenSource("profile", profile.name, why) for name, why in matching.items()}
         return sources
 
@@ -178,7 +178,7 @@ class DlopenKnowledge:
         if as_now and not any(self.sources_of(closure.objects[index]) for index in closure.scope):
             # No image in the closure has changed since, and nothing is dlopened, so the closure still holds.
             return closure
-        return simulate(context, member, outcome.image, dlopens=self.sources_of)
+        return simulate_loading(context, member, outcome.image, dlopens=self.sources_of)
 
 
 def list_opened(
@@ -210,7 +210,7 @@ def find_forwardable(context: ResolveContext, name: str) -> list[str]:
 
 def find_unloadable(closure: Closure) -> dict[Edge, list[str]]:
     """Return, of what is opened and found, what does not load, each with the sonames that are not found for it."""
-    lacking = grouped((edge.requester, edge.soname) for edge in closure.missing)
+    lacking = group_pairs((edge.requester, edge.soname) for edge in closure.missing)
     needed = needed_by(closure) if lacking else {}
     found: dict[Edge, list[str]] = {}
     for edge in closure.dlopened if lacking else ():
@@ -220,7 +220,7 @@ def find_unloadable(closure: Closure) -> dict[Edge, list[str]]:
     return found
 
 
-def system_path(context: ResolveContext, member: str, soname: str) -> str | None:
+def find_system_library(context: ResolveContext, member: str, soname: str) -> str | None:
     """Return the library that the target's loader finds by itself: in its cache or its default directories."""
     # Without a search path of the member only the loader's cache and default directories are left.
     image = replace(context.images[member], rpath=None, runpath=None)
@@ -265,7 +265,7 @@ class Prover:
             if name in self.members and name != member and name not in loaded
         }
         # Where no Python is named, libm is in no closure, and yet any Python that loads the member has mapped it.
-        path = own_libc(context, _OF_EVERY_PYTHON) if context.target.python is None else None
+        path = find_own_libc(context, _OF_EVERY_PYTHON) if context.target.python is None else None
         if path is not None:
             outside[path] = frozenset(self._table(path).exports)
         return bind(closure, self.tables, assume=context.assume_symbols, extra_exports=outside, only=only)
@@ -386,7 +386,7 @@ class Prover:
             context.vendor,
             self.members[member].verneeds,
             [soname for soname in outcome.original.needed if soname not in missing],
-            grouped((soname, imported) for soname, imported in found if soname),
+            group_pairs((soname, imported) for soname, imported in found if soname),
         )
         shown, profile = context.layout.shown, context.profile
         preloaded = {shown(context.layout.path_of(name)) for name in profile.preload}
@@ -413,7 +413,7 @@ class Prover:
         for name in (*(named or dict.fromkeys(nearest)), *copies):
             path = context.provider_path(name)
             if path is None and name in copies:
-                path = system_path(context, member, name)
+                path = find_system_library(context, member, name)
             if path is None:
                 continue
             opened = context.files.open(path)

@@ -26,7 +26,7 @@ from relink.planning.resolve.evidence import SubstitutionDecision
 from relink.planning.siblings import find_sibling, list_sibling_paths
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, finding
-from relink.system.text import grouped, join_truncated, pluralize
+from relink.system.text import group_pairs, join_truncated, pluralize
 
 IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "withheld", "libc", "shadowed"]
 
@@ -52,7 +52,7 @@ def matches_library(pattern: str, soname: str, path: str | None = None) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for name in (*names, *([path] if path else [])))
 
 
-def assumed_kind(context: ResolveContext, soname: str) -> Literal["allowed", "sibling"] | None:
+def find_assumed_kind(context: ResolveContext, soname: str) -> Literal["allowed", "sibling"] | None:
     """Return who promises a library that is not there: the user, or a package that is imported before; None for nobody."""
     if any(matches_library(pattern, soname) for pattern in context.allow_missing):
         return "allowed"
@@ -63,12 +63,12 @@ def assumed_kind(context: ResolveContext, soname: str) -> Literal["allowed", "si
 REMEDY_WITHHELD: Final = "Name the prefix that has the runtime first: its --prefix before the others."
 
 
-def why_withheld(context: ResolveContext) -> str:
+def explain_withheld(context: ResolveContext) -> str:
     """Say why the runtime of a later provider is not taken."""
     return f"a process has one runtime of {context.vendor.product}, and no later --prefix serves it"
 
 
-def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
+def find_own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
     """Return the path of the target's own copy of a library of glibc, or None where it does not lie beside the loader."""
     path = posixpath.join(context.target.libc_directory, soname)
     return path if context.files.open(path).image is not None else None
@@ -76,7 +76,7 @@ def own_libc(context: ResolveContext, soname: str = "libc.so.6") -> str | None:
 
 def is_libc_elsewhere(context: ResolveContext, soname: str = "libc.so.6") -> bool:
     """Whether a library of glibc lies beside the target's loader, and the loader's default directories lead to another one."""
-    own = own_libc(context, soname)
+    own = find_own_libc(context, soname)
     usual = (posixpath.join(directory, soname) for directory in context.target.directories)
     opened = context.files.open
     return own is not None and all(opened(path).identity != opened(own).identity for path in usual)
@@ -99,12 +99,12 @@ def _issue_kind(context: ResolveContext, closure: Closure, edge: Edge, root: int
     soname = edge.soname
     if edge.target is None:
         # A library that a provider has is not missing: a pattern of --allow-missing that is too wide must not hide it.
-        assumed = assumed_kind(context, soname) if context.provider_path(soname) is None else None
+        assumed = find_assumed_kind(context, soname) if context.provider_path(soname) is None else None
         return assumed or "missing"
     served = closure.objects[edge.target]
     if soname in GLIBC_SONAMES:
         # glibc and its loader are one build: they share GLIBC_PRIVATE symbols, which change from release to release.
-        own = own_libc(context, soname)
+        own = find_own_libc(context, soname)
         wrong = own is not None and context.files.open(own).identity != served.identity
         return "libc" if wrong and served.identity[0] != "loader" else None
     if served.identity[0] == "member":
@@ -246,7 +246,7 @@ def search_path_findings(
 
     :param profile: the name of the profile that entries to sibling packages were classified by.
     """
-    by_kind = grouped((entry.kind, entry.text) for entry in entries)
+    by_kind = group_pairs((entry.kind, entry.text) for entry in entries)
     for kind, message in _ENTRY_MESSAGES.items():
         if texts := by_kind.get(kind):
             text = message.format(join_truncated(texts), pluralize(len(texts), "entry", "entries"))
@@ -320,7 +320,7 @@ class Outcome:
         return sum(issue.kind not in ("shadowed", "allowed", "sibling") for issue in self.issues)
 
 
-def simulate(
+def simulate_loading(
     context: ResolveContext,
     member: str,
     image: Image,
@@ -349,7 +349,7 @@ def simulate(
         roots = [*list_sibling_paths(context.siblings), *map(layout.path_of, early), path]
         return load(environment, roots, target.python, dlopens=dlopens, library_path=library_path)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
-    libc = None if image.is_executable else own_libc(context)
+    libc = None if image.is_executable else find_own_libc(context)
     environment = replace(environment, library_path=library_path)
     return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
 
@@ -410,7 +410,7 @@ def _attempt(
     """Simulate loading `member` after an edit, classify its entries, and check every edge."""
     image = context.images[member]
     edited = predict_edit(image, edit)
-    closure = simulate(context, member, edited)
+    closure = simulate_loading(context, member, edited)
     # A Python dlopens the member last. A library that was dlopened before may have mapped it by another spelling of the path.
     root = 0 if image.is_executable or context.target.python is None else closure.roots[-1]
     path = closure.objects[root].path
@@ -491,7 +491,7 @@ class _Base:
         carried = carried_entries(context, self.member, self.nothing)
         # The other members that this one is known to dlopen.
         known = context.vendor.libraries.dlopens_of(image.soname, sonames) if image.soname else {}
-        of_kind = grouped((entry.kind, entry.text) for entry in self.nothing.entries)
+        of_kind = group_pairs((entry.kind, entry.text) for entry in self.nothing.entries)
         opened = opened_in_wheel(context, self.member)
         stubs = {
             posixpath.dirname(path_of(context.added[soname]))

@@ -189,7 +189,7 @@ def _member(soname: str, distribution: str) -> str:
     return f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
 
 
-def with_stubs(
+def add_stubs(
     context: ResolveContext, tables: Mapping[str, SymbolTable], stubs: Sequence[Stub]
 ) -> tuple[ResolveContext, Mapping[str, SymbolTable]]:
     """Return the context and the symbols with the stubs as members of the wheel.
@@ -253,7 +253,7 @@ def plan_forwarders(
             # A name that auto alone asks for has no finding here: RLK132 says that it is not found.
             continue
         stubs.append(stub)
-        context, tables = with_stubs(context, tables, [stub])
+        context, tables = add_stubs(context, tables, [stub])
         by = join_truncated([posixpath.basename(member) for member in members])
         findings.append(finding("RLK133", name, f"leads to {stub.needed[0]}; {by} opens it"))
     return StubPlans(tuple(stubs), tuple(findings))
@@ -286,7 +286,7 @@ def _forwarder(
     for soname in find_forwardable(context, name):
         # The forwarder is planned like any member, since it has to find the library that it leads to.
         plain = Stub(path, name, f"leads to {soname}", needed=(soname,))
-        prover = Prover(*with_stubs(context, tables, [plain]))
+        prover = Prover(*add_stubs(context, tables, [plain]))
         outcome = add_known_preloads(prover, path, prover.find_outcome(path))
         if not outcome.loads:
             refused.append(f"{soname} does not load")
@@ -295,7 +295,7 @@ def _forwarder(
         stub = replace(
             plain, needed=image.needed, search_path=image.search_path, search_kind=image.search_kind
         )
-        after, symbols = with_stubs(context, tables, [stub])
+        after, symbols = add_stubs(context, tables, [stub])
         place = after.layout.path_of(path)
         second, leads = False, True
         for member, (_, closure) in _follow(after, symbols, before).items():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from relink.providers.profiles.document import read_document
-from relink.system.bounded_json import typed
+from relink.system.bounded_json import read_typed
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
 
@@ -199,7 +199,7 @@ def why_equal(rows: Iterable[EqualSonames], one: str, other: str) -> str | None:
     return next((row.why for row in rows if {one, other} <= {*row.sonames} and one != other), None)
 
 
-def matching_names(globs: Iterable[tuple[str, str]], available: Collection[str]) -> dict[str, str]:
+def match_names(globs: Iterable[tuple[str, str]], available: Collection[str]) -> dict[str, str]:
     """Return the available names that each glob matches, with what stands beside it.
 
     A glob that matches none stands for itself, so that its absence can be reported.
@@ -274,11 +274,11 @@ def read_profile(path: Path) -> Profile:
         row["distribution"] = str(canonicalize_name(row["distribution"]))
     data["optional_libraries"] = {row["library"]: row["why"] for row in data.pop("optional_library", ())}
     data["rpath_drop"] = data.pop("rpath", {}).get("drop", [])
-    profile: Profile = typed(Profile, {"name": path.stem, **data}, str(path))
+    profile: Profile = read_typed(Profile, {"name": path.stem, **data}, str(path))
     return profile
 
 
-def with_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Finding]:
+def add_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Finding]:
     """Add to the remedies what the profile says about such findings."""
     for found in findings:
         texts = dict.fromkeys(hint.text for hint in profile.hints if hint.fits(found.code, found.subject))

@@ -52,7 +52,7 @@ def read_document(path: Path, schema: str, what: str) -> dict[str, Any]:
     """
     text = read_named_text(path, DOCUMENT_LIMIT, what)
     data = parse_document(text, path, what)
-    check_document(problems(data, load_schema(schema)), text, path, what)
+    check_document(find_problems(data, load_schema(schema)), text, path, what)
     return data
 
 
@@ -205,7 +205,7 @@ class Problem:
         return text
 
 
-def problems(value: Any, schema: Schema) -> Iterator[Problem]:
+def find_problems(value: Any, schema: Schema) -> Iterator[Problem]:
     """Yield everything about `value` that a schema does not allow.
 
     :raises ValueError: the schema uses a keyword that is not known here.

@@ -18,9 +18,9 @@ from relink.report.html.markup import (
     shortened,
     tag,
 )
-from relink.system.bounded_json import typed
+from relink.system.bounded_json import read_typed
 from relink.system.text import pluralize
-from relink.vendors.registry import runtime_words
+from relink.vendors.registry import list_runtime_words
 
 _LEGEND = (
     ("full", "●", "code for it in every bundle"),
@@ -97,7 +97,7 @@ def isa_of(block: Mapping[str, Any]) -> Isa:
 
     :raises UsageError: it has another shape; names the place.
     """
-    return cast("Isa", typed(Isa, dict(block), "report.isa", strict=False))
+    return cast("Isa", read_typed(Isa, dict(block), "report.isa", strict=False))
 
 
 def gpu_section(isa: Isa | None) -> Html:
@@ -154,7 +154,7 @@ def _matrix(isa: Isa) -> Html:
         for path, row in isa.matrix.items()
     ]
     feet = [_foot("All together", marks, _together(isa.common, columns))]
-    for key, text in runtime_words().items():
+    for key, text in list_runtime_words().items():
         # A saved report may have anything in runtime, so kinds are checked here.
         names = isa.runtime.get(key)
         if isinstance(names, list):
@@ -254,7 +254,7 @@ def _problems(isa: Isa) -> Html:
 def _runtime(isa: Isa) -> Html:
     if not isa.runtime:
         return tag("p", "Nothing here needs a GPU runtime.")
-    words = {key: word for key, word in runtime_words().items() if key in isa.runtime}
+    words = {key: word for key, word in list_runtime_words().items() if key in isa.runtime}
     lists = {key for key in words if isinstance(isa.runtime[key], list)}
     values = {word: _value(isa.runtime[key]) for key, word in words.items() if key not in lists}
     rows = [

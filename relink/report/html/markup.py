@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from relink.planning.model import Action
-from relink.system.text import escaped
+from relink.system.text import escape_untrusted
 
 _VOID = frozenset({"input", "meta"})
 _BREAK = re.compile(r"([/;=@_]+)(?=[^\s/;=@_])")
@@ -33,11 +33,11 @@ EMPTY = Html("")
 
 
 def escape_text(text: str) -> str:
-    """Return `text` escaped (:func:`relink.system.text.escaped`), and its middle cut if it is too long."""
+    """Return `text` escaped (:func:`relink.system.text.escape_untrusted`), and its middle cut if it is too long."""
     if len(text) > _LONGEST:
         half = _LONGEST // 2
         text = f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"
-    return escaped(text)
+    return escape_untrusted(text)
 
 
 def tag(name: str, /, *children: str | None, **attributes: str | float | None) -> Html:
@@ -80,8 +80,8 @@ def inline_source(text: str) -> str:
 def breakable(text: str) -> Html:
     """Return text out of a file, escaped, that may be broken behind the slashes, semicolons and underscores of long words."""
     # split() gives the text and, at odd places, what the group of the pattern matched.
-    escaped = (html.escape(part, quote=False) for part in _BREAK.split(escape_text(text)))
-    broken = "".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(escaped))
+    parts = (html.escape(part, quote=False) for part in _BREAK.split(escape_text(text)))
+    broken = "".join(f"{part}<wbr>" if number % 2 else part for number, part in enumerate(parts))
     return Html(_OPTION.sub(r'<span class="option">\g<0></span>', broken))
 
 

@@ -43,7 +43,7 @@ from relink.report.model import Report
 from relink.report.summary import product_of, verdict
 from relink.report.text import shorten_prefix
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
-from relink.system.text import grouped, pluralize
+from relink.system.text import group_pairs, pluralize
 
 _STRATEGIES = {
     "nothing": "loads as it is",
@@ -62,7 +62,7 @@ def files_section(files: tuple[FilePlan, ...]) -> Html:
     """
     # The number is the file's place in the report, which links of the graph lead to.
     numbered = sorted(enumerate(files), key=lambda item: not item[1].changed)
-    groups = grouped((_alike(file), (number, file)) for number, file in numbered).values()
+    groups = group_pairs((_alike(file), (number, file)) for number, file in numbered).values()
     changed = sum(group[0][1].changed for group in groups)
     parts = [_group(group, alone=changed == 1) for group in groups]
     if not parts:
@@ -181,7 +181,7 @@ def _needed(file: FilePlan) -> Html:
     own = _own(file)
     rows = [_needed_row(entry, own) for entry in file.needed if not _quiet(entry)]
     quiet = list(filter(_quiet, file.needed))
-    places = grouped((joined(_served(entry, own)), entry.soname) for entry in quiet)
+    places = group_pairs((joined(_served(entry, own)), entry.soname) for entry in quiet)
     items = [tag("li", tag("code", ", ".join(names)), " ", place) for place, names in places.items()]
     kept = _kept(items, len(quiet))
     heads = ("Change", "Before", "After", "Served by")
@@ -238,8 +238,8 @@ _MOST_FACTS = 20
 
 def visible_causes(findings: Iterable[Finding]) -> list[Cause]:
     """Return the causes in the order of the page; all notes of one code are one."""
-    grouped = causes(_as_note(found) if found.level == "info" else found for found in findings)
-    return sorted(grouped, key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
+    merged = causes(_as_note(found) if found.level == "info" else found for found in findings)
+    return sorted(merged, key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
 
 
 def _as_note(found: Finding) -> Finding:

@@ -10,7 +10,7 @@ from pathlib import Path
 from relink.report.nix.package import OLDEST, Package, Source, is_sibling, nixpkgs_names
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError
-from relink.vendors.registry import component_of
+from relink.vendors.registry import find_component
 
 _WIDTH = 100  # characters of a line, as nixfmt counts them: without its indentation
 # Libraries of rocm.toml whose name nixpkgs has a Python package for, too, which callPackage would take.
@@ -165,7 +165,7 @@ def _broken(package: Package, version: str) -> list[str]:
     reasons: dict[str, str] = {}
     vendor, runtime = package.vendor, f"{package.vendor.libraries.runtime}.{package.major}"
     has_own = any(name.startswith(f"{vendor.libraries.package_set}.") for name in package.inputs)
-    if package.major is not None and has_own and (found := component_of(runtime, package.major)):
+    if package.major is not None and has_own and (found := find_component(runtime, package.major)):
         condition = f'lib.versions.major {found[0].attribute}.version != "{package.major}"'
         reasons[condition] = f"The wheel needs {runtime}."
     attributes = {row.attribute for row in package.dependencies}

@@ -30,9 +30,9 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import read_text
 from relink.system.shipped_files import shipped_directory
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 from relink.vendors.protocol import NO_VENDOR, Vendor
-from relink.vendors.registry import component_of, components, is_distribution
+from relink.vendors.registry import find_component, is_distribution, list_components
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
 
@@ -141,9 +141,9 @@ def package_of(
 
     def attribute_with(soname: str) -> str | None:
         """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
-        found = component_of(soname, major)
+        found = find_component(soname, major)
         if found is None and (copy := context.vendor.libraries.copy_of(soname)) is not None:
-            found = next(filter(None, (component_of(name, major) for name in copy[0])), None)
+            found = next(filter(None, (find_component(name, major) for name in copy[0])), None)
         return found and found[0].attribute
 
     # Of the variants that Python picks one of, some are for other products. These need what nothing has.
@@ -209,8 +209,8 @@ def newest_major(images: Iterable[Image], vendor: Vendor) -> int | None:
     versions = [match for match in map(_VERSIONED.fullmatch, needed) if match]
     found = [int(match["major"]) for match in versions if match["stem"] == vendor.libraries.runtime]
     if not found:
-        rows = (row for component in components() for row in component.sonames.items())
-        majors = grouped((soname, key) for key, sonames in rows for soname in sonames)
+        rows = (row for component in list_components() for row in component.sonames.items())
+        majors = group_pairs((soname, key) for key, sonames in rows for soname in sonames)
         single = [next(iter(majors[soname])) for soname in needed if len({*majors.get(soname, ())}) == 1]
         found = [int(key) for key in single if key != "any"]
     return max(found, default=None)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from relink.system.errors import UsageError
-from relink.system.text import grouped
+from relink.system.text import group_pairs
 
 Level: TypeAlias = Literal["error", "warning", "info"]
 
@@ -114,7 +114,9 @@ def has_errors(findings: Iterable[Finding]) -> bool:
     return any(reported.level == "error" for reported in findings)
 
 
-def select(findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence[str]) -> tuple[Finding, ...]:
+def select_findings(
+    findings: Sequence[Finding], chosen: Sequence[str], ignored: Sequence[str]
+) -> tuple[Finding, ...]:
     """Keep the findings that `chosen` names (all, if empty) and `ignored` does not.
 
     Patterns are globs on the code (``RLK2*``) or on the subject, with or without the version of its soname. Errors are kept
@@ -176,7 +178,7 @@ def causes(findings: Iterable[Finding]) -> tuple[Cause, ...]:
     cause is its message; one that is alone has its own message. Without a cause, findings that differ in nothing but their
     subject are one.
     """
-    return tuple(map(_cause, grouped((_behind(one), one) for one in findings).values()))
+    return tuple(map(_cause, group_pairs((_behind(one), one) for one in findings).values()))
 
 
 def _behind(one: Finding) -> tuple[str | None, ...]:

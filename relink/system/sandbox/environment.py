@@ -57,7 +57,7 @@ DEMO: Final = (
 """What the demo reads, beside the variables of the vendors: it runs relink, pip and a C compiler."""
 
 
-def child_environment() -> dict[str, str]:
+def make_child_environment() -> dict[str, str]:
     """Return relink's environment for a program that it starts, less what would load code into it (ld.so(8), python(1)).
 
     LD_LIBRARY_PATH stays: a Python may find its own library by it. The loader in its dry run and patchelf get no environment.
@@ -69,7 +69,7 @@ def child_environment() -> dict[str, str]:
     }
 
 
-def named_environment(patterns: Sequence[str]) -> dict[str, str]:
+def make_named_environment(patterns: Sequence[str]) -> dict[str, str]:
     """Return the variables of relink's environment that one of the globs names."""
     return {
         name: value

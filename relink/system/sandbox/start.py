@@ -33,7 +33,7 @@ from typing import Final
 from relink.system.atomic import working_directory
 from relink.system.errors import SandboxError
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.sandbox.environment import child_environment
+from relink.system.sandbox.environment import make_child_environment
 from relink.system.sandbox.inside import FAILED, REFUSED
 
 Instruction = tuple[int, int, int, int]
@@ -300,7 +300,7 @@ class Sandbox:
             start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
             if self.kind == "bubblewrap":
                 start = [*_bubblewrap(real_path, chroot=root is not None), "--", *start]
-            process = _popen(start, child_environment(), end)
+            process = _popen(start, make_child_environment(), end)
             reading.close()
             # The child has ended, and has written why to standard error.
             with suppress(BrokenPipeError):

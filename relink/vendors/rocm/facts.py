@@ -15,7 +15,7 @@ from relink.providers.prefix import soname_stem
 from relink.providers.profiles import (
     DlopenEntry,
     EqualSonames,
-    matching_names,
+    match_names,
     why_equal,
 )
 from relink.providers.profiles.document import read_document
@@ -117,7 +117,7 @@ def dlopens_of(soname: str, available: Collection[str]) -> dict[str, str]:
     """
     stem = soname_stem(soname)
     entries = (entry for entry in rocm_facts().dlopen if entry.member == stem)
-    return matching_names(((glob, entry.why) for entry in entries for glob in entry.sonames), available)
+    return match_names(((glob, entry.why) for entry in entries for glob in entry.sonames), available)
 
 
 def who_has(soname: str) -> Component | None:

@@ -25,7 +25,7 @@ from relink.gpu.coverage import GpuPlan, Intersection, TargetId
 from relink.loader.seen_files import resolve_inside
 from relink.providers.prefix import Provider
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.text import grouped, join_with_and
+from relink.system.text import group_pairs, join_with_and
 from relink.vendors.protocol import Diagnosis, GpuQuestion, Release, TextRow
 from relink.vendors.rocm.installation import extended_by, release_of
 
@@ -164,7 +164,7 @@ def _health(provider: Provider) -> PrefixHealth:
             unique.setdefault(os.path.realpath(host_path(path, "/")), (name, path))
     runtime = runtime_capability([provider])
     libraries = read_libraries(unique.values(), hip=runtime.hip)
-    by_hip = grouped((hip_runtime_of(library.code.path), library.coverage) for library in libraries)
+    by_hip = group_pairs((hip_runtime_of(library.code.path), library.coverage) for library in libraries)
     # Libraries that name no HIP runtime belong to each group.
     without_hip = by_hip.pop("", [])
     groups = {hip: [*by_hip[hip], *without_hip] for hip in newest_first(by_hip)}
@@ -252,7 +252,7 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
                 yield finding("RLK409", prefix.path, message, level="info")
     names = {library.path: display_name(library) for library in group.libraries}
     removed = group.together.removed
-    groups = grouped((tuple(names[path] for path, _ in one.by), one.processor) for one in removed)
+    groups = group_pairs((tuple(names[path] for path, _ in one.by), one.processor) for one in removed)
     if not groups:
         return
     common = join_with_and(group.together.targets) or "nothing"

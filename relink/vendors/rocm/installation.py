@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from relink.loader.seen_files import resolve_inside
 from relink.providers.nix_store import version_in_store_path
 from relink.providers.prefix import NIX_STORE, Provider
-from relink.providers.site_packages import names_in
+from relink.providers.site_packages import list_names_in
 from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import map_file, read_start
 from relink.vendors.protocol import Release
@@ -91,7 +91,7 @@ class _Root:
 
     def names(self, directory: str) -> list[str]:
         """Return what a directory in it holds; nothing where there is none."""
-        return names_in(posixpath.join(self.path, directory), self.sysroot)
+        return list_names_in(posixpath.join(self.path, directory), self.sysroot)
 
 
 def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release | None:

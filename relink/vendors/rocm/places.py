@@ -29,11 +29,11 @@ from relink.providers.nix_store import open_place
 from relink.providers.prefix import (
     InstalledPackage,
     Provider,
-    main_directories,
+    list_main_directories,
     read_directories,
     soname_stem,
 )
-from relink.providers.site_packages import SITE_PACKAGES, distributions, major_minor, names_in
+from relink.providers.site_packages import SITE_PACKAGES, list_names_in, major_minor, read_distributions
 from relink.system.errors import ProviderError, RelinkError, UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, join_with_and
@@ -110,10 +110,10 @@ def prefix_of_libraries(path: str, target: Target) -> str:
 
 
 def _usual(target: Target) -> Iterator[Place]:
-    prefixes = sorted(name for name in names_in("/opt", target.sysroot) if name.startswith("rocm"))
+    prefixes = sorted(name for name in list_names_in("/opt", target.sysroot) if name.startswith("rocm"))
     yield from (Place(f"/opt/{name}", "/opt") for name in prefixes)
     # AMD's packages since 7.14: each release in a directory of its own, and links to the one that update-alternatives chose.
-    releases = sorted(filter(_CORE_NAME.fullmatch, names_in("/opt/rocm", target.sysroot)))
+    releases = sorted(filter(_CORE_NAME.fullmatch, list_names_in("/opt/rocm", target.sysroot)))
     yield from (Place(f"/opt/rocm/{name}", "/opt/rocm") for name in releases)
     if target.cache is not None:
         header = target.header
@@ -132,7 +132,7 @@ def _usual(target: Target) -> Iterator[Place]:
 
 def _prefix_of(directory: str, target: Target) -> str:
     """Take the ending of a library directory off; ``/lib`` of a merged system belongs to ``/usr``."""
-    for main in sorted(main_directories(target.header.machine), key=len, reverse=True):
+    for main in sorted(list_main_directories(target.header.machine), key=len, reverse=True):
         if main and directory.endswith(f"/{main}"):
             return directory[: -len(main) - 1] or "/usr"
     return directory
@@ -141,12 +141,12 @@ def _prefix_of(directory: str, target: Target) -> str:
 def _runtime_directories(prefix: str, target: Target) -> list[str]:
     """The prefix's library directories in which a runtime lies."""
     directories = [
-        posixpath.join(prefix, main).rstrip("/") for main in main_directories(target.header.machine)
+        posixpath.join(prefix, main).rstrip("/") for main in list_main_directories(target.header.machine)
     ]
     return [
         directory
         for directory in directories
-        if any(_RUNTIME.fullmatch(name) for name in names_in(directory, target.sysroot))
+        if any(_RUNTIME.fullmatch(name) for name in list_names_in(directory, target.sysroot))
     ]
 
 
@@ -259,7 +259,7 @@ def find_site(path: str, target: Target) -> str | None:
     inside = [
         posixpath.join(absolute, lib, name, packages)
         for lib in ("lib", "lib64")
-        for name in names_in(posixpath.join(absolute, lib), target.sysroot)
+        for name in list_names_in(posixpath.join(absolute, lib), target.sysroot)
         if _PYTHON.fullmatch(name)
         for packages in ("site-packages", "dist-packages")
     ]
@@ -367,4 +367,4 @@ def _belongs_to(package: InstalledPackage, core: InstalledPackage) -> bool:
 
 
 def _packages(site: str, target: Target, only: str | None = None) -> Iterator[InstalledPackage]:
-    return distributions(site, target, only, _INFO, is_package)
+    return read_distributions(site, target, only, _INFO, is_package)

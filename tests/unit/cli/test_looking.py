@@ -200,7 +200,7 @@ def test_the_first_line_leaves_out_a_gpu_that_the_runtime_takes_first(
     """As TheRock#5543: an integrated GPU beside the card."""
     both = requested_gpus(["gfx1036", "gfx1100"])
     here = tuple(replace(gpu, local=True, asked=False, numbers=(n,)) for n, gpu in enumerate(both))
-    monkeypatch.setattr("relink.runs.relink_wheel.local_gpus", lambda: here)
+    monkeypatch.setattr("relink.runs.relink_wheel.find_local_gpus", lambda: here)
     code, out, _ = run(vendor, "--prefix", rocm, "--dry-run")
     assert code == 0
     way = "HIP_VISIBLE_DEVICES=1 (gfx1100), which leaves out gfx1036, which HIP takes first"

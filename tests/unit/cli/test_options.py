@@ -17,7 +17,7 @@ from relink.cli.options import (
     REMOVED_OPTIONS,
     explain_unknown_word,
     is_requirement,
-    option_names,
+    list_option_names,
     takes_options,
 )
 from relink.indexes.build.running import BuildOptions
@@ -159,7 +159,7 @@ def sample(*words: str) -> tuple[int, list[Any]]:
 
 def test_nothing_is_passed() -> None:
     assert sample("x") == (0, ["x", Sample(), False])
-    assert option_names("sample") == {
+    assert list_option_names("sample") == {
         *(
             "--word",
             "--words",

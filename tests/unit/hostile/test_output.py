@@ -23,7 +23,7 @@ import pytest
 from relink import relink
 from relink.elf.patchelf import find_patchelf
 from relink.report.html.markup import tag
-from relink.system.text import escaped
+from relink.system.text import escape_untrusted
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.forking import run_all
 from tests.support.wheels import changed, make_wheel
@@ -57,12 +57,12 @@ CURSOR = re.compile(r"\x1b\[(?:\?25[lh]|2K|1A)|\r")
 def test_every_character_of_these_categories_is_spelled_out() -> None:
     assert len(EVERY) > 2000
     for character in (*EVERY, "\u00a0", "\ue000", "\U000e0002"):
-        spelled = escaped(f"a{character}b")
+        spelled = escape_untrusted(f"a{character}b")
         assert spelled.isascii()
         assert spelled.isprintable()
         assert ast.literal_eval(f"'{spelled}'") == f"a{character}b"
-    assert escaped("libé-日本 [x]\\n.so") == "libé-日本 [x]\\n.so"
-    assert tag("p", NAME) == f"<p>{escaped(NAME)}</p>"
+    assert escape_untrusted("libé-日本 [x]\\n.so") == "libé-日本 [x]\\n.so"
+    assert tag("p", NAME) == f"<p>{escape_untrusted(NAME)}</p>"
 
 
 PLAIN = SHORT.encode("utf-8", "replace").decode()

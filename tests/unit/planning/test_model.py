@@ -34,9 +34,9 @@ from relink.planning.model import (
     check_places,
     from_json,
     is_plain,
-    metadata_lines,
+    list_metadata_lines,
     normalize_edit,
-    plain,
+    to_data,
     to_json,
 )
 from relink.system.errors import UsageError
@@ -151,10 +151,10 @@ def test_a_plan_with_an_error_may_not_be_written() -> None:
 
 
 def test_plain() -> None:
-    assert plain({"a": (1, [FILE.rpath])}) == {
+    assert to_data({"a": (1, [FILE.rpath])}) == {
         "a": [1, [{"before": "/r", "after": "/r", "kind_before": "rpath", "kind_after": "rpath"}]]
     }
-    assert plain(FILE)["closure"] == [["liba.so", "/p/liba.so"]]
+    assert to_data(FILE)["closure"] == [["liba.so", "/p/liba.so"]]
 
 
 def test_a_plan_of_0_1_0_is_read() -> None:
@@ -261,7 +261,7 @@ def test_every_action_is_one_that_an_edit_knows() -> None:
 )
 def test_a_record_that_no_edit_can_give(needed: tuple[NeededDecision, ...], message: str) -> None:
     data = to_json(PLAN)
-    data["files"][0]["needed"] = plain(needed)
+    data["files"][0]["needed"] = to_data(needed)
     with pytest.raises(UsageError, match=re.escape(message)):
         from_json(data)
 
@@ -322,15 +322,15 @@ CORE = Reliance("rocm-sdk-core", "7.2.4", ("_rocm_sdk_core/lib",))
 
 
 def test_an_extra_and_a_requirement() -> None:
-    assert metadata_lines([CORE], "rocm") == (
+    assert list_metadata_lines([CORE], "rocm") == (
         "Provides-Extra: rocm",
         'Requires-Dist: rocm-sdk-core==7.2.*; extra == "rocm"',
     )
-    assert metadata_lines([CORE], None) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
-    assert metadata_lines([], None) == ()
+    assert list_metadata_lines([CORE], None) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
+    assert list_metadata_lines([], None) == ()
     several = [CORE, Reliance("rocm-sdk-libraries", "7.2.4", ("x",))]
     bundle = {"rocm-sdk-core": "rocm[libraries]", "rocm-sdk-libraries": "rocm[libraries]"}
-    assert metadata_lines(several, None, bundle) == ("Requires-Dist: rocm[libraries]==7.2.*",)
+    assert list_metadata_lines(several, None, bundle) == ("Requires-Dist: rocm[libraries]==7.2.*",)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_an_extra_and_a_requirement() -> None:
     ],
 )
 def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far: list[str]) -> None:
-    (line,) = metadata_lines([Reliance("rocm-sdk-core", made_with)], None)
+    (line,) = list_metadata_lines([Reliance("rocm-sdk-core", made_with)], None)
     wanted = Requirement(line.removeprefix("Requires-Dist: ")).specifier
     assert [wanted.contains(item) for item in fits] == [True] * len(fits)
     assert not any(wanted.contains(item) for item in too_far)
@@ -354,7 +354,7 @@ def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far:
 
 @pytest.mark.parametrize("version", ["unknown", "9" * 5000])
 def test_a_version_that_is_none(version: str) -> None:
-    assert metadata_lines([Reliance("x", version)], None) == ("Requires-Dist: x",)
+    assert list_metadata_lines([Reliance("x", version)], None) == ("Requires-Dist: x",)
 
 
 def test_where_relink_puts_them() -> None:

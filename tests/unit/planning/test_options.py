@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from relink.cli.options import option_names
+from relink.cli.options import list_option_names
 from relink.indexes.build.recipe import IndexTarget
 from relink.planning.options import (
     LINK,
@@ -80,7 +80,7 @@ def test_a_recipe_sets_options() -> None:
 def test_the_action_passes_options() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - {"--quiet", "--disable-pip-version-check"}
-    assert {"--prefix", "--gpu", "--output"} < words <= option_names("run")
+    assert {"--prefix", "--gpu", "--output"} < words <= list_option_names("run")
 
 
 @dataclass(frozen=True)

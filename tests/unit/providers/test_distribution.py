@@ -19,8 +19,8 @@ from relink.elf.constants import EM_AMDGPU, EM_X86_64
 from relink.providers import distribution
 from relink.providers.distribution import (
     Distribution,
+    find_manylinux_tag,
     is_platform_library,
-    manylinux_tag,
     read_distribution,
     satisfies_tag,
 )
@@ -174,7 +174,7 @@ def test_the_tables_are_read_as_auditwheel_reads_them(machine: int) -> None:
     }
     assert len(versions) > 100
     for some in [{one} for one in sorted(versions)] + [set[str](), versions, {"GLIBC_2.999"}, {"hip_4.2"}]:
-        assert manylinux_tag(some, machine) == theirs.versioned_symbols_policy({"": some}).name
+        assert find_manylinux_tag(some, machine) == theirs.versioned_symbols_policy({"": some}).name
     for one, other in itertools.product(names, repeat=2):
         older = theirs.get_policy_by_name(other).priority >= theirs.get_policy_by_name(one).priority
         assert satisfies_tag(one, other, machine) is older
@@ -184,7 +184,7 @@ def test_the_tables_are_read_as_auditwheel_reads_them(machine: int) -> None:
 
 def test_auditwheel_itself_is_not_loaded() -> None:
     program = (
-        "import sys; from relink.providers.distribution import manylinux_tag; manylinux_tag(['GLIBC_2.34'], 62); "
+        "import sys; from relink.providers.distribution import find_manylinux_tag; find_manylinux_tag(['GLIBC_2.34'], 62); "
         "print([name for name in sys.modules if name.startswith(('auditwheel.', 'elftools'))])"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"[]\n"
@@ -220,15 +220,15 @@ def test_tables_that_are_damaged_are_an_error(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_manylinux_tag(versions: list[str], tag: str) -> None:
-    assert manylinux_tag(versions, EM_X86_64) == f"{tag}_x86_64"
+    assert find_manylinux_tag(versions, EM_X86_64) == f"{tag}_x86_64"
 
 
 def test_tags_of_other_machines() -> None:
-    assert manylinux_tag(["GLIBC_2.34"], AARCH64) == "manylinux_2_34_aarch64"
-    assert manylinux_tag(["GLIBC_2.17"], I386) == "manylinux_2_17_i686"
-    assert manylinux_tag(["GLIBC_2.17"], RISCV) == "linux_riscv"
-    assert manylinux_tag([], EM_AMDGPU) == "linux_amdgpu"
-    assert manylinux_tag([], 9999) == "linux_machine 9999"
+    assert find_manylinux_tag(["GLIBC_2.34"], AARCH64) == "manylinux_2_34_aarch64"
+    assert find_manylinux_tag(["GLIBC_2.17"], I386) == "manylinux_2_17_i686"
+    assert find_manylinux_tag(["GLIBC_2.17"], RISCV) == "linux_riscv"
+    assert find_manylinux_tag([], EM_AMDGPU) == "linux_amdgpu"
+    assert find_manylinux_tag([], 9999) == "linux_machine 9999"
     assert satisfies_tag("manylinux_2_34_riscv64", "linux_riscv", RISCV)
 
 

@@ -12,8 +12,8 @@ from relink.providers.nix_store import (
     StoreName,
     add_roots,
     closure_of,
-    compiler_runtime_of,
-    loader_in,
+    find_compiler_runtime,
+    find_loader_in,
     name_in_store_path,
     open_closure,
     open_place,
@@ -142,7 +142,7 @@ def test_a_closure_without_its_c_library(
     found = open_closure(str(top), target)
     assert [provider.path for provider in found] == [str(top), str(below)]
     assert {provider.named for provider in found} == {str(top)}
-    assert loader_in(str(top)) == f"{libc}/lib/ld-linux-x86-64.so.2"
+    assert find_loader_in(str(top)) == f"{libc}/lib/ld-linux-x86-64.so.2"
     with pytest.raises(ProviderError, match="no reason given; name a path that is in the store"):
         closure_of(str(below))
 
@@ -150,9 +150,9 @@ def test_a_closure_without_its_c_library(
 def test_the_compilers_library_is_taken_from_a_search_path(store: Path, target: Target) -> None:
     runtime = item(store, "gcc-14-lib", Library("libstdc++.so.6"))
     clr = item(store, "clr-7.2.3", Library("libhip.so.7", runpath=f"/usr/lib:{runtime}/lib"))
-    (found,) = compiler_runtime_of([open_place(str(clr), target)], target)
+    (found,) = find_compiler_runtime([open_place(str(clr), target)], target)
     assert found.path == str(runtime)
-    assert compiler_runtime_of([open_place(str(clr), target), found], target) == ()
+    assert find_compiler_runtime([open_place(str(clr), target), found], target) == ()
 
 
 def test_what_nix_says_is_in_the_error(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

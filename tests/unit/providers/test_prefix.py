@@ -13,9 +13,9 @@ from relink.loader.target import Target
 from relink.providers import prefix
 from relink.providers.prefix import (
     Provider,
+    make_tree_provider,
     open_prefix,
     soname_stem,
-    tree_provider,
 )
 from relink.system.errors import ProviderError
 from relink.vendors.rocm.installation import release_of
@@ -386,7 +386,7 @@ def test_a_tree_serves_itself(tmp_path: Path) -> None:
         "lib/program",
         "z.so",
     )
-    found = tree_provider(str(tmp_path), names)
+    found = make_tree_provider(str(tmp_path), names)
     assert found.directories == (str(tmp_path), f"{tmp_path}/lib", f"{tmp_path}/lib/deep")
     assert found.libraries == {
         "libx.so.1": (f"{tmp_path}/lib/libx.so.1", f"{tmp_path}/lib/deep/libx.so.1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relink.providers.prefix import InstalledPackage, Provider
-from relink.providers.site_packages import major_minor, without_package
+from relink.providers.site_packages import leave_out_package, major_minor
 
 HIP, MATH = "/site/_hip/lib/libhip.so.7", "/site/math_libs/libmath.so.3"
 PROVIDER = Provider(
@@ -18,12 +18,12 @@ PROVIDER = Provider(
 
 
 def test_without_the_package_that_is_being_relinked() -> None:
-    left = without_package(PROVIDER, "math-libs")
+    left = leave_out_package(PROVIDER, "math-libs")
     assert left.find("libmath.so.3") is None
     assert left.find("libhip.so.7") == HIP
     assert left.directories == ("/site/_hip/lib",)
     assert [item.name for item in left.packages] == ["hip"]
-    assert without_package(PROVIDER, "demo") is PROVIDER
+    assert leave_out_package(PROVIDER, "demo") is PROVIDER
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.case import Case, open_providers
 from relink.planning.embedded import embed_plan
-from relink.planning.model import Plan, with_digests
+from relink.planning.model import Plan, add_digests
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.resolve import evidence
@@ -166,7 +166,7 @@ def test_the_plan_inside_is_the_plan(pair: tuple[Path, Path], works: Works, tmp_
     with WheelArchive(pair[1]) as archive:
         inside = read_plan(archive)
     assert inside is not None
-    assert inside == embed_plan(with_digests(planned(pair[0], works.options(tmp_path))))
+    assert inside == embed_plan(add_digests(planned(pair[0], works.options(tmp_path))))
     assert [file.path for file in inside.files if file.changed] == [
         "demo/a.so",
         "demo/bin/prog",
@@ -650,7 +650,7 @@ def test_the_gpus_of_this_machine_are_looked_at_unasked(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = replace(requested_gpus(["gfx1031"])[0], local=True, asked=False)
-    monkeypatch.setattr("relink.runs.relink_wheel.local_gpus", lambda: (here,))
+    monkeypatch.setattr("relink.runs.relink_wheel.find_local_gpus", lambda: (here,))
 
     def targets(**more: Any) -> list[str]:
         report = relink(works.small(tmp_path), works.options(tmp_path, dry_run=True, **more))

@@ -17,10 +17,10 @@ from relink.system.atomic import (
     atomic_file,
     copy_content,
     copy_file,
+    make_unnamed_file,
     move_synced,
     publish_directory,
     remove_stale,
-    unnamed_file,
     working_directory,
 )
 
@@ -202,7 +202,7 @@ def test_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         return real(path, flags, *more)
 
     monkeypatch.setattr(os, "open", refusing)
-    fd = unnamed_file(tmp_path)
+    fd = make_unnamed_file(tmp_path)
     status = os.fstat(fd)
     os.close(fd)
     assert (status.st_nlink, status.st_mode & 0o777) == (0, 0o600)
@@ -211,7 +211,7 @@ def test_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_no_file_without_a_name_where_there_is_no_directory(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        unnamed_file(tmp_path / "nowhere")
+        make_unnamed_file(tmp_path / "nowhere")
 
 
 def test_a_moved_file_and_its_name_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

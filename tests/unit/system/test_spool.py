@@ -13,7 +13,7 @@ import pytest
 
 from relink.system import spool as spooling
 from relink.system.errors import MachineError, RelinkError
-from relink.system.spool import Filling, Spool, anonymous_memory, release_pages, write_into
+from relink.system.spool import Filling, Spool, make_anonymous_memory, release_pages, write_into
 
 DATA = random.Random(5).randbytes(1 << 20)
 PAGE = mmap.PAGESIZE
@@ -83,7 +83,7 @@ def test_only_its_maker_may_read_it(tmp_path: Path) -> None:
 
 
 def test_memory_is_left_alone() -> None:
-    view = anonymous_memory(len(DATA))
+    view = make_anonymous_memory(len(DATA))
     view[:] = DATA
     release_pages(view)
     release_pages(memoryview(DATA))

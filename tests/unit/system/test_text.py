@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from relink.system.text import escaped, join_truncated, join_with_and, json_text, pluralize
+from relink.system.text import escape_untrusted, format_json, join_truncated, join_with_and, pluralize
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ from relink.system.text import escaped, join_truncated, join_with_and, json_text
     ],
 )
 def test_escaped(text: str, spelled: str) -> None:
-    assert escaped(text) == spelled
+    assert escape_untrusted(text) == spelled
 
 
 def test_json_text() -> None:
     document = {"##[x": ["###", "\\##[", "é::"]}
-    text = json_text(document)
+    text = format_json(document)
     assert json.loads(text) == document
     assert text.isascii()
     assert "##" not in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relink.vendors.cuda import cuda
-from relink.vendors.registry import RECOGNIZED, VENDORS, other_stack
+from relink.vendors.registry import RECOGNIZED, VENDORS, find_other_stack
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from relink.vendors.registry import RECOGNIZED, VENDORS, other_stack
 )
 def test_libraries_are_known_by_their_sonames(soname: str, own: bool) -> None:
     assert cuda.libraries.is_own(soname) is own
-    assert other_stack(soname) == ((cuda, soname) if own else None)
+    assert find_other_stack(soname) == ((cuda, soname) if own else None)
 
 
 def test_packages_are_known_by_their_names_and_no_wheel_is_linked_to_them() -> None:

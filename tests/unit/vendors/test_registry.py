@@ -66,7 +66,7 @@ def test_a_wheel_is_the_vendor_s_whose_libraries_it_needs() -> None:
     assert registry.vendor_of({"libacme.so.3", "libc.so.6"}) is ACME
     assert registry.vendor_of({"libamdhip64.so.7", "libc.so.6"}) is rocm
     assert registry.vendor_of(()) is rocm
-    assert registry.products() == "ROCm or ACME"
+    assert registry.list_products() == "ROCm or ACME"
     assert registry.vendor_that_has("libcublas.so.12") is None
 
 

@@ -11,7 +11,7 @@ import pytest
 from relink.gpu.amd.device import decode_version, doctor, find_gpus, parse_gpu
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
-from relink.vendors.registry import local_gpus, requested_gpus
+from relink.vendors.registry import find_local_gpus, requested_gpus
 from relink.vendors.rocm.gpus import diagnose
 
 TREE = "sys/class/kfd/kfd/topology/nodes"
@@ -238,7 +238,7 @@ def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
 def test_gpus_that_nobody_asked_for(tmp_path: Path) -> None:
     for number, version in enumerate((100300, 110000, 100300)):
         node(tmp_path, number, gfx_target_version=version)
-    found = local_gpus(str(tmp_path), {})
+    found = find_local_gpus(str(tmp_path), {})
     assert [(str(gpu.target), gpu.local, gpu.asked) for gpu in found] == [
         ("gfx1030", True, False),
         ("gfx1100", True, False),
@@ -247,7 +247,7 @@ def test_gpus_that_nobody_asked_for(tmp_path: Path) -> None:
 
 
 def test_none_is_seen_where_there_is_none(tmp_path: Path) -> None:
-    assert local_gpus(str(tmp_path), {}) == ()
+    assert find_local_gpus(str(tmp_path), {}) == ()
 
 
 @pytest.mark.parametrize(

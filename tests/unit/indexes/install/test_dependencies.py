@@ -166,7 +166,7 @@ def test_a_gpu_part_that_does_not_load(
     assert (code, err) == (0, "")
     told = "it needs a GPU, and this machine has none (the process died of SIGABRT)"
     assert f"top/a.so is bound; to go on {told}" in out
-    monkeypatch.setattr("relink.indexes.install.installing.local_gpus", lambda: ["gfx1100"])
+    monkeypatch.setattr("relink.indexes.install.installing.find_local_gpus", lambda: ["gfx1100"])
     code, out, err = run("install", "top", *words)
     assert (code, err) == (1, "")
     assert "load top/a.so: the process died of SIGABRT" in out

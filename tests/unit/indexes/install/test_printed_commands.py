@@ -113,7 +113,7 @@ def test_what_was_installed_and_fails(
         "top/a.so": library(tmp_path, rocm / "lib/librocblas.so.5", code=DIES),
     }
     wheel = make_wheel(index, files, name="top", tag=TAG, requires=("helper",))
-    monkeypatch.setattr("relink.indexes.install.installing.local_gpus", lambda: ["gfx1100"])
+    monkeypatch.setattr("relink.indexes.install.installing.find_local_gpus", lambda: ["gfx1100"])
     words = ("install", wheel, "--prefix", rocm, "--python", python_of(environment))
     code, out, _ = run(*words, "--no-deps")
     (install,) = printed(out)

@@ -15,7 +15,7 @@ from relink.gpu.amd.runtime import Capability
 from relink.gpu.coverage import GpuPlan, RequestedGpu, TargetId
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
-from relink.planning.checks.gpu import changed_code, plan_gpus, reached_libraries
+from relink.planning.checks.gpu import find_changed_code, list_reached_libraries, plan_gpus
 from relink.planning.model import FilePlan, InterpreterChange, NeededDecision, RpathChange
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
@@ -420,7 +420,7 @@ def test_only_what_the_served_files_reach_is_read(provider: Provider) -> None:
         file_plan("b.so", [("librocblas.so.5", f"{directory}/../lib/librocblas.so.5")]),
         file_plan("c.so", closure_of(provider, "libhipblaslt.so.1"), served=False),
     ]
-    assert reached_libraries(files, [provider]) == (("librocblas.so.5", f"{directory}/librocblas.so.5"),)
+    assert list_reached_libraries(files, [provider]) == (("librocblas.so.5", f"{directory}/librocblas.so.5"),)
 
 
 def test_the_whole_check_of_a_plan(provider: Provider) -> None:
@@ -499,9 +499,9 @@ def test_releases_that_are_not_right_are_named(tmp_path: Path, rows: str) -> Non
 
 
 def test_device_code_that_an_edit_changed() -> None:
-    (found,) = changed_code("a.so", ["bundle 0 moved from 0x1000 to 0x2000"])
+    (found,) = find_changed_code("a.so", ["bundle 0 moved from 0x1000 to 0x2000"])
     assert (found.code, found.level) == ("RLK411", "error")
-    assert list(changed_code("a.so", [])) == []
+    assert list(find_changed_code("a.so", [])) == []
 
 
 def test_lists_in_words() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from relink.library import relink
 from relink.planning.options import Options
-from relink.planning.resolve.decision_findings import has_vendors, mapped_for, variant_findings
+from relink.planning.resolve.decision_findings import has_vendors, list_mapped, variant_findings
 from relink.providers.profiles import Profile
 from relink.runs.questions import verify_wheel
 from relink.wheel.archive import WheelArchive
@@ -46,7 +46,7 @@ def test_what_python_has_for_itself_is_nobodys_part(tmp_path: Path) -> None:
     scene.provide("lib/libown.so.1")
     scene.member("demo/a.so", ["libown.so.1"])
     (outcome,) = scene.decide().outcomes.values()
-    mapped = dict(mapped_for(outcome))
+    mapped = dict(list_mapped(outcome))
     assert mapped["libown.so.1"] == f"{scene.prefix}/lib/libown.so.1"
     assert "libpython3.11.so.1.0" not in mapped
     assert not {"libm.so.6", "libdl.so.2"} & mapped.keys()

@@ -27,8 +27,8 @@ from relink.planning.resolve.strategy import (
     EntryKind,
     SearchPathEntry,
     classify,
+    find_own_libc,
     matches_library,
-    own_libc,
     search_path_findings,
 )
 from relink.providers.prefix import Provider
@@ -608,8 +608,8 @@ def test_by_which_names_a_glob_names_a_library(pattern: str, matches: bool) -> N
 def test_the_c_library_lies_beside_the_loader(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.provide("lib/libelse.so.1")
-    assert own_libc(scene.context()) == f"{find_target().libc_directory}/libc.so.6"
-    assert own_libc(scene.context(), "libnothing.so.6") is None
+    assert find_own_libc(scene.context()) == f"{find_target().libc_directory}/libc.so.6"
+    assert find_own_libc(scene.context(), "libnothing.so.6") is None
 
 
 @pytest.mark.parametrize("path", ["$ORIGIN/../lib", "$ORIGIN/../lib/.", "$ORIGIN/../demo/../lib"])

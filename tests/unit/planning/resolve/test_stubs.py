@@ -16,7 +16,7 @@ from relink.library import apply, diff, plan, relink, verify
 from relink.planning.model import Plan, Stub
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.stubs import AUTO, StubPlans, plan_forwarders, plan_stubs, with_stubs
+from relink.planning.resolve.stubs import AUTO, StubPlans, add_stubs, plan_forwarders, plan_stubs
 from relink.providers.profiles import DlopenEntry, Profile
 from relink.report.model import to_json
 from relink.runs.questions import verify_wheel
@@ -80,7 +80,7 @@ def test_versions_are_those_of_the_record(scene: Scene) -> None:
 def test_the_path_of_the_stub_is_the_last(scene: Scene) -> None:
     missing(scene, call("many_init", "other"))
     plans = planned(scene)
-    context, tables = with_stubs(replace(scene.context(), vendor=VENDOR), scene.tables, plans.stubs)
+    context, tables = add_stubs(replace(scene.context(), vendor=VENDOR), scene.tables, plans.stubs)
     decisions = decide(context, tables)
     file = next(file for file in decisions.files if file.path == MEMBER)
     assert file.rpath.after == f"{scene.prefix}/lib:$ORIGIN/../demo.libs/relink-stubs"
@@ -184,7 +184,7 @@ def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
 def test_a_saved_plan_with_a_stub_that_relink_would_not_plan(scene: Scene, stub: Stub) -> None:
     missing(scene, call("many_init"))
     with pytest.raises(UsageError, match=r"the plan (has|puts) a stub"):
-        with_stubs(scene.context(), scene.tables, [stub])
+        add_stubs(scene.context(), scene.tables, [stub])
 
 
 # From the plan to a call
@@ -361,7 +361,7 @@ def opening(tmp_path: Path) -> Scene:
 
 def forwarded(opening: Scene, *wanted: str) -> tuple[StubPlans, PlanDraft]:
     plans = plan_forwarders(opening.context(), opening.tables, wanted, "demo")
-    return plans, decide(*with_stubs(opening.context(), opening.tables, plans.stubs))
+    return plans, decide(*add_stubs(opening.context(), opening.tables, plans.stubs))
 
 
 def told(draft: PlanDraft, code: str) -> list[Finding]:

@@ -13,7 +13,7 @@ from relink.planning.resolve.decide import PlanDraft
 from relink.planning.resolve.decision_findings import missing_remedy
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE
-from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, with_hints
+from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, add_hints
 from relink.runs.questions import verify_wheel
 from relink.system.findings.model import Finding, finding
 from relink.vendors.rocm.vendor import install, where_to_get
@@ -242,14 +242,14 @@ def test_hints_are_added_to_the_remedies_they_fit() -> None:
         finding("RLK101", "liby.so.1", "m", "Remedy."),
         finding("RLK201", "libx.so.1", "m", "Remedy."),
     ]
-    told = list(with_hints(found, profile))
+    told = list(add_hints(found, profile))
     assert [item.remedy for item in told] == [
         "Remedy. Do this. (profile mine) And that. (profile mine)",
         "Remedy. And that. (profile mine)",
         "Remedy.",
     ]
     assert [replace(item, remedy="Remedy.") for item in told] == found  # what was found is what it was
-    assert list(with_hints(found, Profile("none"))) == found
+    assert list(add_hints(found, Profile("none"))) == found
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from relink.providers.profiles.document import (
     KeyPath,
+    find_problems,
     line_of,
     lines_of,
     parse_document,
-    problems,
     too_deep,
 )
 from relink.system.errors import UsageError
@@ -148,7 +148,7 @@ def places(name: str, data: Any) -> tuple[set[KeyPath], set[KeyPath]]:
     """Where relink and jsonschema see something wrong. A key that does not exist is laid at its table's door."""
     ours = {
         item.path[:-1] if item.message.startswith("no such key") else item.path
-        for item in problems(data, load_schema(name))
+        for item in find_problems(data, load_schema(name))
     }
     theirs = {tuple(error.absolute_path) for error in validator(name).iter_errors(data)}
     return ours, theirs
@@ -161,7 +161,7 @@ def test_what_is_shipped_is_right(name: str, data: Any) -> None:
 
 def test_a_keyword_that_is_not_understood_is_refused() -> None:
     with pytest.raises(ValueError, match="maxLength"):
-        list(problems("x", {"type": "string", "maxLength": 3}))
+        list(find_problems("x", {"type": "string", "maxLength": 3}))
 
 
 @pytest.mark.parametrize("name", ["profile", "rocm/rocm", "rocm/rocm-names"])

@@ -22,13 +22,13 @@ from relink.gpu.amd.file_coverage import FileCoverage, matrix
 from relink.gpu.amd.target_id import CodeTarget
 from relink.gpu.coverage import TargetId
 from relink.library import relink
-from relink.planning.model import Load, ProviderFacts, RpathChange, plain
+from relink.planning.model import Load, ProviderFacts, RpathChange, to_data
 from relink.report.html import html_page
 from relink.report.html.markup import Html, breakable, escape_text, joined, tag
 from relink.report.html.page import count_entries, findings_section, prefixed, visible_causes
 from relink.report.model import Report, from_json, to_json
 from relink.report.summary import verdict
-from relink.system.bounded_json import typed
+from relink.system.bounded_json import read_typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from tests.support.amount import amount
@@ -81,10 +81,10 @@ def test_matrix() -> None:
 
 def test_reading_passes_over_new_keys_only_if_told_to() -> None:
     load = Load("a", "b", None, None, "missing")
-    data = {**plain(load), "new": 1}
-    assert typed(Load, data, "load", strict=False) == load
+    data = {**to_data(load), "new": 1}
+    assert read_typed(Load, data, "load", strict=False) == load
     with pytest.raises(UsageError, match="new"):
-        typed(Load, data, "load")
+        read_typed(Load, data, "load")
 
 
 def entries(*findings: Finding) -> list[Element]:
@@ -481,8 +481,8 @@ def test_hostile_names_stay_text(name: str) -> None:
     root = Page(page).root
     no_way_out(root)
     if not set(name) & {"/", ":"}:  # those make directories and entries of what was one name
-        plain = Page(html_page(sample_report(lambda text: f"{text}{'y' * len(name)}"))).root
-        elements = [[part.name for part in each.all() if part.name != "wbr"] for each in (root, plain)]
+        usual = Page(html_page(sample_report(lambda text: f"{text}{'y' * len(name)}"))).root
+        elements = [[part.name for part in each.all() if part.name != "wbr"] for each in (root, usual)]
         assert elements[0] == elements[1]
     assert root.one("script").text == ROOT.one("script").text
     assert root.one("style").text == ROOT.one("style").text

@@ -12,7 +12,7 @@ import pytest
 
 import relink
 from relink.system.errors import UsageError
-from relink.system.findings.model import RULES, Finding, Level, causes, finding, has_errors, select
+from relink.system.findings.model import RULES, Finding, Level, causes, finding, has_errors, select_findings
 
 SOURCE = Path(relink.__file__).parent
 CODE = re.compile(r"\bRLK[0-9]{3}\b")
@@ -128,30 +128,30 @@ ALL = (MISSING, EMPTY, RELATIVE)
     ],
 )
 def test_select(chosen: list[str], ignored: list[str], kept: tuple[Finding, ...]) -> None:
-    assert select(ALL, chosen, ignored) == kept
+    assert select_findings(ALL, chosen, ignored) == kept
 
 
 def test_subjects_are_compared_as_they_are_written() -> None:
-    (found,) = select(ALL[1:], ["LIBHIP*"], [])
+    (found,) = select_findings(ALL[1:], ["LIBHIP*"], [])
     assert (found.code, found.subject) == ("RLK109", "LIBHIP*")
 
 
 def test_a_pattern_that_matches_nothing_is_said() -> None:
     said = finding("RLK109", "libnone*", "--select or --ignore: matches no finding of this run")
-    assert select(ALL, [], ["libnone*"]) == (*ALL, said)
-    assert select(ALL, ["libnone*", "RLK101"], []) == (MISSING, said)
-    assert select(ALL, ["libnone*"], ["libnone*"]) == (MISSING, said)
-    assert select(ALL, [], ["libnone*", "RLK109"]) == ALL
-    assert select((), ["RLK6*"], [])[0].subject == "RLK6*"
-    assert select(ALL, ["RLK101", "nope", "nope"], []) == (
+    assert select_findings(ALL, [], ["libnone*"]) == (*ALL, said)
+    assert select_findings(ALL, ["libnone*", "RLK101"], []) == (MISSING, said)
+    assert select_findings(ALL, ["libnone*"], ["libnone*"]) == (MISSING, said)
+    assert select_findings(ALL, [], ["libnone*", "RLK109"]) == ALL
+    assert select_findings((), ["RLK6*"], [])[0].subject == "RLK6*"
+    assert select_findings(ALL, ["RLK101", "nope", "nope"], []) == (
         MISSING,
         finding("RLK109", "nope", "--select or --ignore: matches no finding of this run"),
     )
 
 
 def test_errors_that_are_ignored_do_not_count() -> None:
-    assert has_errors(select(ALL, [], []))
-    assert not has_errors(select(ALL, [], ["libhip.so.7"]))
+    assert has_errors(select_findings(ALL, [], []))
+    assert not has_errors(select_findings(ALL, [], ["libhip.so.7"]))
 
 
 @pytest.mark.parametrize("pattern", ["RLK999", "rlk9*", "RLK1O1", "RLKx"])
@@ -160,11 +160,11 @@ def test_codes_that_do_not_exist(pattern: str) -> None:
         with pytest.raises(
             UsageError, match=f"^{re.escape(pattern)}: no rule has such a code; `relink rules`"
         ):
-            select(ALL, chosen, ignored)
+            select_findings(ALL, chosen, ignored)
 
 
 def test_a_finding_about_a_pattern_can_be_selected_too() -> None:
-    assert select((UNUSED, *ALL), ["RLK109"], []) == (UNUSED, MISSING)
+    assert select_findings((UNUSED, *ALL), ["RLK109"], []) == (UNUSED, MISSING)
 
 
 def test_the_same_fact_about_several_members_is_one_cause_that_lists_them() -> None:

@@ -16,7 +16,7 @@ import relink
 from relink.loader.target import find_target
 from relink.providers.nix_store import closure_of
 from relink.system.errors import ProviderError
-from relink.system.sandbox.environment import DEMO, NIX, child_environment, named_environment
+from relink.system.sandbox.environment import DEMO, NIX, make_child_environment, make_named_environment
 
 SOURCE = Path(relink.__file__).parent
 STARTS = {"run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput"}
@@ -56,9 +56,9 @@ def test_every_program_gets_a_named_environment() -> None:
     } == set()
     assert {*found.values()} <= {
         "environment",  # a parameter: what the caller has put together
-        "child_environment()",
-        "named_environment(NIX)",
-        "named_environment((*DEMO, *variables))",
+        "make_child_environment()",
+        "make_named_environment(NIX)",
+        "make_named_environment((*DEMO, *variables))",
     }
 
 
@@ -78,12 +78,12 @@ def test_what_the_lists_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIX_STORE_DIR", "/nix/store")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     for patterns in (NIX, DEMO):
-        found = named_environment(patterns)
+        found = make_named_environment(patterns)
         assert not found.keys() & SECRET.keys()
         assert found["PATH"] == os.environ["PATH"]
         assert found["NIX_STORE_DIR"] == "/nix/store"
-    assert "LD_LIBRARY_PATH" not in named_environment(NIX)
-    assert child_environment().keys() & SECRET.keys() == {"AWS_SECRET_ACCESS_KEY"}
+    assert "LD_LIBRARY_PATH" not in make_named_environment(NIX)
+    assert make_child_environment().keys() & SECRET.keys() == {"AWS_SECRET_ACCESS_KEY"}
 
 
 @pytest.mark.usefixtures("secrets")

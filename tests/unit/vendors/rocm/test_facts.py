@@ -10,7 +10,7 @@ import pytest
 import relink.vendors.rocm.facts
 from relink.system.errors import UsageError
 from relink.system.shipped_files import shipped_directory
-from relink.vendors.registry import component_of
+from relink.vendors.registry import find_component
 from relink.vendors.rocm.facts import (
     dlopens_of,
     owner_of,
@@ -87,8 +87,8 @@ def test_who_has_what(soname: str, debian: str | None, fedora: str | None, arch:
 
 def test_what_nobody_has() -> None:
     assert who_has("librocm_sysdeps_numa.so.1") is None
-    assert component_of("librocm_sysdeps_numa.so.1", 7) is None
-    assert component_of("libamdhip64.so.7", 7) is not None
+    assert find_component("librocm_sysdeps_numa.so.1", 7) is None
+    assert find_component("libamdhip64.so.7", 7) is not None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_nobody_has() -> None:
     ],
 )
 def test_what_nixpkgs_has(soname: str, major: int | None, attribute: str, there: str) -> None:
-    found = component_of(soname, major)
+    found = find_component(soname, major)
     assert found is not None
     assert (found[0].attribute, found[1]) == (attribute, there)
 
