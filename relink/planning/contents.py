@@ -31,6 +31,7 @@ from relink.system.safe_open import read_text
 from relink.system.spool import KEPT, WHOLE, Spool, release_pages
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate.splice import Span, find_spans
+from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.source import MemberSource, read_prefix
@@ -116,6 +117,7 @@ class Contents:
         # A second thread, since the first one may be busy with the largest member.
         self._searcher = ThreadPoolExecutor(1, "relink-search")
         self._reading: dict[str, Future[memoryview]] = {}
+        self._checkpoints: dict[str, list[Checkpoint]] = {}
         self._finding_spans: dict[str, Future[tuple[Span, ...]]] = {}
         self._digests: dict[str, Future[bytes | None]] = {}
         self._unreleased: list[tuple[int, Future[tuple[Span, ...]]]] = []
@@ -177,7 +179,10 @@ class Contents:
             raise WheelError(f"{self.source.path} has been closed")
 
     def _read(self, name: str, on_progress: OnProgress) -> memoryview:
-        return self.source.read_into(name, on_progress, spool=self.spool)
+        if not self._reuse or self.source.members[name].size < REUSE:
+            return self.source.read_into(name, on_progress, spool=self.spool)
+        checkpoints = self._checkpoints[name] = []
+        return self.archive.read_into(name, on_progress, spool=self.spool, on_checkpoint=checkpoints.append)
 
     def read(self, name: str, on_progress: OnProgress) -> memoryview:
         """Return a member's content in a buffer of its own (:func:`relink.wheel.source.load_member`).
@@ -191,6 +196,11 @@ class Contents:
         content = begun.result()
         on_progress(len(content))
         return content
+
+    def discard(self, name: str, content: memoryview) -> None:
+        """Release a member that is not retained."""
+        self._checkpoints.pop(name, None)
+        content.release()
 
     def retain(
         self,
@@ -259,6 +269,7 @@ class Contents:
             member.compressed_size,
             content,
             unchanged,
+            self._checkpoints.pop(name, ()),
         )
         return self._finding_spans[name]
 

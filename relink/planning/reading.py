@@ -191,14 +191,14 @@ def read_members(
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
         finally:
             if name not in contents.loaded:
-                content.release()
+                contents.discard(name, content)
     # Where a library has code, nobody knows which program needs files of kernels.
     for name in bundles if not any(code.present for code in codes.values()) else ():
         try:
             content = contents.read(name, count.add)
             if (code := read_device_code(BufferSource(content), name)) and code.present:
                 kernels[name] = code
-            content.release()
+            contents.discard(name, content)
         except MemberError as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
     opens = _opened_for_siblings(images, opens, named.values())

@@ -19,7 +19,7 @@ from relink.system.errors import WheelError, raise_if_machine_fault
 from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Spool
-from relink.wheel.deflate.stream import CHUNK, content, raw_content
+from relink.wheel.deflate.stream import CHUNK, OnCheckpoint, content, raw_content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
@@ -148,12 +148,13 @@ class WheelArchive:
         """Whether a member is a file."""
         return not self.members[name].is_directory
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str, on_checkpoint: OnCheckpoint | None = None) -> Iterator[bytes]:
         """Yield the content in chunks of at most 1 MiB; the last one comes only if CRC and size are right.
 
+        :param on_checkpoint: takes checkpoints of the inflater, in order.
         :raises WheelError: the content is not what the directory claims.
         """
-        return self._with_wheel_name(content(self._pread, self.member(name)))
+        return self._with_wheel_name(content(self._pread, self.member(name), on_checkpoint))
 
     def _with_wheel_name(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Put the wheel's name before the message of an error."""
@@ -167,10 +168,15 @@ class WheelArchive:
         return read_member(self, name, limit)
 
     def read_into(
-        self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
+        self,
+        name: str,
+        on_progress: OnProgress = lambda _: None,
+        *,
+        spool: Spool | None = None,
+        on_checkpoint: OnCheckpoint | None = None,
     ) -> memoryview:
         """Return the content of a member in one buffer: :func:`relink.wheel.source.load_member`."""
-        return load_member(self, name, on_progress, spool=spool)
+        return load_member(self, name, on_progress, spool=spool, chunks=self.chunks(name, on_checkpoint))
 
     def raw_reader(self, name: str) -> RangeReader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""

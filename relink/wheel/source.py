@@ -109,6 +109,7 @@ def load_member(
     on_progress: OnProgress = lambda _: None,
     *,
     spool: Spool | None = None,
+    chunks: Iterator[bytes] | None = None,
 ) -> memoryview:
     """Return the whole content of a member in one buffer of its own; nothing else holds a copy.
 
@@ -117,6 +118,7 @@ def load_member(
 
     :param on_progress: called with the number of bytes read since the last call.
     :param spool: what is too large for memory is in a file that is mapped read-only, instead.
+    :param chunks: the content, where the source has been asked for it in another way.
     :raises WheelError: the content is not what the source claims.
     :raises RelinkError: there is not that much memory, or no room on the disk.
     """
@@ -132,18 +134,19 @@ def load_member(
         raise RelinkError(
             f"{source.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"
         ) from error
+    chunks = source.chunks(name) if chunks is None else chunks
     if filling is None:
-        _fill(source, name, room_in(view), on_progress)
+        _fill(chunks, room_in(view), on_progress)
         return view
     with filling:
-        _fill(source, name, filling.room, on_progress)
+        _fill(chunks, filling.room, on_progress)
         return filling.finished()
 
 
-def _fill(source: MemberSource, name: str, room: Room, on_progress: OnProgress) -> None:
+def _fill(chunks: Iterator[bytes], room: Room, on_progress: OnProgress) -> None:
     """Inflate a member to its place in memory."""
     position = 0
-    for data in source.chunks(name):
+    for data in chunks:
         write_into(room, position, data)
         position += len(data)
         on_progress(len(data))

@@ -16,8 +16,8 @@ The bit is found by ending the block at each of the eight bits, and inflating it
 is tried first, and is not believed unless the block inflates: stored bytes, with the padding before them, can be made to look
 like a header.
 
-So blocks are walked through from one that is known, at first the beginning of the stream. Over a long way the stream is inflated
-as a whole instead, with copies of the inflater's state. A header is searched shortly before the place that was asked for. It is
+So blocks are walked through from one that is known, at first the beginning of the stream. Over a long way they are walked through
+from a checkpoint instead, a copy of the inflater that has read the member. A header is searched behind the checkpoint. It is
 believed if the inflater, at that bit, reads a block of random bytes.
 
 The headers of dynamic and stored blocks (RFC 1951, 3.2.4 and 3.2.7), searched in a deflate stream: where blocks may begin.
@@ -28,18 +28,27 @@ Takes a reader of the compressed bytes. Gives bits at which a block may begin; w
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from operator import attrgetter
+from typing import Final, Protocol
 
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.system.spool import release_pages
 from relink.wheel.deflate.bits import EMPTY_STORED, LAST_BLOCK, PADDING, STORED_BLOCK, copy_bits
-from relink.wheel.deflate.stream import WINDOW, Block, InflateError, inflate_piece, read_up_to
+from relink.wheel.deflate.stream import (
+    WINDOW,
+    Block,
+    Checkpoint,
+    InflateError,
+    copy_inflater,
+    inflate_piece,
+    read_up_to,
+)
 from relink.wheel.zipformat import BytesLike, RangeReader
 
 # Compressed bytes that are searched at a time.
@@ -176,26 +185,12 @@ _SMALL: Final = 16 << 10
 _TRY: Final = 32 << 10
 # Bytes of content: over less, walking from block to block takes no longer.
 LONG: Final = 1 << 20
-# Copies of the inflater's state that are kept, one for each 64 KiB of the stream.
-_STATES: Final = 16
+# Checkpoints that are tried for one place.
+_TRIED: Final = 16
 # Bytes of content in a mapped file that are read before their pages are released.
 _RELEASED: Final = 32 << 20
 # Bytes that may be inflated in vain, beside four times the content.
 BUDGET: Final = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """An inflater in the middle of a stream.
-
-    :ivar byte: of the stream, which comes next; `start`: the place in the content that has been reached.
-    :ivar crc: CRC-32 of what it has inflated.
-    """
-
-    inflater: zlib_ng._Decompress
-    byte: int
-    start: int
-    crc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +215,16 @@ class Blocks:
     :param read: reads the stream.
     :param length: of the stream in bytes.
     :param content: all that the stream inflates to, of which the CRC has been compared.
+    :param checkpoints: of the pass that has inflated it, in order.
     """
 
-    def __init__(self, read: RangeReader, length: int, content: memoryview) -> None:
+    def __init__(
+        self, read: RangeReader, length: int, content: memoryview, checkpoints: Sequence[Checkpoint] = ()
+    ) -> None:
         self._read = _buffered(read, length)
         self._length = length
         self._content = content
+        self._checkpoints = checkpoints
         self._end: Block = (8 * length, len(content))
         self._known: Block = (0, 0)
         # Bytes of content since pages of it were released.
@@ -253,7 +252,7 @@ class Blocks:
         """Yield blocks one after the other, from one that begins at or before `offset`; the stream's end comes last."""
         first = self._known if self._known[1] <= offset else (0, 0)
         if offset - first[1] >= LONG:
-            first = self._far(first, offset) or first
+            first = self._from_checkpoint(first[1], offset) or first
         at: Block | None = first
         while at is not None and at != self._end:
             following = self._next(at)
@@ -265,52 +264,25 @@ class Blocks:
         if at is not None:
             yield at
 
-    def _far(self, at: Block, offset: int) -> Block | None:
-        """Return a block at most a MiB of the stream before a place that is far behind `at`; None if none is found there."""
-        bit, begin = at
-        byte, start, crc = bit // 8, begin, 0
-        inflater = zlib_ng.decompressobj(-15, self._window(begin))
-        text = self._read(byte, SEARCH_READ)
-        feed = _from_bit(bit, text)
-        states = deque[_State](maxlen=_STATES)
-        try:
-            while text and not inflater.eof and start <= offset and self._inflate_budget > 0:
-                byte += len(text)
-                for data in inflate_piece(inflater, feed, _OUTPUT):
-                    crc = isal_zlib.crc32(data, crc)
-                    start += len(data)
-                    self._inflate_budget -= len(data)
-                if not inflater.eof:
-                    states.append(_State(_copied(inflater), byte, start, crc))
-                feed = text = self._read(byte, SEARCH_READ)
-        except InflateError:
-            return None
-        for state in reversed(states):
-            if state.start <= offset and (block := self._from_state(state, offset)):
-                return block if state.crc == self._crc(begin, state.start) else None
-        return None
-
-    def _from_state(self, state: _State, offset: int) -> Block | None:
-        """Return the first block found in what an inflater would read next, unless that begins behind a place."""
-        stop = min(self._length, state.byte + SEARCH_READ)
-        for bit in likely_headers(self._read, self._length, range(state.byte, stop)):
-            if self._inflate_budget <= 0:
+    def _from_checkpoint(self, after: int, offset: int) -> Block | None:
+        """Return a block between two places, found from one of the last checkpoints before the second; None if none finds one."""
+        index = bisect_right(self._checkpoints, offset, key=attrgetter("start"))
+        for checkpoint in reversed(self._checkpoints[max(0, index - _TRIED) : index]):
+            if checkpoint.start <= after:
                 return None
-            self._inflate_budget -= _TRY
-            data = read_up_to(_copied(state.inflater), self._read, state.byte, bit)
-            if data is not None:
-                self._inflate_budget -= len(data)
-                start = state.start + len(data)
-                return (bit, start) if start <= offset else None
+            stop = min(self._length, checkpoint.byte + SEARCH_READ)
+            for bit in likely_headers(self._read, self._length, range(checkpoint.byte, stop)):
+                if self._inflate_budget <= 0:
+                    return None
+                self._inflate_budget -= _TRY
+                data = read_up_to(copy_inflater(checkpoint.inflater), self._read, checkpoint.byte, bit)
+                if data is not None:
+                    self._inflate_budget -= len(data)
+                    if (start := checkpoint.start + len(data)) <= offset:
+                        return bit, start
+                    # A later block would begin behind the place, too.
+                    break
         return None
-
-    def _crc(self, start: int, stop: int) -> int:
-        """Return the CRC-32 of a part of the content."""
-        crc = 0
-        for at in range(start, stop, _RELEASED):
-            crc = isal_zlib.crc32(self._content[at : min(stop, at + _RELEASED)], crc)
-            release_pages(self._content)
-        return crc
 
     def _next(self, at: Block) -> Block | None:
         """Return the next block, or the stream's end; None if neither can be confirmed."""
@@ -397,12 +369,6 @@ class Blocks:
         return same
 
 
-def _copied(inflater: zlib_ng._Decompress) -> zlib_ng._Decompress:
-    """Return an inflater in the same state. zlib-ng's stubs lack the method, which zlib's have."""
-    copy: zlib_ng._Decompress = cast("Any", inflater).copy()
-    return copy
-
-
 def _from_bit(bit: int, text: bytes, *, last: bool = False) -> bytes:
     """Return a stream from a block on; empty blocks before it fill a byte, so that every bit of it keeps its place in one.
 
@@ -483,13 +449,15 @@ def find_spans(
     length: int,
     content: memoryview,
     unchanged: Iterable[range],
+    checkpoints: Sequence[Checkpoint] = (),
 ) -> tuple[Span, ...]:
     """Return the blocks that lie in unchanged ranges together with the window that they refer back to.
 
     :param length: of the stream in bytes; `content`: of all of it.
     :param unchanged: ranges of the content, sorted and disjoint; those below :data:`LEAST` are left out.
+    :param checkpoints: of the pass that has inflated it; without them the blocks are walked through one by one.
     """
-    blocks = Blocks(read, length, content)
+    blocks = Blocks(read, length, content, checkpoints)
     spans = []
     for part in unchanged:
         if len(part) < LEAST:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
 
 from isal import isal_zlib
 from zlib_ng import zlib_ng
@@ -32,6 +33,30 @@ _MOST_EMPTY: Final = 1 << 20
 
 # The stub of zlib-ng calls it an instance.
 InflateError = cast("type[Exception]", zlib_ng.error)
+
+# Checkpoints of one stream; each has a window and tables, 80 KiB in all.
+_MOST_CHECKPOINTS: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A copy of an inflater in the middle of a stream.
+
+    :ivar byte: of the stream, which comes next; `start`: the place in the content that has been reached.
+    """
+
+    inflater: zlib_ng._Decompress
+    byte: int
+    start: int
+
+
+OnCheckpoint: TypeAlias = Callable[[Checkpoint], object]
+
+
+def copy_inflater(inflater: zlib_ng._Decompress) -> zlib_ng._Decompress:
+    """Return an inflater in the same state. zlib-ng's stubs lack the method, which zlib's have."""
+    copy: zlib_ng._Decompress = cast("Any", inflater).copy()
+    return copy
 
 
 def inflate_piece(inflater: zlib_ng._Decompress, feed: bytes, size: int) -> tuple[bytes, bytes]:
@@ -124,13 +149,15 @@ def raw_content(read: RangeReader, member: Member, chunk: int = CHUNK, first: in
         yield data
 
 
-def _inflate(read: RangeReader, member: Member) -> Iterator[bytes]:
+def _inflate(read: RangeReader, member: Member, on_checkpoint: OnCheckpoint | None = None) -> Iterator[bytes]:
     """Inflate the member in chunks of at most :data:`CHUNK` bytes; never yields more than one chunk more than it claims.
 
+    :param on_checkpoint: takes copies of the inflater, at places that are evenly spaced in the compressed bytes.
     :raises WheelError: the deflate stream is damaged, ends early, or ends before the member does.
     """
     inflater = zlib_ng.decompressobj(-15)
     left = member.size
+    byte = next_checkpoint = 0
     # Pieces of a member that compresses well are smaller, so that each gives about a chunk.
     piece_size = min(COMPRESSED_CHUNK, max(1 << 10, CHUNK * member.compressed_size // max(1, member.size)))
     source = refuse_empty_blocks(raw_content(read, member, piece_size, _FIRST), lambda: member.size - left)
@@ -147,18 +174,23 @@ def _inflate(read: RangeReader, member: Member) -> Iterator[bytes]:
                 yield data
                 if left < 0:
                     return
+        byte += len(piece)
+        if on_checkpoint and byte >= next_checkpoint and not inflater.eof:
+            on_checkpoint(Checkpoint(copy_inflater(inflater), byte, member.size - left))
+            next_checkpoint = byte + max(COMPRESSED_CHUNK, member.compressed_size // _MOST_CHECKPOINTS)
         if not piece and not inflater.eof:
             raise WheelError(f"{member.name!r}: the compressed data ends early")
     if inflater.unused_data or next(source, b""):
         raise WheelError(f"{member.name!r}: there are bytes after the end of the compressed data")
 
 
-def content(read: RangeReader, member: Member) -> Iterator[bytes]:
+def content(read: RangeReader, member: Member, on_checkpoint: OnCheckpoint | None = None) -> Iterator[bytes]:
     """Yield the member's content in chunks of at most :data:`CHUNK` bytes; the last one only after the checks.
 
+    :param on_checkpoint: takes the checkpoints of a deflated member.
     :raises WheelError: size or CRC-32 differ from the directory's, or the compressed data is damaged.
     """
-    chunks = raw_content(read, member) if member.method == STORED else _inflate(read, member)
+    chunks = raw_content(read, member) if member.method == STORED else _inflate(read, member, on_checkpoint)
     crc = 0
     size = 0
     # The last chunk is yielded only after the checks below.

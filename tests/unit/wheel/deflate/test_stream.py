@@ -11,7 +11,7 @@ from zlib_ng import zlib_ng
 
 from relink.system.errors import WheelError
 from relink.wheel.deflate import stream
-from relink.wheel.deflate.stream import CHUNK, content, read_up_to
+from relink.wheel.deflate.stream import CHUNK, Checkpoint, content, copy_inflater, read_up_to
 from relink.wheel.zipformat import Member
 from tests.support.amount import amount
 from tests.support.deflate_encoder import DEFECTS, BitWriter, Encoder
@@ -190,3 +190,23 @@ def test_what_is_not_claimed() -> None:
             inflated(raw, claimed)
     with pytest.raises(WheelError, match="cannot be inflated"):
         inflated(b"\x07" + raw, replace(right, compressed_size=len(raw) + 1))
+
+
+def test_a_checkpoint_goes_on_where_the_inflater_was() -> None:
+    data = made(4, 3 << 20)
+    packed = deflate(data, 6)
+    checkpoints: list[Checkpoint] = []
+    assert b"".join(content(reader(packed), member(packed, data), checkpoints.append)) == data
+    assert len(checkpoints) >= 4
+    for checkpoint in checkpoints:
+        inflater = copy_inflater(checkpoint.inflater)
+        assert inflater.decompress(packed[checkpoint.byte :]) == data[checkpoint.start :]
+
+
+def test_checkpoints_are_few_however_large_a_member_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "COMPRESSED_CHUNK", KIB)
+    data = made(4, 3 << 20)
+    packed = deflate(data, 6)
+    checkpoints: list[Checkpoint] = []
+    assert b"".join(content(reader(packed), member(packed, data), checkpoints.append)) == data
+    assert 64 < len(checkpoints) <= 129
