@@ -172,7 +172,9 @@ def bind_objects(
             if supplier is None or supplier not in own:
                 searched += places
                 continue
-            bound.append((index, supplier, symbols))
+            decided = scope.find_decided(candidates, symbols)
+            searched += (number for number in places if decided and table.imports[number].name in decided)
+            bound.append((index, supplier, _without(symbols, decided)))
         for wanted in (table.imports[number] for number in sorted(searched)):
             name, version, file = wanted.name, wanted.version, wanted.file
             target, reason = find(name, version, file, exact=bool(exact) and wanted.index in exact)
@@ -197,8 +199,10 @@ def bind_objects(
         references = [*(lookups[index].searched_references if is_first else table.references)]
         for candidates, symbols in lookups[index].references if is_first else ():
             first = scope.first(candidates)
+            decided = scope.find_decided(candidates, symbols)
+            references += (symbol for symbol in symbols if decided and symbol[0] in decided)
             if first is not None and first != index:
-                interposed.append((index, first, symbols))
+                interposed.append((index, first, _without(symbols, decided)))
         for name, version in references:
             target, reason = find(name, version, None)
             if target == index:
@@ -228,6 +232,10 @@ def bind_objects(
         tuple(bound),
         tuple(interposed),
     )
+
+
+def _without(symbols: tuple[SymbolReference, ...], names: Collection[str]) -> tuple[SymbolReference, ...]:
+    return tuple(symbol for symbol in symbols if symbol[0] not in names) if names else symbols
 
 
 def _from_outside(

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure, LoadedObject, Opening, breadth_first, needed_by, needed_first
-from relink.loader.tables import FEW_OWNERS, Candidates, Lookups, SymbolIndex, Tables
+from relink.loader.tables import FEW_OWNERS, Candidates, Lookups, SymbolIndex, SymbolReference, Tables
 
 Reason: TypeAlias = Literal["undefined", "aborts"]
 # The glibc whose check_match binds where older ones stop at an assertion.
@@ -35,7 +35,7 @@ class Scope:
     :ivar unique: by name the object whose STB_GNU_UNIQUE definition the process uses; scopes of one process share it.
     :ivar places: by `id` of a table the first place in `order` that has it.
     :ivar own: the object that is searched before all others: that of a DT_SYMBOLIC (elf/dl-load.c).
-    :ivar known: the results of :meth:`find`, and `firsts` those of :meth:`first`.
+    :ivar known: the results of :meth:`find`, and `firsts` those of :meth:`_first`.
     """
 
     order: list[tuple[int, SymbolTable]]
@@ -47,7 +47,7 @@ class Scope:
     known: dict[tuple[str, str | None, str | None, bool], tuple[int | None, Reason]] = field(
         default_factory=dict
     )
-    firsts: dict[Candidates, int | None] = field(default_factory=dict)
+    firsts: dict[Candidates, tuple[int, bool] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.places:
@@ -67,12 +67,29 @@ class Scope:
 
     def first(self, candidates: Candidates) -> int | None:
         """Return the first object with one of these tables: what a look-up finds that they satisfy."""
-        if self.own is not None and id(self.own[1]) in candidates.tables:
-            return self.own[0]
+        first = self._first(candidates)
+        return None if first is None else first[0]
+
+    def _first(self, candidates: Candidates) -> tuple[int, bool] | None:
+        """Return the first object with one of these tables, and whether its definition is STB_GNU_UNIQUE."""
+        if self.own is not None and (table := id(self.own[1])) in candidates.tables:
+            return self.own[0], table in candidates.unique
         if candidates not in self.firsts:
-            places = [self.places[table] for table in self.places.keys() & candidates.tables]
-            self.firsts[candidates] = self.order[min(places)][0] if places else None
+            places = [(self.places[table], table) for table in self.places.keys() & candidates.tables]
+            place, table = min(places, default=(-1, 0))
+            self.firsts[candidates] = (self.order[place][0], table in candidates.unique) if places else None
         return self.firsts[candidates]
+
+    def find_decided(self, candidates: Candidates, symbols: Iterable[SymbolReference]) -> set[str]:
+        """Return the names that another object serves than the first one in the scope, since they were looked up before.
+
+        Only names of STB_GNU_UNIQUE definitions are (:meth:`_search`); what is looked up first here is decided by that.
+        """
+        first = self._first(candidates)
+        if first is None or not first[1]:
+            return set()
+        decide = self.unique.setdefault
+        return {name for name, _ in symbols if decide(name, first[0]) != first[0]}
 
     def find(
         self, name: str, version: str | None, file: str | None, *, exact: bool = False

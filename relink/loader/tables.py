@@ -70,10 +70,11 @@ class Candidates:
 
     An index has one object for each set of tables, so that look-ups with the same candidates are grouped by it.
 
-    :ivar tables: the `id` of each.
+    :ivar tables: the `id` of each; `unique`: of those whose definition is STB_GNU_UNIQUE.
     """
 
     tables: frozenset[int]
+    unique: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,9 @@ class Lookups:
     :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it, and these.
     :ivar references: for each set of candidates, the own definitions that another one of these tables may interpose.
     :ivar searched_imports: the indices of the imports at which the loader may abort, and of those with an STB_GNU_UNIQUE
-        candidate: there the first look-up in the process decides.
-    :ivar searched_references: the own definitions that are protected, that no look-up matches, or with such a candidate.
+        candidate where several tables define the name, in versions: the first look-up in the process decides, and another
+        version may have other candidates.
+    :ivar searched_references: the own definitions that are protected, that no look-up matches, or with such candidates.
     """
 
     imports: tuple[tuple[Candidates, tuple[int, ...], tuple[SymbolReference, ...]], ...]
@@ -107,7 +109,7 @@ class SymbolIndex:
         self._shared: dict[tuple[int, int], frozenset[str]] = {}
         # By `id` of a table: how many tables there were, its look-ups then, and the names of its imports.
         self._lookups: dict[int, tuple[int, Lookups, frozenset[str]]] = {}
-        self._candidates: dict[frozenset[int], Candidates] = {}
+        self._candidates: dict[tuple[frozenset[int], frozenset[int]], Candidates] = {}
         self._matched: dict[
             tuple[str, str | None, bool], tuple[Sequence[SymbolTable], Candidates, bool, bool]
         ] = {}
@@ -163,17 +165,17 @@ class SymbolIndex:
             if not wanted.relocated:
                 continue
             exactly = wanted.index in exact
-            candidates, unique, unversioned = self._match(wanted.name, wanted.version, exact=exactly)
+            candidates, apart, unversioned = self._match(wanted.name, wanted.version, exact=exactly)
             # An older loader aborts where the library that a version record names has no versions (check_match): search for that.
-            if unique or (unversioned and wanted.version is not None):
+            if apart or (unversioned and wanted.version is not None):
                 searched_imports.append(number)
             else:
                 imports.setdefault(candidates, []).append(number)
         references: dict[Candidates, list[SymbolReference]] = {}
         searched_references = []
         for symbol in self._not_only_its_own(table):
-            candidates, unique, _ = self._match(*symbol)
-            if not unique and _may_be_interposed(table, *symbol):
+            candidates, apart, _ = self._match(*symbol)
+            if not apart and _may_be_interposed(table, *symbol):
                 references.setdefault(candidates, []).append(symbol)
             else:
                 searched_references.append(symbol)
@@ -214,7 +216,11 @@ class SymbolIndex:
         return left
 
     def _match(self, name: str, version: str | None, *, exact: bool = False) -> tuple[Candidates, bool, bool]:
-        """Return what a look-up matches in all tables, whether a definition of it is unique, and a table without versions."""
+        """Return what a look-up matches in all tables, and two facts about the matches.
+
+        The first: one is unique, and look-ups of the name in other versions may match others.
+        The second: a table has no versions.
+        """
         owners, key = self.owners(name), (name, version, exact)
         known = self._matched.get(key)
         if known is not None and known[0] is owners:
@@ -224,13 +230,18 @@ class SymbolIndex:
             for owner in owners
             if (export := match(owner.exports[name], version, exact=exact)) is not None
         ]
-        unique = any(export.binding == "unique" for _, export in matched)
         tables = frozenset(id(owner) for owner, _ in matched)
-        candidates = self._candidates.setdefault(tables, Candidates(tables))
+        unique = frozenset(id(owner) for owner, export in matched if export.binding == "unique")
+        candidates = self._candidates.setdefault((tables, unique), Candidates(tables, unique))
+        apart = (
+            bool(unique)
+            and len(owners) > 1
+            and any(export.version is not None for owner in owners for export in owner.exports[name])
+        )
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
         if len(owners) > FEW_OWNERS:
-            self._matched[key] = owners, candidates, unique, unversioned
-        return candidates, unique, unversioned
+            self._matched[key] = owners, candidates, apart, unversioned
+        return candidates, apart, unversioned
 
 
 def _may_be_interposed(table: SymbolTable, name: str, version: str | None) -> bool:

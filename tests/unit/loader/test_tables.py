@@ -166,16 +166,26 @@ def test_look_ups_with_the_same_candidates_are_one_group() -> None:
     assert (both.tables, symbols) == (frozenset({id(library), id(one)}), (("d", None),))
 
 
-def test_what_may_be_unique_is_searched() -> None:
-    """The first look-up in the process decides, so none of them is answered by the candidates alone."""
-    library, owner = table(imports="a", unique="b", references="b"), table(exports="a")
+def test_unique_definitions_are_candidates_of_their_own() -> None:
+    """The first look-up in the process decides, so they are not in one group with others of the same tables."""
+    library, owner = table(imports="ac", unique="b", references="b"), table(exports="a", unique="c")
     index = index_of([library, owner])
-    found = index.lookups(library)
+    (plain, _, _), (unique, _, _) = index.lookups(library).imports
+    assert (plain.tables, plain.unique) == (frozenset({id(owner)}), frozenset())
+    assert (unique.tables, unique.unique) == (frozenset({id(owner)}), frozenset({id(owner)}))
     # Its own unique definition, too, though nobody else has one: what is loaded later binds to it.
-    assert (found.searched_imports, found.searched_references) == ((), (("b", None),))
-    index.add(table(unique="a"))
+    ((own, symbols),) = index.lookups(library).references
+    assert (own.unique, symbols) == (frozenset({id(library)}), (("b", None),))
+
+
+def test_what_may_be_unique_in_one_version_is_searched() -> None:
+    """A look-up of another version has other candidates, and the first of both decides."""
+    library, owner = table(imports="a", references="b", exports="b"), table(unique="ab")
+    one = replace(PLAIN, version="ONE", index=2)
+    index = index_of([library, owner, exporting(a=one, b=one)])
     found = index.lookups(library)
     assert (found.imports, found.searched_imports) == ((), (0,))
+    assert (found.references, found.searched_references) == ((), (("b", None),))
 
 
 def test_names_that_all_tables_define_are_looked_up_once() -> None:
