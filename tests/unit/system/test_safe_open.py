@@ -220,7 +220,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("elf/patchelf.py", "path.write_bytes"): OWN,
     ("cli/looking.py", "Plan.load"): NO_FILE,
     ("runs/relink_wheel.py", "staging.copy"): NO_FILE,
-    ("wheel/deflate/splice.py", "copy"): NO_FILE,
+    ("wheel/deflate/stream.py", "copy"): NO_FILE,
     (
         "make/output.py",
         "shutil.copyfile",
