@@ -53,7 +53,6 @@ from relink.wheel.zipformat import BytesLike, RangeReader
 
 # Compressed bytes that are searched at a time.
 SEARCH_READ: Final = 64 << 10
-# Bytes of content that one call of the inflater may give.
 # Bytes: one to eight bits, and the first 74 of a dynamic block.
 _HEADER: Final = 11
 # Compressed bytes that are searched for a header at once.
