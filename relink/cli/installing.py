@@ -139,6 +139,7 @@ def install(
     from relink.indexes.install.installing import install_wheel
 
     environment = find_environment(options.python, os.environ)
+    _take_back(environment)
     options = installing_into(environment, options)
     given = [text for text in requirements if os.path.lexists(text)]
     wanted = {text: parse_requirement(text) for text in requirements if text not in given}
@@ -258,6 +259,7 @@ def repair(
     if every == (name is not None) or (every and wheel is not None):
         raise UsageError("name one installed distribution, or pass --all (without --wheel) for all of them")
     environment = find_environment(options.python, os.environ)
+    _take_back(environment)
     names = [name] if name is not None else _all_of(environment, options, undo=undo)
     outcomes: list[InstallResult] = []
     failures: list[RelinkError] = []
@@ -292,6 +294,16 @@ def repair(
         say(failure)
     if failures or not all(done.ok for done in outcomes):
         raise typer.Exit(2 if failures else 1)
+
+
+def _take_back(environment: TargetEnvironment) -> None:
+    """Put back what a relink that was killed has left half done, and say so."""
+    from relink.cli.terminal import say
+    from relink.indexes.install.replacing import own
+
+    with own(environment) as taken_back:
+        for sentence in taken_back:
+            say(sentence)
 
 
 def _all_of(environment: TargetEnvironment, options: Options, *, undo: bool) -> list[str]:
@@ -332,6 +344,8 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool 
             show(f"{prefix} was not changed.")
         return
     name, version = done.installed.canonical, done.installed.version
+    if done.kept:
+        show(f"{pluralize(len(done.kept), 'file')} changed since {name} was installed, kept:", *done.kept)
     for result in done.imports:
         if result.problem is not None:
             show(f"import {result.name}: {result.problem}")

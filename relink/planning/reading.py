@@ -31,6 +31,7 @@ from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
 from relink.vendors.registry import VENDORS, list_kernel_suffixes, read_device_code, vendors_of
 from relink.wheel.archive import WheelArchive
+from relink.wheel.directory import name_defect
 from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import (
@@ -291,12 +292,16 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
 def mark_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssue]:
     """Return the issues, with those about files of the distribution's ``*.dist-info``, whatever its version, as stale lines.
 
+    A path that is no plain one leads elsewhere: an installer that removes the distribution follows it.
+
     :param dist_info: the directory that the wheel has.
     """
     distribution = _distribution(dist_info)
     return [
         replace(issue, kind=RecordKind.STALE)
-        if issue.kind in _OF_A_FILE and _distribution(issue.path.partition("/")[0]) == distribution
+        if issue.kind in _OF_A_FILE
+        and _distribution(issue.path.partition("/")[0]) == distribution
+        and name_defect(issue.path) is None
         else issue
         for issue in issues
     ]

@@ -21,7 +21,7 @@ from relink.python.known import known_functions, known_values
 from relink.python.modules import Disk, Interpreter
 from relink.python.syntax import SOURCE_LIMIT, SyntaxNode, UnreadableSourceError, parse_source
 from relink.python.values import Class, Function, Module, Raised
-from relink.system.errors import RelinkError, raise_if_machine_fault
+from relink.system.errors import RelinkError, WheelError, raise_if_machine_fault
 from relink.system.safe_open import map_file
 from relink.wheel.metadata import read_metadata
 
@@ -152,7 +152,7 @@ class PythonProcesses:
         try:
             record = self._disk.read(f"{directory}/RECORD", _RECORD_LIMIT).decode("utf-8", "replace")
             metadata = read_metadata(self._disk.read(f"{directory}/METADATA", _RECORD_LIMIT))
-        except OSError as error:
+        except (OSError, WheelError) as error:
             raise_if_machine_fault(error, directory)
             return frozenset(), frozenset()
         tops = {line.partition("/")[0].partition(".")[0].partition(",")[0] for line in record.splitlines()}

@@ -21,9 +21,10 @@ from relink.system.safe_open import open_regular
 from relink.system.spool import Spool
 from relink.wheel.deflate.stream import CHUNK, OnCheckpoint, content, raw_content
 from relink.wheel.directory import read_directory
+from relink.wheel.entry_points import ENTRY_POINTS, find_script_defects
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
-from relink.wheel.schemes import find_scheme_defects, find_special_directories
+from relink.wheel.schemes import find_scheme_defects, find_special_directories, installed_path
 from relink.wheel.source import READ_LIMIT, find_member, load_member, read_member, read_prefix
 from relink.wheel.zipformat import Member, RangeReader
 
@@ -98,6 +99,11 @@ class WheelArchive:
         self.members = MappingProxyType(members)
         self.dist_info = dist_info
         self.data_dir = data_dir
+        if (member := f"{dist_info}/{ENTRY_POINTS}") in members:
+            programs = (installed_path(name) for name in members)
+            names = [path.removeprefix("bin/") for path in programs if path.startswith("bin/")]
+            if issues := find_script_defects(self.read(member), names):
+                raise self._refused(issues)
 
     def _refused(self, issues: list[str]) -> WheelError:
         return WheelError(

@@ -32,7 +32,8 @@ from relink.wheel.zipformat import (
     zip64_values,
 )
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Also what Python's str.splitlines takes for the end of a line, by which pip reads RECORD.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 # Bytes: Linux, PATH_MAX without the NUL; what is longer cannot be opened.
 _MAX_PATH = 4095
 _MAX_COMPONENT = 255  # bytes: Linux, NAME_MAX

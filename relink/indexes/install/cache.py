@@ -136,7 +136,7 @@ def cached_sha256s() -> frozenset[str]:
 
 
 def find_by_sha256(sha256: str) -> CachedWheel | None:
-    """Return the cached wheel of that content, if its content is still so."""
+    """Return the cached wheel of that content, if its content is still so; of which package it is, is another question."""
     found = next((wheel for wheel in _all() if wheel.sha256 == sha256), None)
     return found if found and intact(found) else None
 

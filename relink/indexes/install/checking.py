@@ -7,6 +7,7 @@ what the GPU part does is the planner's answer (:mod:`relink.planning.resolve`),
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import re
@@ -23,6 +24,7 @@ from packaging.version import Version
 from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.cache import cache_directory
 from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
@@ -39,7 +41,7 @@ from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.facts_cache import FactsCache
 from relink.report.check_text import Checked, EnvironmentCheck
-from relink.system.errors import MemberError, raise_if_machine_fault
+from relink.system.errors import MemberError, WheelError, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_bytes
@@ -57,8 +59,9 @@ from relink.vendors.registry import (
     list_products,
     processors_of,
 )
+from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
-from relink.wheel.record import parse_record
+from relink.wheel.record import RecordKind, parse_record
 from relink.wheel.source import READ_LIMIT
 from relink.wheel.zipformat import Member
 
@@ -181,7 +184,8 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
     cache = FactsCache(cache_directory().parent / "sources.sqlite")
     python = target.python_facts or ask_python(environment.python)
-    sources = [found for site in environment.site for found in _distributions(site)]
+    unreadable: list[Finding] = []
+    sources = [found for site in environment.site for found in _distributions(site, unreadable)]
     world = _World(
         target,
         files,
@@ -195,23 +199,32 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     others: dict[str, tuple[Vendor, str]] = {}
     read = 0
     for source in sources:
-        with Contents(source.path, source=source, keeps=False) as contents:
-            wheel = read_members(contents, target)
-            absent = (
-                finding("RLK101", name, "RECORD lists it, and it is not there") for name in source.absent
-            )
-            wheel = replace(wheel, findings=(*absent, *wheel.findings))
-            read += len(wheel.images)
-            if not (wheel.images or wheel.kernels or source.opens_vendors) and not has_errors(wheel.findings):
-                continue
-            one, mapped = _checked(source, wheel, world, options)
+        try:
+            with Contents(source.path, source=source, keeps=False) as contents:
+                wheel = read_members(contents, target)
+                absent = (
+                    finding("RLK101", name, "RECORD lists it, and it is not there") for name in source.absent
+                )
+                wheel = replace(wheel, findings=(*absent, *wheel.findings))
+                read += len(wheel.images)
+                shown = wheel.images or wheel.kernels or source.opens_vendors
+                if not shown and not has_errors(wheel.findings):
+                    continue
+                one, mapped = _checked(source, wheel, world, options)
+        except WheelError as error:  # the others can be looked at
+            unreadable.append(_unreadable(source.dist_info, str(error)))
+            continue
         checked.append(one)
         needed = (soname for image in wheel.images.values() for soname in image.needed)
         if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
             others[one.name] = other
         sonames |= dict.fromkeys(mapped)
     cache.save()
+    if what := find_interrupted(environment):
+        remedy = "The next `relink install` or `relink repair` of this environment puts it back."
+        unreadable.append(finding("RLK554", what, "was being replaced when relink was killed", remedy))
     together = [
+        *unreadable,
         *_drivers(checked),
         *_runtimes(checked),
         *_other_stacks(checked, others, world, options),
@@ -223,8 +236,17 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     return EnvironmentCheck(str(environment.prefix), distributions, findings, read)
 
 
-def _distributions(site: Path) -> Iterator[InstalledSource]:
-    """Yield the distributions of a site-packages that have a file which looks native; without RECORD nobody knows the files."""
+def _unreadable(dist_info: str, reason: str, level: Level = "error") -> Finding:
+    return finding(
+        "RLK554", dist_info.removesuffix(".dist-info"), f"was not looked at: {reason}", level=level
+    )
+
+
+def _distributions(site: Path, unreadable: list[Finding]) -> Iterator[InstalledSource]:
+    """Yield the distributions of a site-packages that have a file which looks native; without RECORD nobody knows the files.
+
+    :param unreadable: those whose RECORD cannot be read come into it.
+    """
     for entry in sorted(os.listdir(site)) if site.is_dir() else ():
         if not entry.endswith(".dist-info"):
             continue
@@ -232,12 +254,27 @@ def _distributions(site: Path) -> Iterator[InstalledSource]:
             record = read_bytes(site / entry / "RECORD", READ_LIMIT, root=str(site))
         except OSError as error:
             raise_if_machine_fault(error, str(site / entry))
+            # Packages of Debian and of some other systems have none, and are managed by these.
+            level: Level = "warning" if error.errno == errno.ENOENT else "error"
+            unreadable.append(_unreadable(entry, f"its RECORD cannot be read ({error.strerror})", level))
             continue
-        rows, _ = parse_record(record)
+        try:
+            rows, issues = parse_record(record)
+        except WheelError as error:
+            unreadable.append(_unreadable(entry, str(error)))
+            continue
+        if damaged := [issue.message for issue in issues if issue.kind is RecordKind.MALFORMED]:
+            unreadable.append(_unreadable(entry, f"not all of its RECORD can be read ({damaged[0]})"))
         # RECORD lists scripts as ../../../bin/NAME, and a hostile one any file: only what is below site-packages is read.
         names = [posixpath.normpath(row.path) for row in rows if "\0" not in row.path]
         names = [name for name in names if not name.startswith(("..", "/"))]
         if any(text.encode() in record for text in (".so", *(f"{one}," for one in list_kernel_suffixes()))):
+            try:
+                read_metadata(read_bytes(site / entry / "METADATA", READ_LIMIT, root=str(site)))
+            except (WheelError, OSError) as error:
+                raise_if_machine_fault(error, str(site / entry))
+                unreadable.append(_unreadable(entry, str(error)))
+                continue
             yield InstalledSource(site, entry, names)
             continue
         shallow = islice(filter(_SHALLOW.fullmatch, names), _MOST_MODULES)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import NormalizedName, canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name, canonicalize_version
 
 from relink.loader.python import FIND_HOME, active_python
 from relink.make.added_members import PLAN_MEMBER
@@ -21,7 +21,8 @@ from relink.planning.model import Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import TargetError, UsageError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, ask_program
-from relink.system.safe_open import read_bytes, read_text
+from relink.system.safe_open import file_sha256, read_bytes, read_text
+from relink.system.text import join_truncated
 from relink.wheel.metadata import read_metadata
 
 # The endings of what describes a distribution; the last two are of editable ones.
@@ -124,6 +125,7 @@ class Installed:
     :ivar plan: the plan of the relinked wheel that it was installed from; None for a vendor's.
     :ivar sha256: of the wheel that it was installed from, where direct_url.json says it.
     :ivar requires: the requirements that METADATA has, as written.
+    :ivar record: the SHA-256 of its RECORD; None without that file.
     """
 
     name: str
@@ -134,22 +136,38 @@ class Installed:
     plan: Plan | None
     sha256: str | None
     requires: tuple[str, ...] = ()
+    record: str | None = None
+
+
+def list_dist_infos(environment: TargetEnvironment, name: str) -> list[Path]:
+    """Return what describes the distributions that are installed under a name: one, unless something went wrong."""
+    wanted = canonicalize_name(name)
+    found = []
+    for site in environment.site:
+        for entry in _entries(site):
+            stem, _, kind = entry.rpartition(".")
+            if kind in _KINDS and canonicalize_name(stem.partition("-")[0]) == wanted:
+                found.append(site / entry)
+    return found
 
 
 def find_installed(environment: TargetEnvironment, name: str) -> Installed | None:
     """Return what is installed under a name, or None.
 
-    :raises UsageError: what describes it cannot be read.
+    :raises UsageError: what describes it cannot be read, or there are several.
     """
-    wanted = canonicalize_name(name)
-    for site in environment.site:
-        for entry in _entries(site):
-            stem, _, kind = entry.rpartition(".")
-            if kind not in _KINDS or canonicalize_name(stem.partition("-")[0]) != wanted:
-                continue
-            if kind == "dist-info":
-                return _read(site / entry)
-            return Installed(stem, "", site / entry, "", editable=True, plan=None, sha256=None)
+    found = list_dist_infos(environment, name)
+    infos = [path for path in found if path.suffix == ".dist-info"]
+    if len(infos) > 1:
+        several = join_truncated([path.name for path in infos])
+        raise UsageError(
+            f"{environment.prefix} has {several}: what is installed of {name} is not known; uninstall it until none is left, "
+            "and install it again"
+        )
+    for path in found[:1]:
+        if infos:
+            return _read(infos[0])
+        return Installed(path.stem, "", path, "", editable=True, plan=None, sha256=None)
     return None
 
 
@@ -175,6 +193,8 @@ def _read(dist_info: Path) -> Installed:
         metadata = read_metadata(read_bytes(dist_info / "METADATA", _LIMIT))
         plan = _text(dist_info / PLAN_MEMBER, JSON_LIMIT)
         url = _text(dist_info / "direct_url.json", JSON_LIMIT)
+        record = dist_info / "RECORD"
+        digest = file_sha256(record, JSON_LIMIT) if record.exists() else None
         direct = parse_json(url) if url else {}
         hashed = _inside(direct, "archive_info", "hashes", "sha256") or _inside(
             direct, "archive_info", "hash"
@@ -184,6 +204,13 @@ def _read(dist_info: Path) -> Installed:
         raise UsageError(
             f"{dist_info}: cannot be read ({error}), so what was installed is not known; install the package again"
         ) from error
+    name, _, version = dist_info.stem.rpartition("-")
+    said = canonicalize_name(metadata.name or ""), canonicalize_version(metadata.version or "")
+    if said != (canonicalize_name(name), canonicalize_version(version.replace("_", "-"))):
+        raise UsageError(
+            f"{dist_info}: METADATA is that of {metadata.name} {metadata.version}, so what was installed is not known; install "
+            "the package again"
+        )
     return Installed(
         name=metadata.name or "",
         version=metadata.version or "",
@@ -193,6 +220,7 @@ def _read(dist_info: Path) -> Installed:
         plan=from_json(plan, strict=False) if plan else None,
         sha256=hashed.removeprefix("sha256=") if isinstance(hashed, str) else None,
         requires=metadata.requires_dist,
+        record=digest,
     )
 
 

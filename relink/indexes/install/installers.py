@@ -19,6 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from relink.elf.image import machine_name
 from relink.indexes.install.cache import CachedWheel, store_wheel, working_place
+from relink.indexes.install.replacing import held_locks
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
 from relink.planning.checks.tags import list_supported_tags
@@ -66,7 +67,7 @@ def find_uv() -> str | None:
 
 
 def run_installer(command: Sequence[str], directory: Path, failed: str) -> str:
-    """Run pip or uv in `directory`; on a terminal its progress is seen there, on standard error.
+    """Run pip or uv in `directory`; on a terminal its progress is seen there, on standard error. It has ended afterwards.
 
     :param failed: the beginning of the sentence if it fails.
     :return: what it has printed on standard error.
@@ -83,8 +84,14 @@ def run_installer(command: Sequence[str], directory: Path, failed: str) -> str:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            pass_fds=held_locks(),
         ) as run:
-            said, complained = run.communicate()
+            try:
+                said, complained = run.communicate()
+            except BaseException:
+                run.kill()
+                run.wait()
+                raise
     except OSError as error:
         raise_if_machine_fault(error, command[0])
         raise InstallerError(f"{failed}: {command[0]} cannot be run ({error.strerror})") from error

@@ -14,10 +14,8 @@ installer's answer (pip's report, or what uv would do), before anything of them 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -29,6 +27,7 @@ from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, canonicalize_version
+from packaging.version import Version
 
 from relink.indexes.install.cache import LARGEST, copy_to_cache, find_by_sha256, pin_for_undo, working_place
 from relink.indexes.install.checking import check_environment
@@ -42,6 +41,7 @@ from relink.indexes.install.installers import (
     platform_of,
     run_installer,
 )
+from relink.indexes.install.replacing import own, refuse_another, replace_files
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.planning.model import FilePlan, to_data
@@ -50,7 +50,7 @@ from relink.providers.profiles import profile_for
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
-from relink.system.errors import MachineError, UsageError, raise_if_machine_fault
+from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import file_sha256, read_text
@@ -79,9 +79,9 @@ def install_wheel(
     :raises InstallerError: pip or uv fails.
     """
     name = parse_wheel_name(wheel.name)
-    if present := find_installed(environment, name.distribution):
-        refuse_foreign(environment, present)
-    with working_place() as place:
+    with own(environment), working_place() as place:
+        if present := find_installed(environment, name.distribution):
+            refuse_foreign(environment, present)
         if dependencies:
             wanted = list_requirements(wheel, extras, environment)
             refused = select_findings(
@@ -95,7 +95,7 @@ def install_wheel(
         if result is None:
             return InstallResult(report, None)
         original = copy_to_cache(wheel).path
-        install_exactly(environment, result)
+        kept = install_exactly(environment, present, result)
         hold_for_undo(original, environment, name.distribution)
         done = parse_wheel_name(result.name)
         relinked: tuple[InstallResult, ...] = ()
@@ -106,7 +106,7 @@ def install_wheel(
             run_installer([*installer_of(environment), requirement], place, failed)
             relinked = _relink(done.canonical, environment, options, import_test=import_test)
         imports, loads = import_and_load(result, report, environment) if import_test else ((), ())
-        return InstallResult(report, done, imports, required_by(result), loads, relinked)
+        return InstallResult(report, done, imports, required_by(result), loads, relinked, kept=kept)
 
 
 def list_requirements(wheel: Path, extras: Collection[str], environment: TargetEnvironment) -> list[str]:
@@ -237,22 +237,19 @@ def repair(
     :raises UsageError: it is not installed, another program keeps it, or the wheel is another one.
     :raises InstallerError: pip or uv fails.
     """
-    installed = _installed(name, environment)
-    sha256 = installed.plan.wheel.sha256 if installed.plan else installed.sha256
-    version = installed.plan.wheel.version if installed.plan else installed.version
-    original = _original(installed, version, sha256, environment, wheel)
-    # A repair replaces all files of a distribution: those that somebody changed would be lost.
-    if installed.plan is None:
-        _refuse_another(original, installed)
-    with working_place() as place:
+    with own(environment), working_place() as place:
+        installed = _installed(name, environment)
+        original = _original(installed, environment, wheel)
+        if installed.plan is None:
+            refuse_another(original, installed)
         report, result = relink_for(place, original, environment, options)
         if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
-        refuse_full_disk(result, environment)
-        install_exactly(environment, result)
+        kept = install_exactly(environment, installed, result, original)
         hold_for_undo(original, environment, installed.name)
         imports, loads = import_and_load(result, report, environment) if import_test else ((), ())
-        return InstallResult(report, parse_wheel_name(result.name), imports, required_by(result), loads)
+        done = parse_wheel_name(result.name)
+        return InstallResult(report, done, imports, required_by(result), loads, kept=kept)
 
 
 def undo(
@@ -266,15 +263,15 @@ def undo(
     :raises UsageError: what is installed was not relinked, another program keeps it, or the wheel is another one.
     :raises InstallerError: pip or uv fails.
     """
-    installed = _installed(name, environment)
-    if installed.plan is None:
-        raise UsageError(
-            f"{installed.name} {installed.version} in {environment.prefix} is not relinked, so there is nothing to undo"
-        )
-    facts = installed.plan.wheel
-    original = _original(installed, facts.version, facts.sha256, environment, wheel)
-    install_exactly(environment, original)
-    return InstallResult(None, parse_wheel_name(original.name))
+    with own(environment):
+        installed = _installed(name, environment)
+        if installed.plan is None:
+            raise UsageError(
+                f"{installed.name} {installed.version} in {environment.prefix} is not relinked, so there is nothing to undo"
+            )
+        original = _original(installed, environment, wheel)
+        kept = install_exactly(environment, installed, original, original)
+        return InstallResult(None, parse_wheel_name(original.name), kept=kept)
 
 
 def _installed(name: str, environment: TargetEnvironment) -> Installed:
@@ -290,17 +287,14 @@ def _installed(name: str, environment: TargetEnvironment) -> Installed:
     return found
 
 
-def _original(
-    installed: Installed,
-    version: str,
-    sha256: str | None,
-    environment: TargetEnvironment,
-    given: Path | None,
-) -> Path:
+def _original(installed: Installed, environment: TargetEnvironment, given: Path | None) -> Path:
     """Return the vendor's wheel, in the cache: as given, as kept there before, or fetched.
 
-    :param sha256: what it must have, where that is known.
+    :raises UsageError: it is of another package or version, or another wheel than is known to have been installed.
     """
+    version, sha256 = installed.version, installed.sha256
+    if installed.plan is not None:
+        version, sha256 = installed.plan.wheel.version, installed.plan.wheel.sha256
     known = copy_to_cache(given) if given else find_by_sha256(sha256) if sha256 else None
     if known is None:
         # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
@@ -312,38 +306,14 @@ def _original(
             f"{known.path.name} (sha256 {known.sha256}) is not the wheel that {installed.name} was installed from (sha256 "
             f"{sha256}); pass that one by --wheel"
         )
-    return known.path
-
-
-def _refuse_another(wheel: Path, installed: Installed) -> None:
-    """Compare what a wheel has for site-packages with what lies there.
-
-    :raises UsageError: a file is another one, or missing.
-    """
-    site = installed.dist_info.parent
-    other: list[str] = []
-    with WheelArchive(wheel) as archive:
-        for name, member in archive.members.items():
-            skipped = name == f"{archive.dist_info}/RECORD" or name.startswith(f"{archive.data_dir}/")
-            if member.is_directory or skipped:
-                continue
-            digest = hashlib.sha256()
-            for chunk in archive.chunks(name):
-                digest.update(chunk)
-            if _sha256(site / name) != digest.hexdigest():
-                other.append(name)
-    if other:
+    # A plan is what the package says of itself: it may name any wheel.
+    own_name = canonicalize_name(installed.name), Version(installed.version).public
+    if (known.name.canonical, known.name.version.public) != own_name:
         raise UsageError(
-            f"{wheel.name} is not the wheel that {installed.name} was installed from, or its files were changed since: "
-            f"{join_truncated(other)} differ; pass the very wheel by --wheel, or install the package again"
+            f"{known.path.name} is not the wheel that {installed.name} {installed.version} was made of, whatever its plan says; "
+            "install the package again"
         )
-
-
-def _sha256(path: Path) -> str | None:
-    try:
-        return file_sha256(path, LARGEST)
-    except OSError:
-        return None
+    return known.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +327,7 @@ class InstallResult:
     :ivar loads: the members that need the vendor's libraries, loaded by the environment's Python; empty as `imports`.
     :ivar dependencies: of what it depends on, what was relinked with it.
     :ivar refused: why nothing was installed, where that has nothing to do with relinking.
+    :ivar kept: files that somebody had changed and that were replaced: where they are now.
     """
 
     report: Report | None
@@ -366,6 +337,7 @@ class InstallResult:
     loads: tuple[Trial, ...] = ()
     dependencies: tuple[InstallResult, ...] = ()
     refused: tuple[Finding, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -405,6 +377,7 @@ def to_json(done: InstallResult) -> dict[str, Any]:
         ],
         "dependencies": [to_json(one) for one in done.dependencies],
         "refused": [to_data(reported) for reported in done.refused],
+        "kept": list(done.kept),
         "report": done.report and report_json(done.report),
     }
 
@@ -503,31 +476,19 @@ def _of_an_environment(reported: Finding) -> Finding:
     return replace(reported, step=None, remedy=remedy)
 
 
-def refuse_full_disk(wheel: Path, environment: TargetEnvironment) -> None:
-    """Refuse a wheel whose files the disk has no room for: pip that is stopped in the middle leaves two of a distribution.
-
-    :raises MachineError: there is less room than that.
-    """
-    with WheelArchive(wheel) as archive:
-        needed = sum(member.size for member in archive.members.values())
-    for site in environment.site[:1]:
-        free = shutil.disk_usage(site)[2]
-        if free < needed:
-            raise MachineError(
-                f"{site}: {needed >> 20} MiB are needed for {wheel.name}, and {free >> 20} MiB are free; nothing was changed"
-            )
-
-
-def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
+def install_exactly(
+    environment: TargetEnvironment, installed: Installed | None, wheel: Path, original: Path | None = None
+) -> tuple[str, ...]:
     """Install this very file (by its SHA-256) in place of what is there, without dependencies and without an index.
 
     It is chosen by version and hash, not by its path: pip would record the path (direct_url.json), which is a temporary one.
 
+    :param installed: what is there, and `original` the vendor's wheel of it, as :func:`replace_files` takes them.
+    :return: the files that somebody had changed, where they are kept now.
     :raises InstallerError: pip or uv fails.
     :raises UsageError: there is neither.
     """
     name = parse_wheel_name(wheel.name)
-    refuse_full_disk(wheel, environment)
     line = f"{name.distribution}=={name.version} --hash=sha256:{file_sha256(wheel, LARGEST)}\n"
     with working_place() as place:
         requirements = place / "requirements.txt"
@@ -542,7 +503,11 @@ def install_exactly(environment: TargetEnvironment, wheel: Path) -> None:
         ]
         command = installer_of(environment)
         again = "--reinstall" if command[1] == "pip" else "--force-reinstall"
-        run_installer([*command, again, *chosen], place, f"{wheel.name} was not installed")
+        command += [again, *chosen]
+        failed = f"{wheel.name} was not installed, and all is as it was before"
+        return replace_files(
+            environment, installed, wheel, lambda: run_installer(command, place, failed), original
+        )
 
 
 def installer_of(environment: TargetEnvironment) -> list[str]:

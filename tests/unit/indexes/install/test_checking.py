@@ -64,6 +64,32 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert run("check", venv)[0] == 1
 
 
+@pytest.mark.parametrize("damaged", ["RECORD", "METADATA", "an open quote"])
+def test_one_bad_package(run: Run, venv: Path, gpu: Path, rocm: Path, damaged: str) -> None:
+    """It is told, and the others are looked at and repaired."""
+    put(venv, gpu)
+    put(venv, make_wheel(gpu.parent, {"bad/p.so": gpu.read_bytes()}, name="bad", tag=TAG))
+    info = site_of(venv) / "bad-1.0.dist-info"
+    if damaged == "an open quote":
+        (info / "RECORD").write_text('"' + (info / "RECORD").read_text())
+    else:
+        (info / damaged).write_bytes(b"\xff\xfe")
+    code, out, err = run("check", venv)
+    assert (code, err) == (1, "")
+    assert "error RLK554 bad-1.0: " in out, out
+    assert "gpu 1.0: its GPU part does not load" in out
+    code, out, _ = run("repair", "--all", "--prefix", rocm, "--python", python_of(venv))
+    assert "gpu 1.0+relinked is installed" in out
+
+
+def test_no_record(run: Run, venv: Path) -> None:
+    """Nobody knows its files; Debian's packages have none."""
+    (site_of(venv) / "plain-1.0.dist-info" / "RECORD").unlink()
+    code, out, err = run("check", venv)
+    assert (code, err) == (0, "")
+    assert "warning RLK554 plain-1.0: was not looked at: its RECORD cannot be read" in out
+
+
 def test_nothing_that_is_installed_runs(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     source = f"""#include <stdio.h>

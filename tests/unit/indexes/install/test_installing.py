@@ -142,25 +142,6 @@ def test_a_module_that_is_missing_is_what_comes_next(
     assert out.splitlines()[-1] == f"    relink repair demo --undo --python {python_of(environment)}"
 
 
-def test_a_full_disk_is_told_before_anything_changes(
-    run: Run,
-    works: Works,
-    index: Path,
-    make_environment: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """pip that is stopped in the middle leaves the directories of two releases."""
-    environment = make_environment(with_pip=False)
-    vendor(works, index)
-    put(environment, "demo")
-    before = tree(environment)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: (1 << 40, 1 << 40, 4096))
-    code, _, err = run("repair", "demo", "--prefix", works.prefix, "--python", python_of(environment))
-    assert code == 2
-    assert "and 0 MiB are free; nothing was changed" in err
-    assert tree(environment) == before
-
-
 def test_no_loader_is_advised_for_an_environment(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -375,7 +356,8 @@ def test_only_the_very_wheel(
     other = make_wheel(tmp_path / "other", {"demo/__init__.py": LOADS, "demo/a.so": works.plain}, tag=TAG)
     code, _, err = run(*words, "--wheel", other)
     assert code == 2
-    assert "is not the wheel that demo was installed from, or its files were changed since: demo/a.so" in err
+    assert "is not the wheel that demo was installed from, or its files were changed since: " in err
+    assert "demo/a.so" in err
     assert tree(environment) == before
     assert run(*words, "--wheel", wheel)[0] == 0
     code, _, err = run("repair", "demo", "--undo", "--python", python_of(environment), "--wheel", other)
