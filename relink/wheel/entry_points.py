@@ -14,7 +14,7 @@ ENTRY_POINTS: Final = "entry_points.txt"
 _GROUPS: Final = ("console_scripts", "gui_scripts")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _VALUE: Final = re.compile(r"[\w.]+\s*:\s*[\w.]+\s*(\[[\w\s,.-]*\])?")
-_LIMIT: Final = 4 << 20  # bytes
+_SCRIPTS_LIMIT: Final = 4 << 20  # bytes
 
 
 class _Archive(Protocol):
@@ -45,7 +45,7 @@ def script_names(data: bytes) -> set[str]:
 def read_script_names(archive: _Archive) -> set[str]:
     """Return the names of the scripts that an installer makes for a wheel."""
     member = f"{archive.dist_info}/{ENTRY_POINTS}"
-    return script_names(archive.read(member, _LIMIT)) if member in archive.members else set()
+    return script_names(archive.read(member, _SCRIPTS_LIMIT)) if member in archive.members else set()
 
 
 def find_script_defects(data: bytes, installed: Iterable[str]) -> list[str]:
@@ -53,7 +53,7 @@ def find_script_defects(data: bytes, installed: Iterable[str]) -> list[str]:
 
     :param installed: what the wheel's own files are called in the environment's ``bin``.
     """
-    import configparser  # few wheels have scripts
+    import configparser  # noqa: PLC0415 (few wheels have scripts)
 
     try:
         text = data.decode()

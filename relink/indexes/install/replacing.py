@@ -40,7 +40,7 @@ _PLACE = ".relink-replaced"
 _MANIFEST = "manifest.json"
 _MANIFEST_LIMIT = 1 << 30  # bytes
 # Seconds that another owner is waited for: an installer that goes on after relink was killed.
-_PATIENCE = 10.0
+PATIENCE = 10.0
 _MINE = threading.local()
 
 
@@ -71,7 +71,7 @@ def own(environment: TargetEnvironment) -> Iterator[list[str]]:
         raise_if_machine_fault(error, str(site))
         raise UsageError(f"{site}: cannot be opened ({error.strerror})") from error
     try:
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + PATIENCE
         while not _lock(descriptor):
             if time.monotonic() > end:
                 raise UsageError(

@@ -185,7 +185,7 @@ def test_an_edit_before_the_first_repair(run: Run, works: Works, index: Path, ve
 def test_one_owner(run: Run, works: Works, index: Path, venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(venv, vendor(works, index))
     before = tree(venv)
-    monkeypatch.setattr(replacing, "_PATIENCE", 0.1)
+    monkeypatch.setattr(replacing, "PATIENCE", 0.1)
     program = f"""
 import sys
 from relink.indexes.install.environment import find_environment
