@@ -31,6 +31,7 @@ from relink.elf.constants import (
     DT_SONAME,
     ET_EXEC,
     PT_DYNAMIC,
+    PT_GNU_PROPERTY,
     PT_INTERP,
     PT_LOAD,
     PT_NOTE,
@@ -99,6 +100,8 @@ HEADER_SIZE = 64
 _MAX_NEEDED, _MAX_SEGMENTS, _MAX_DLOPENED = 1024, 4096, 256
 # Look-ups: libraries (NEEDED, filters, dlopen notes) times directories of the search path; Nix has the most, some hundreds.
 _MAX_LOOKUPS = 50_000
+# NT_GNU_PROPERTY_TYPE_0, and GNU_PROPERTY_X86_ISA_1_NEEDED in it (elf/elf.h).
+_X86_64, _PROPERTIES, _ISA_NEEDED = 62, 5, 0xC0008002
 # Bytes that are read of all PT_NOTE segments together: many may overlap.
 _MAX_NOTES = 1 << 20
 # Bytes of a soname, or of a section's name: PATH_MAX, so ld.so could not open a longer one.
@@ -150,6 +153,7 @@ class Image:
         ld.so ignores it when `runpath` is there too (glibc elf/get-dynamic-info.h).
     :ivar runpath: DT_RUNPATH likewise.
     :ivar dynamic: whether there is a PT_DYNAMIC at all: without one the loader has nothing to do.
+    :ivar isa_needed: the bits of GNU_PROPERTY_X86_ISA_1_NEEDED; 0 where there are none.
     """
 
     path: str
@@ -165,6 +169,7 @@ class Image:
     dynamic: bool = False
     filters: tuple[str, ...] = ()
     dlopen_notes: tuple[DlopenNote, ...] = field(default=())
+    isa_needed: int = 0
 
     @property
     def nodeflib(self) -> bool:
@@ -180,7 +185,7 @@ class Image:
     def is_static_program(self) -> bool:
         """Whether the kernel starts it without a loader (``-static``, ``-static-pie``), so that none can load it."""
         fixed = self.header.kind == ET_EXEC or bool(self.flags_1 & DF_1_PIE)
-        return fixed and self.interpreter is None
+        return fixed and self.interpreter is None and not self.needed
 
     @property
     def search_kind(self) -> str | None:
@@ -249,7 +254,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
     segments = tuple(_segments(buffer, header))
     interpreter: str | None = None
     notes: list[DlopenNote] = []
-    left = _MAX_NOTES
+    left, isa_needed = _MAX_NOTES, 0
     for segment in segments:
         inside = segment.offset + segment.file_size <= size
         if not inside and segment.type in (PT_LOAD, PT_DYNAMIC, PT_INTERP):
@@ -263,6 +268,13 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
             data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
             notes.extend(dlopen_notes(data, little_endian=header.little_endian, align=segment.align))
             left -= min(left, segment.file_size)
+    # elf/dl-load.c reads them from the last one on, and the first note with properties counts (sysdeps/x86/dl-prop.h).
+    left = _MAX_NOTES
+    for segment in reversed(segments):
+        if header.machine == _X86_64 and segment.type in (PT_NOTE, PT_GNU_PROPERTY) and not isa_needed:
+            data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
+            isa_needed = _isa_needed(data, segment.align)
+            left -= len(data)
     if len(notes) > _MAX_DLOPENED:
         raise ElfError(f"{path}: damaged ELF file: {len(notes)} libraries in its dlopen notes")
     return Image(
@@ -273,8 +285,29 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
         interpreter=interpreter,
         dynamic=any(segment.type == PT_DYNAMIC for segment in segments),
         dlopen_notes=tuple(notes),
+        isa_needed=isa_needed,
         **_dynamic(buffer, segments, path, len(notes)),
     )
+
+
+def _isa_needed(data: bytes, align: int) -> int:
+    """Return what the first note with GNU properties says of the processor (glibc sysdeps/x86/dl-prop.h)."""
+    position = 0
+    while align == 8 and position + 12 <= len(data):
+        name_size, size, kind = struct.unpack_from("<III", data, position)
+        start = position + 12 + -(-name_size // 4) * 4
+        end = min(start + size, len(data))
+        position = -(-(start + size) // 8) * 8
+        if (name_size, kind) != (4, _PROPERTIES) or data[start - 4 : start] != b"GNU\0":
+            continue
+        while start + 8 <= end:
+            kind, size = struct.unpack_from("<II", data, start)
+            if kind >= _ISA_NEEDED:
+                sound = kind == _ISA_NEEDED and size == 4 and start + 12 <= end
+                return int(struct.unpack_from("<I", data, start + 8)[0]) if sound else 0
+            start += 8 + -(-size // 8) * 8
+        break
+    return 0
 
 
 def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:

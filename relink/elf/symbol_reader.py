@@ -68,8 +68,10 @@ _MAX_VERSIONS: Final = 1 << 15
 _MAX_BYTES: Final = 1 << 22
 _MAX_NAME: Final = 1 << 10
 
-# Flags of a symbol: the hash table has it, a relocation names it.
-HASHED, RELOCATED = 1, 2
+# Flags of a symbol: the hash table has it, a relocation names it, one takes its place in the static TLS block.
+HASHED, RELOCATED, STATIC_TLS = 1, 2, 4
+# By e_machine the relocation whose object dlopen gives static TLS (CHECK_STATIC_TLS in sysdeps/*/dl-machine.h): TPOFF64, TPREL64.
+_R_STATIC_TLS: Final = {62: 18, 183: 1030}
 
 # Symbols in one bucket of a GNU hash table; a chain of a damaged file may have no end.
 _MAX_CHAIN: Final = 1 << 20
@@ -79,7 +81,7 @@ _MAX_CHAIN: Final = 1 << 20
 class Columns:
     """The symbol table by columns (st_name, st_info, …), which is what makes it quick to go through: the null symbol first.
 
-    :ivar flags: HASHED, RELOCATED.
+    :ivar flags: HASHED, RELOCATED, STATIC_TLS.
     """
 
     names: array[int]
@@ -116,7 +118,8 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     limit = memory.available(memory.dynamic[DT_SYMTAB]) // size
     gnu = _gnu_hash(memory, limit)
     sysv = _sysv_hash(memory, limit)
-    relocated = _relocated(memory)
+    shift = 32 if memory.wide else 8
+    relocated, static = _relocated(memory), _R_STATIC_TLS.get(memory.machine)
     first, count = gnu or (limit, 0)
     if sysv:
         if count > sysv[0]:
@@ -125,7 +128,7 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     elif count <= first:
         # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
         # the highest symbol that a relocation names counts.
-        count = max(count, 1 + max(relocated, default=0))
+        count = max(count, 1 + max(info >> shift for info in relocated) if relocated else 1)
     if count > limit:
         memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
     data = memory.read(memory.dynamic[DT_SYMTAB], min(count, limit) * size)
@@ -137,9 +140,10 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         order, flags = _chains(memory, *sysv[1:], count)
         # ld.so finds none of these symbols; they stay in the table, since imports may be among them.
         order += [i for i, hashed in enumerate(flags) if not hashed]
-    for i in relocated:
-        if i < count:
-            flags[i] |= RELOCATED
+    for info in relocated:
+        if info >> shift < count:
+            is_static = memory.wide and info & 0xFFFFFFFF == static
+            flags[info >> shift] |= RELOCATED | (STATIC_TLS if is_static else 0)
     return columns_of(memory, data[: count * size], bytes(flags)), order
 
 
@@ -231,12 +235,12 @@ def _chains(
 
 
 def _relocated(memory: Memory) -> set[int]:
-    """Return the indices of the symbols that relocations name (r_info)."""
+    """Return symbol and type of the relocations, each pair once (r_info)."""
     dynamic = memory.dynamic
     # Words in an entry of DT_JMPREL: three with an addend, two without.
     plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2
-    kind, width, shift = ("Q", 8, 32) if memory.wide else ("I", 4, 8)
-    symbols: set[int] = set()
+    kind, width = ("Q", 8) if memory.wide else ("I", 4)
+    found: set[int] = set()
     for table, size, step in (
         (DT_RELA, DT_RELASZ, 3),
         (DT_REL, DT_RELSZ, 2),
@@ -248,9 +252,8 @@ def _relocated(memory: Memory) -> set[int]:
         available = memory.available(address)
         if length and not available:
             memory.problem("a relocation table lies outside of the file")
-        infos = set(memory.words(address, min(length, available) // width, kind)[1::step])
-        symbols |= {info >> shift for info in infos}
-    return symbols
+        found |= set(memory.words(address, min(length, available) // width, kind)[1::step])
+    return found
 
 
 def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
@@ -454,6 +457,7 @@ def _read(memory: Memory) -> SymbolTable:
             if i < len(symbols) and names[i]
         ),
         symbolic=symbolic,
+        static_tls=frozenset(compress(names, map(STATIC_TLS.__and__, symbols.flags))),
     )
 
 

@@ -118,6 +118,8 @@ class SymbolTable:
         another object can interpose them, unless they are protected.
     :ivar copies: variables that an executable copies into itself (copy relocations), looked up everywhere but in it.
     :ivar symbolic: DT_SYMBOLIC or DF_SYMBOLIC: look-ups start in the object itself.
+    :ivar static_tls: the names of thread-local variables that relocations place in the static TLS block; an empty one for the
+        object's own without a name.
     """
 
     imports: tuple[Import, ...] = ()
@@ -131,6 +133,7 @@ class SymbolTable:
     references: tuple[tuple[str, str | None], ...] = ()
     copies: tuple[Import, ...] = ()
     symbolic: bool = False
+    static_tls: frozenset[str] = frozenset()
 
     @property
     def exact(self) -> frozenset[int]:

@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import subprocess
+import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,6 +52,14 @@ _REFUSED = re.compile(
 _NOT_PRELOADED = " from LD_PRELOAD cannot be preloaded ("
 # Dry runs that are under way at one time at least, on any machine.
 _LEAST_RUNS = 2
+# elf/dl-version.c, match_symbol; sysdeps/*/dl-machine.h (copies).
+WARNING: Final = re.compile(
+    r": (?:no version information available|weak version `.*' not found) \(required by .+\)$"
+    r"|: Symbol `.+' has different size in shared object, consider re-linking$"
+)
+"""What the loader says of something that dlopen goes on after."""
+# Bytes that one loader may print. Of 20,000 symbols that are not found, with C++ names, it prints 4 MiB.
+MOST_PRINTED: Final = 32 << 20
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
@@ -59,7 +69,7 @@ class LoaderMap:
 
     :ivar objects: (requested name, path) in load order, without the program, the loader itself and the kernel's vdso.
     :ivar missing: names that it did not find.
-    :ivar problems: everything else it said: open symbols and versions, or what it died of.
+    :ivar problems: everything else it said: open symbols and versions, warnings, or what it died of.
     :ivar died: whether it gave up, or was killed, before it had mapped everything; or went on without what was to be preloaded.
     """
 
@@ -190,24 +200,54 @@ def _not_asked(target: Target, error: OSError) -> TargetError:
 
 def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) -> LoaderMap:
     try:
-        output, errors = process.communicate(timeout=DRY_RUN_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        stop(process)
-        return _dead(f"the loader did not end within {DRY_RUN_TIMEOUT} s and was stopped")
+        printed = _read_output(process)
     except OSError as error:
         raise _not_asked(target, error) from error
-    said = errors.strip()
+    if isinstance(printed, str):
+        stop(process)
+        return _dead(f"the loader {printed} and was stopped")
+    output, errors = printed
     status = status_of(sandbox, process.returncode)
     reason = explain_failure(status, errors)
     if reason is not None and target.sysroot != "/" and reason.startswith(("chroot", "unshare")):
         raise TargetError(f"{target.sysroot}: cannot be entered ({reason}); verify inside of it, or as root")
     if reason is not None:
         raise TargetError(f"{target.interpreter}: the loader could not be asked ({reason})")
+    answer = read_answer(output, errors, target)
     if status < 0:
-        return _dead(f"killed by signal {-status}", *said.splitlines())
-    if status not in (0, 1, 127):
-        return _dead(f"the loader ended with {status}", *said.splitlines())
-    return read_answer(output, errors, target)
+        return _dead(f"killed by signal {-status}", *answer.problems)
+    # elf/rtld.c, dl_main: a dry run ends with 0, whatever symbols and versions are not found.
+    if status and not answer.died:
+        return _dead(f"the loader ended with {status}", *answer.problems)
+    return answer
+
+
+def _read_output(process: subprocess.Popen[str]) -> tuple[str, str] | str:
+    """Return what a loader writes to standard output and to standard error, or which limit it does not keep."""
+    deadline = time.monotonic() + DRY_RUN_TIMEOUT
+    late = f"did not end within {DRY_RUN_TIMEOUT} s"
+    texts = {stream.fileno(): bytearray() for stream in (process.stdout, process.stderr) if stream}
+    with selectors.DefaultSelector() as selector:
+        for descriptor in texts:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0, deadline - time.monotonic()))
+            if not ready:
+                return late
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                texts[key.fd] += data
+                if not data:
+                    selector.unregister(key.fd)
+            if sum(map(len, texts.values())) > MOST_PRINTED:
+                return f"printed more than {MOST_PRINTED >> 20} MiB"
+    try:
+        process.wait(max(0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return late
+    process.communicate()
+    output, errors = (os.fsdecode(bytes(text)) for text in texts.values())
+    return output, errors
 
 
 def _dead(*problems: str) -> LoaderMap:

@@ -6,12 +6,13 @@ records, the binding of all imports in the scope that each object has then, and,
 Sources: glibc elf/dl-open.c (dl_open_worker_begin, _dl_open), elf/dl-close.c (_dl_close_worker), elf/rtld.c (do_preload).
 
 Left out on purpose: dlclose, dlmopen, lazy binding (all is bound at once, as with RTLD_NOW; only symbols that stay open at the
-start are no failure, since most programs bind lazily), and space for static TLS that runs out.
+start are no failure, since most programs bind lazily).
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -27,10 +28,12 @@ from relink.loader.binding import (
     check_records,
 )
 from relink.loader.closure import Closure, Edge, LoadedObject
+from relink.loader.dlopen_limits import find_refused
 from relink.loader.loading import LinkMap
 from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
+from relink.system.text import join_truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,17 @@ class Failure:
     refused: str | None = None
     versions: tuple[MissingVersion, ...] = ()
     symbols: tuple[Unbound, ...] = ()
+
+    def __str__(self) -> str:
+        if self.versions:
+            first = self.versions[0]
+            return f"{posixpath.basename(first.supplier)} has no {first.version}"
+        if self.symbols:
+            symbol = self.symbols[0]
+            return f"{posixpath.basename(symbol.path)} imports {symbol.name}, which nothing there has"
+        if self.missing:
+            return f"{join_truncated(list(dict.fromkeys(edge.soname for edge in self.missing)))} not found"
+        return self.refused or "the loader stops at an assertion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +216,9 @@ class Process:
         # > for (unsigned int i = 0; i < new->l_searchlist.r_nlist; ++i)
         # >   if (new->l_searchlist.r_list[i]->l_real->l_versions == NULL)
         failure = _missing(closure, (edge, *edges)) or self._wrong_record(replace(closure, scope=mapped))
+        if failure is None and mapped:
+            refused = find_refused(closure, self._tables, self.environment.target)
+            failure = next((Failure("refused", refused=f"{at.path}: {why}") for at, why in refused), None)
         if failure is not None or not binds:
             return DlopenResult(event, closure, mapped, failure, _NOTHING_BOUND)
         # > for (unsigned int i = last; i-- > first; )

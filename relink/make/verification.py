@@ -31,6 +31,7 @@ from relink.elf.symbols import SymbolTable
 from relink.loader.binding import Bindings, bind
 from relink.loader.closure import Closure
 from relink.loader.dryrun import (
+    WARNING,
     JointRun,
     LoaderMap,
     LoaderRefusal,
@@ -55,8 +56,11 @@ from relink.system.safe_open import map_file
 from relink.system.sandbox.start import Sandbox
 from relink.system.text import join_truncated
 
+# elf/dl-lookup.c: the version record's own library has no such symbol; and no object has one.
 _UNDEFINED = re.compile(
-    r"undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?\s*\((?P<path>.+)\)"
+    r"(?:undefined symbol: (?P<name>[^,\s]+)(?:, version (?P<version>\S+))?"
+    r"|symbol (?P<other>\S+),? version (?P<its>\S+) not defined in file \S+ with link time reference)"
+    r"\s*\((?P<path>.+)\)"
 )
 _VERSION = re.compile(
     r"(?:^|: )(?P<supplier>[^:]+): version `(?P<version>.+?)' not found \(required by (?P<requester>.+)\)$"
@@ -277,7 +281,7 @@ def _compare_symbols(
     predicted_unbound = {(symbol.path, symbol.name, symbol.version) for symbol in bindings.unbound}
     predicted_unbound |= {(symbol.path, symbol.name, symbol.version) for symbol in outside}
     loader_unbound = {
-        (match["path"], match["name"], match["version"])
+        (match["path"], match["name"] or match["other"], match["version"] or match["its"])
         for line in answer.problems
         if (match := _UNDEFINED.fullmatch(line))
     }
@@ -312,6 +316,8 @@ def _loader_errors(context: ResolveContext, member: str, answer: LoaderMap) -> I
         if match := _VERSION.search(line):
             message = f"the loader finds no version {match['version']} in {shown(match['supplier'])}"
             yield finding("RLK301", shown(match["requester"]), message)
+        elif not (answer.died or _UNDEFINED.fullmatch(line) or WARNING.search(line)):
+            yield finding("RLK116", member, f"the loader does not load it: {shown(line)}")
 
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")

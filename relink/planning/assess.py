@@ -16,6 +16,7 @@ from functools import cached_property
 from relink.elf.image import machine_name
 from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import GpuPlan
+from relink.loader.dlopen_limits import find_refused
 from relink.planning.case import Case, Command, build_context, is_python_named, open_used_places
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import list_dlopened_libraries, plan_gpus
@@ -255,6 +256,17 @@ def _find_stacks(assessed: Assessment) -> Iterable[Finding]:
     return stack_findings(assessed.source, assessed.context, assessed.case.wheel.tables, mapped)
 
 
+def _find_refused(assessed: Assessment) -> Iterator[Finding]:
+    """Yield RLK116 for each file that dlopen refuses although the loader's dry run takes it."""
+    draft, layout = assessed.draft, assessed.context.layout
+    for member in draft.closures:
+        closure = draft.outcomes[member].closure
+        for loaded, reason in find_refused(closure, draft.tables, assessed.case.target):
+            own = loaded.path == layout.path_of(member)
+            what = "it" if own else f"{layout.shown(loaded.path)}, which it needs"
+            yield finding("RLK116", member, f"dlopen does not load {what}: {reason}")
+
+
 def _find_layers(assessed: Assessment) -> Iterable[Finding]:
     context, named = assessed.context, is_python_named(assessed.case.options)
     return layer_findings(context.providers, context.target, context.vendor, named=named)
@@ -367,6 +379,7 @@ PRODUCERS: list[Producer] = [
     ),
     Producer("programs that find site-packages", _find_python_of_programs, {**_PLANNED, **_DRAWN}),
     Producer("executable stacks", _find_stacks, _PLANNED),
+    Producer("static TLS and the processor's ISA level", _find_refused, _PLANNED),
     Producer("several site-packages of one Python", _find_layers, {**_PLANNED, **_ELSEWHERE, **_OF_FILES}),
     Producer("the vendor's packages beside it", _find_packages, {**_PLANNED, **_ELSEWHERE}),
     Producer(

@@ -200,7 +200,7 @@ class EnvironmentProcesses:
         for path, member in paths.items():
             if member not in parts and path not in pending:
                 part = parts[member] = self._part_of(member, images[member])
-                if part == "later" or (part == "unknown" and member in gpu):
+                if part in ("later", "unknown"):
                     pending[path] = Event("extension", path, "later", os.RTLD_NOW, module=_module_of(member))
         later = process.fork()
         for host, others in files.hosts.items():
@@ -213,7 +213,10 @@ class EnvironmentProcesses:
         carried: set[str] = set()
         for path, event in pending.items():
             parts.setdefault(paths.get(path, ""), "later")
-            if opening := self._open_later(later, event, carried, binds=paths.get(path) in gpu):
+            opening = self._open_later(later, event, carried)
+            # Whether anything opens it is not known: what is not there may be why nothing does.
+            is_known = parts.get(paths.get(path, "")) != "unknown" or paths.get(path) in gpu
+            if opening and (is_known or opening.failure.cause != "missing"):
                 lost.setdefault(path, opening)
         parts |= {paths[path]: "carried" for path in carried & {*paths} if parts[paths[path]] == "unknown"}
         for member in gpu:
@@ -240,15 +243,13 @@ class EnvironmentProcesses:
         is_named = all(map(str.isidentifier, _module_of(member).split(".")))
         return "later" if part == "unknown" and is_module and is_named else part
 
-    def _open_later(
-        self, process: Process, event: Event, carried: set[str], *, binds: bool
-    ) -> FailedOpening | None:
+    def _open_later(self, process: Process, event: Event, carried: set[str]) -> FailedOpening | None:
         """Open what the import does not open, in a process that goes on by itself; note in `carried` what this maps.
 
         An extension module that fails is imported as its own name says.
         """
         later = process.fork()
-        opening = _open(later, event, binds=binds)
+        opening = _open(later, event)
         carried |= {posixpath.normpath(entry.path) for entry in later.objects[len(process.objects) :]}
         if opening is None or event.kind != "extension" or event.file:
             return opening
@@ -267,25 +268,15 @@ def _module_of(member: str) -> str:
     return ".".join([*above, last.partition(".")[0]])
 
 
-def _open(process: Process, event: Event, *, binds: bool = True) -> FailedOpening | None:
+def _open(process: Process, event: Event) -> FailedOpening | None:
     """Make the dlopen of an event; return what fails."""
     caller = event.caller if event.caller and process.index_of(event.caller) is not None else ""
-    result = process.dlopen(Dlopen(event.name, event.flags, caller), binds=binds)
+    result = process.dlopen(Dlopen(event.name, event.flags, caller))
     failure = result.failure
     if failure is None:
         return None
     missing = tuple(dict.fromkeys(edge.soname for edge in failure.missing))
-    if failure.versions:
-        first = failure.versions[0]
-        why = f"{posixpath.basename(first.supplier)} has no {first.version}"
-    elif failure.symbols:
-        first_symbol = failure.symbols[0]
-        why = f"{posixpath.basename(first_symbol.path)} imports {first_symbol.name}, which nothing there has"
-    elif missing:
-        why = f"{join_truncated(missing)} not found"
-    else:
-        why = failure.refused or "the loader stops at an assertion"
-    return FailedOpening(event, failure, missing, why)
+    return FailedOpening(event, failure, missing, str(failure))
 
 
 def _error(opening: FailedOpening, site: str) -> Finding:

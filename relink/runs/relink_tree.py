@@ -171,7 +171,7 @@ def _write_copy(
     plan, new = planned.plan, Path(planned.plan.output)
     report = partial(make_report, planned, options, clock)
     check_room(options.max_memory, wheel.contents, [file.path for file in plan.changed])
-    sandbox = None if plan.empty else find_sandbox(options.sandbox)
+    sandbox = find_sandbox(options.sandbox)
     with working_directory(new.parent) as scratch, working_directory(new.parent) as staged:
         with clock.stage("edit"):
             edits, failures = edit_members(wheel, planned, options, sandbox, scratch)

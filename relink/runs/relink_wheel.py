@@ -99,7 +99,7 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     """Edit, write, verify and publish by a plan."""
     contents, plan = wheel.contents, planned.plan
     check_room(options.max_memory, contents, [file.path for file in plan.changed])
-    sandbox = None if plan.empty else find_sandbox(options.sandbox)
+    sandbox = find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     # A changed member is counted twice: it is written, and read back.
     count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in plan.changed), clock.on_bytes)
@@ -239,12 +239,12 @@ def check_edits(
     ]
     if not options.verify or sandbox is None:
         return findings, None
-    context, changed = planned.context, [file.path for file in planned.plan.changed]
+    context, served = planned.context, [file.path for file in planned.plan.files if file.served]
     result = verify(
         planned.plan.output,
         _content_reader(wheel, planned, edits, names),
-        # The loader is asked about a forwarder, too: what it leads to has to load.
-        [names[path] for path in (*changed, *(stub.path for stub in planned.plan.stubs if stub.needed))],
+        # The loader is asked about what stays as it is, too, and about a forwarder: what it leads to has to load.
+        [names[path] for path in (*served, *(stub.path for stub in planned.plan.stubs if stub.needed))],
         replace(context, images={names[name]: image for name, image in context.images.items()}),
         planned.tables,
         sandbox,

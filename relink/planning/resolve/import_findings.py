@@ -24,6 +24,8 @@ from relink.loader.binding import (
     two_versions,
 )
 from relink.loader.closure import Closure
+from relink.loader.process import Dlopen, Process
+from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
@@ -193,6 +195,7 @@ def import_findings(
     yield from sibling_findings(context.siblings, needing)
     yield from duplicate_findings(prover, context, outcomes, closures)
     yield from dlopen_findings(prover, context, closures)
+    yield from _find_broken_opened(prover, context, outcomes, closures)
 
 
 def _changed_bindings(
@@ -490,6 +493,37 @@ def dlopen_findings(
             message = f"would not be found, and no prefix has it; opened (dlopen) by {who}"
             remedy = "Install it where the library that loads it looks, if you use what it is for."
             yield finding("RLK120", soname, message, remedy, level="info", profile=profile)
+
+
+def _find_broken_opened(
+    prover: Prover, context: ResolveContext, outcomes: Mapping[str, Outcome], closures: Mapping[str, Closure]
+) -> Iterator[Finding]:
+    """Yield RLK132 for each library that a member's note calls required, which is found and which dlopen refuses."""
+    if (python := context.target.python) is None:
+        return
+    for member, closure in closures.items():
+        path = context.layout.path_of(member)
+        required = {
+            soname
+            for note in outcomes[member].image.dlopen_notes
+            if note.priority == "required"
+            for soname in note.sonames
+        }
+        for edge in closure.dlopened:
+            if (
+                edge.soname not in required
+                or edge.target is None
+                or closure.objects[edge.requester].path != path
+            ):
+                continue
+            files = context.members.with_image(path, outcomes[member].image)
+            process = Process(Environment(context.target, files), prover.tables, python)
+            process.dlopen(Dlopen(path))
+            failure = process.dlopen(Dlopen(edge.soname, caller=path)).failure
+            if failure is not None and failure.cause != "caller":
+                found = context.layout.shown(closure.objects[edge.target].path)
+                text = f"opened by {context.layout.shown(path)}, whose note calls it required; {found} does not load: {failure}"
+                yield finding("RLK132", edge.soname, text, level="error")
 
 
 def _not_opened(

@@ -392,6 +392,12 @@ def test_a_loader_that_answers_strangely(loader: Callable[[str], Target]) -> Non
     assert (found.died, found.problems) == (True, ("the loader ended with 3", "what"))
 
 
+def test_a_loader_that_aborts(loader: Callable[[str], Target]) -> None:
+    """An assertion ends it with the status that a fatal error has, and other words."""
+    found = dry_run(loader("echo Inconsistency detected by ld.so >&2; exit 127"), "/program")
+    assert (found.died, found.problems[1:]) == (True, ("Inconsistency detected by ld.so",))
+
+
 def test_a_loader_that_does_not_end(loader: Callable[[str], Target], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.loader.dryrun.DRY_RUN_TIMEOUT", 0.2)
     found = dry_run(loader("exec sleep 99"), "/program")
@@ -420,7 +426,7 @@ def test_loaders_run_beside_each_other_and_answer_in_order(
     """The first waits for the second."""
     mark = tmp_path / "mark"
     wait = f"i=0; while ! test -e {mark} && test $i -lt 1000; do sleep 0.01; i=$((i + 1)); done"
-    target = loader(f"case $1 in /one) {wait};; *) : > {mark};; esac; echo $1 $i >&2; exit 1")
+    target = loader(f"case $1 in /one) {wait};; *) : > {mark};; esac; echo $1 $i >&2")
     with dry_runs(target, [(name, []) for name in ("/one", "/two", "/three")]) as answers:
         said = [found.problems[0].split() for found in answers]
     assert [words[0] for words in said] == ["/one", "/two", "/three"]

@@ -150,6 +150,24 @@ def test_an_extension_that_nobody_imports(site: Site) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["plugin.so", "libplugin.so.1"])
+def test_a_symbol_that_nothing_has(site: Site, name: str) -> None:
+    """Nobody is known to open the file; that it cannot be opened is told."""
+    shared(site.path / "work" / name, "extern int nowhere(void); int c(void){return nowhere();}")
+    site.write("work/__init__.py", "")
+    (found,) = site.outcome("work").findings(str(site.path))
+    assert (found.code, found.level) == ("RLK124", "warning")
+    assert f"{name} imports nowhere, which nothing there has" in found.message
+
+
+def test_static_tls_without_room(site: Site) -> None:
+    source = "__thread char block[65536]; char *c(void) { return block; }"
+    shared(site.path / "work/c.so", source, flags=["-ftls-model=initial-exec"])
+    site.write("work/__init__.py", OPEN + opens("c.so"))
+    assert not site.imports("work")
+    assert said(site.outcome("work"), site) == [f"error RLK116 {site.path}/work/c.so"]
+
+
 def make_host(site: Site) -> Path:
     """Make a package whose import maps a library that no search path of others leads to."""
     library = shared(site.path / "torch/lib/libhost.so", "int host(void){return 1;}")
