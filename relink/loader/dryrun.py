@@ -14,6 +14,9 @@ symbols stay open. Why that proves the same of each root:
 - To be hidden, a symbol that stays open would have to be exported by another root in whose file the simulation does not see it:
   two faults of one name, in two files.
 
+A loader that ends with another status than 0, or prints without end, has not mapped what it was asked for; what it cannot know, since
+it maps all at the start of a program, is in :mod:`relink.loader.dlopen_limits`.
+
 The caller compares what the joint run maps with its simulation, and asks about each root alone where the two differ.
 """
 
@@ -37,6 +40,7 @@ from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.tables import Tables
 from relink.loader.target import Target
+from relink.system.budget import RunBudget
 from relink.system.errors import TargetError, raise_if_machine_fault
 from relink.system.sandbox.start import Limits, Sandbox, explain_failure, find_sandbox, status_of, stop
 
@@ -123,6 +127,7 @@ def dry_runs(
     sandbox: Sandbox | None = None,
     *,
     symbols: bool = True,
+    budget: RunBudget | None = None,
 ) -> Iterator[Iterator[LoaderMap]]:
     """Run the loader for programs, each with what is preloaded; yields the results in order, which raise as :func:`dry_run` does.
 
@@ -131,8 +136,9 @@ def dry_runs(
     Loaders run side by side, while the caller works on earlier results, and are killed at the end of the block.
 
     :param symbols: have the loader look up every symbol, too. That takes nearly all of its time.
+    :param budget: what all loaders of a run may print together.
     """
-    left, box = iter(programs), sandbox or find_sandbox()
+    left, box, budget = iter(programs), sandbox or find_sandbox(), budget or RunBudget()
     running: deque[subprocess.Popen[str]] = deque()
 
     def ask() -> None:
@@ -141,7 +147,7 @@ def dry_runs(
     def answers() -> Iterator[LoaderMap]:
         while running:
             # The loader leaves `running` only when it has answered: what ends the block before that stops it.
-            answer = _answer(target, box, running[0])
+            answer = _answer(target, box, running[0], budget)
             running.popleft()
             ask()
             yield answer
@@ -198,9 +204,9 @@ def _not_asked(target: Target, error: OSError) -> TargetError:
     return TargetError(f"{target.interpreter}: the loader could not be asked ({error})")
 
 
-def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) -> LoaderMap:
+def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str], budget: RunBudget) -> LoaderMap:
     try:
-        printed = _read_output(process)
+        printed = _read_output(process, budget)
     except OSError as error:
         raise _not_asked(target, error) from error
     if isinstance(printed, str):
@@ -222,7 +228,7 @@ def _answer(target: Target, sandbox: Sandbox, process: subprocess.Popen[str]) ->
     return answer
 
 
-def _read_output(process: subprocess.Popen[str]) -> tuple[str, str] | str:
+def _read_output(process: subprocess.Popen[str], budget: RunBudget) -> tuple[str, str] | str:
     """Return what a loader writes to standard output and to standard error, or which limit it does not keep."""
     deadline = time.monotonic() + DRY_RUN_TIMEOUT
     late = f"did not end within {DRY_RUN_TIMEOUT} s"
@@ -237,10 +243,13 @@ def _read_output(process: subprocess.Popen[str]) -> tuple[str, str] | str:
             for key, _ in ready:
                 data = os.read(key.fd, 1 << 16)
                 texts[key.fd] += data
+                budget.printed -= len(data)
                 if not data:
                     selector.unregister(key.fd)
             if sum(map(len, texts.values())) > MOST_PRINTED:
                 return f"printed more than {MOST_PRINTED >> 20} MiB"
+            if budget.printed < 0:
+                return "and those before it have printed more than a run may read"
     try:
         process.wait(max(0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -114,6 +114,7 @@ class LinkMap:
 
     def _append(self, entry: LoadedObject, requester: Requester, names: Iterable[str | None]) -> int:
         """Append to the link map. Of all objects with a name, the first one is found by it (_dl_lookup_map)."""
+        self.environment.files.budget.map_file()
         index = len(self.objects)
         self.objects.append(entry)
         self.requesters.append(requester)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from relink.elf.image import Image, read_image
+from relink.system.budget import RunBudget
 from relink.system.errors import ElfError, raise_if_machine_fault
 from relink.system.safe_open import NOT_REGULAR, map_file
 
@@ -116,6 +117,7 @@ class Files:
     :param root: the sysroot; ``/`` for this system's own.
     :param overlay: image by absolute path, for files that are not on disk (the wheel's members).
     :param links: directory by absolute path, for symbolic links that are not on disk (other packages beside the members).
+    :ivar budget: what may still be done with them, in all simulations.
     """
 
     def __init__(
@@ -123,8 +125,10 @@ class Files:
         root: str = "/",
         overlay: Mapping[str, Image] | None = None,
         links: Mapping[str, str] | None = None,
+        budget: RunBudget | None = None,
     ) -> None:
         self.root = root
+        self.budget = budget or RunBudget()
         self._seen: dict[str, OpenedFile] = {}
         self._directories: dict[str, bool] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
@@ -160,7 +164,7 @@ class Files:
         return self._with(self._places, self._images, {name: image})
 
     def _with(self, places: _Places, images: Mapping[str, Image], other: Mapping[str, Image]) -> Files:
-        files = Files(self.root)
+        files = Files(self.root, budget=self.budget)
         files._seen, files._directories, files._listed = self._seen, self._directories, self._listed
         files._links, files._link_directories = self._links, self._link_directories
         files._places, files._images, files._other = places, images, other

@@ -121,7 +121,11 @@ def verify(
                 extract_member(pieces, context, layout, name, gaps)
             make_links(context, layout, links or {})
             planned = {layout.path_of(name): image for name, image in context.images.items()}
-            context = replace(context, layout=layout, files=Files(context.target.sysroot, planned))
+            context = replace(
+                context,
+                layout=layout,
+                files=Files(context.target.sysroot, planned, budget=context.files.budget),
+            )
             symbols = _symbols(context, known)
             tables = known.over(context.files, symbols) if known else Tables(context.files, symbols)
             findings += _never_opened(context, members)
@@ -534,7 +538,9 @@ def ask_loader(
         def ask(asked: Sequence[Scenario], *, symbols: bool = True) -> Iterator[LoaderMap]:
             if not asked:
                 return iter(())
-            return stack.enter_context(dry_runs(context.target, asked, sandbox, symbols=symbols))
+            return stack.enter_context(
+                dry_runs(context.target, asked, sandbox, symbols=symbols, budget=context.files.budget)
+            )
 
         first = ask([*((run.program, run.preloads) for run in runs), *single])
 

@@ -27,6 +27,7 @@ from relink.providers.nix_store import find_compiler_runtime, open_closure, open
 from relink.providers.prefix import Provider
 from relink.providers.profiles import profile_for
 from relink.providers.site_packages import leave_out_package
+from relink.system.budget import RunBudget
 from relink.system.errors import NoPlaceError, ProviderError, UsageError
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of, vendors_of
@@ -143,7 +144,8 @@ def build_context(case: Case) -> ResolveContext:
     providers = [leave_out_package(provider, name.distribution) for provider in case.providers]
     layout = case.layout or _build_layout(case, vendor, providers)
     links = {f"{layout.site_packages}/{entry}": real for entry, real in layout.links.items()}
-    files = case.files or Files(target.sysroot, links=links)
+    budget = RunBudget((options.limits or WheelLimits()).loads)
+    files = case.files or Files(target.sysroot, links=links, budget=budget)
     return ResolveContext(
         target=target,
         files=files,
@@ -158,7 +160,6 @@ def build_context(case: Case) -> ResolveContext:
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
         preload_known=options.preload_known,
-        most_loads=(options.limits or WheelLimits()).loads,
         opens=wheel.opens,
         left_out=wheel.left_out,
         siblings=()

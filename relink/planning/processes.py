@@ -213,9 +213,9 @@ class EnvironmentProcesses:
         carried: set[str] = set()
         for path, event in pending.items():
             parts.setdefault(paths.get(path, ""), "later")
-            opening = self._open_later(later, event, carried)
-            # Whether anything opens it is not known: what is not there may be why nothing does.
             is_known = parts.get(paths.get(path, "")) != "unknown" or paths.get(path) in gpu
+            opening = self._open_later(later, event, carried if is_known else set())
+            # Where nothing is known to open it, a library that is not there may be why nothing does.
             if opening and (is_known or opening.failure.cause != "missing"):
                 lost.setdefault(path, opening)
         parts |= {paths[path]: "carried" for path in carried & {*paths} if parts[paths[path]] == "unknown"}

@@ -50,6 +50,10 @@ class MemberError(WheelError):
     """One file of an installed distribution cannot be read; the others can."""
 
 
+class BudgetError(WheelError):
+    """A run has done as much as it may for these files (:mod:`relink.system.budget`)."""
+
+
 class ElfError(RelinkError):
     """A file that should be ELF is not, or its headers point outside of it."""
 

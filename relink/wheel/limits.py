@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+from relink.system.budget import LOADS
 from relink.system.errors import UsageError
 
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
@@ -32,7 +33,7 @@ class WheelLimits:
     total_size: int = 128 << 30
     ratio: float = 250.0
     ratio_from: int = 256 << 20
-    loads: int = 200_000
+    loads: int = LOADS
 
 
 NO_LIMITS = WheelLimits(*(1 << 62 for _ in fields(WheelLimits)))

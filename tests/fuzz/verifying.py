@@ -31,6 +31,7 @@ from relink.loader.target import Target
 from relink.make import verification as asking
 from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel
+from relink.system.budget import RunBudget
 from relink.system.errors import RelinkError
 from relink.system.sandbox.start import Sandbox
 from tests.fuzz.hostile import scene_of
@@ -132,6 +133,7 @@ def recorded(
         sandbox: Sandbox | None = None,
         *,
         symbols: bool = True,
+        budget: RunBudget | None = None,
     ) -> Iterator[Iterator[LoaderMap]]:
         asked = [(program, [*preloads]) for program, preloads in programs]
 
@@ -146,7 +148,7 @@ def recorded(
                     answers[name].append(("outside", ask_raw(target, program, preloads)))
                 yield reply
 
-        with original(target, asked, sandbox, symbols=symbols) as replies:
+        with original(target, asked, sandbox, symbols=symbols, budget=budget) as replies:
             yield noted(replies)
 
     asking.dry_runs = dry_runs  # type: ignore[attr-defined]

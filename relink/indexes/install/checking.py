@@ -210,9 +210,11 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
                 shown = wheel.images or wheel.kernels or source.opens_vendors
                 if not shown and not has_errors(wheel.findings):
                     continue
+                files.budget.mapped = 0
                 one, mapped = _checked(source, wheel, world, options)
         except WheelError as error:  # the others can be looked at
-            unreadable.append(_unreadable(source.dist_info, str(error)))
+            reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
+            unreadable.append(_unreadable(source.dist_info, reason))
             continue
         checked.append(one)
         needed = (soname for image in wheel.images.values() for soname in image.needed)

@@ -22,7 +22,6 @@ from relink.providers.prefix import Provider, find_serving_providers, soname_ste
 from relink.providers.profiles import NO_PROFILE, Profile
 from relink.system.text import group_pairs
 from relink.vendors.protocol import NO_VENDOR, OptionalLibrary, Vendor
-from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName
 from relink.wheel.schemes import ANY_SITE, installed_path
 
@@ -176,7 +175,6 @@ class ResolveContext:
     :ivar vendor: what is known of the providers' libraries.
     :ivar added: soname → the member that is a stub of it.
     :ivar siblings: other packages that are imported before.
-    :ivar most_loads: `WheelLimits.loads`.
     :ivar left_out: the names of copies that leave the wheel, as NEEDED has them → their sonames.
     :ivar as_it_is: nothing is edited; the question is what loads now.
     :ivar opens: the library names in the read-only data of the members that import dlopen.
@@ -198,7 +196,6 @@ class ResolveContext:
     vendor: Vendor = NO_VENDOR
     added: Mapping[str, str] = field(default_factory=dict)
     siblings: tuple[Sibling, ...] = ()
-    most_loads: int = WheelLimits().loads
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     as_it_is: bool = False

@@ -28,7 +28,6 @@ from relink.planning.resolve.decision_findings import decision_findings, has_ven
 from relink.planning.resolve.import_findings import find_version_gaps, import_findings
 from relink.planning.resolve.proof import Prover, add_forgotten_needed, add_known_preloads, list_opened
 from relink.planning.resolve.strategy import Outcome, find_assumed_kind
-from relink.system.errors import WheelError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import group_pairs, join_truncated
 
@@ -77,13 +76,14 @@ def decide(
 
     :param tables: the symbols of the members.
     :param leave_optional: leave what the package does without.
-    :raises WheelError: the members load more files than `context.most_loads`.
+    :raises BudgetError: the members load more files than they may.
     """
     before, images, profile, layout = context, dict(context.images), context.profile, context.layout
     # A mapping of its own, in which each member that is planned takes its image after the edit.
     context = replace(context, images=images)
     loaded = _SEARCHED * sum(len(image.needed) for image in images.values())
-    _refuse_more(loaded, context.most_loads)
+    budget = context.files.budget
+    budget.check_loads(loaded)
     prover = Prover(context, tables)
     outcomes: dict[str, Outcome] = {}
     unserved: list[str] = []
@@ -116,7 +116,7 @@ def decide(
         outcomes[member] = outcome
         # Members that all need each other load the square of their number, so the limit is on the sum over all members.
         loaded += len(outcome.closure.scope)
-        _refuse_more(loaded, context.most_loads)
+        budget.check_loads(loaded)
         optional = leave_optional and profile.why_optional(member) is not None
         # An import that is open may be one of the library that --allow-missing promises.
         allowed = any(issue.kind == "allowed" for issue in outcome.issues)
@@ -187,14 +187,6 @@ def _find_carried(outcomes: Mapping[str, Outcome]) -> frozenset[str]:
         if outcome.closure.objects[index].identity[0] == "member"
     }
     return frozenset(member for member, outcome in outcomes.items() if not outcome.loads and member in mapped)
-
-
-def _refuse_more(loads: int, most: int) -> None:
-    if loads > most:
-        raise WheelError(
-            f"the ELF files of the wheel load more than {most} files, added up over all of them; --limit "
-            f"loads={2 * most} allows twice as many, and takes that much time and memory"
-        )
 
 
 def _plan_file(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:

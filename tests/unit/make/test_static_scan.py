@@ -18,6 +18,7 @@ from relink.loader.scan_relocations import Refusal
 from relink.loader.target import Target, find_target
 from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel, verify_wheel
+from relink.system.budget import RunBudget
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.sandbox.start import Sandbox
@@ -174,11 +175,12 @@ def test_a_refused_member_lies_where_no_loader_finds_it(
         sandbox: Sandbox | None,
         *,
         symbols: bool,
+        budget: RunBudget,
     ) -> AbstractContextManager[Iterator[LoaderMap]]:
         paths = [path for program, preloads in programs for path in (program, *preloads)]
         (directory,) = {os.path.dirname(path) for path in paths if path.endswith("/demo/plain.so")}
         seen.extend(os.listdir(directory))
-        return dry_runs(target, programs, sandbox, symbols=symbols)
+        return dry_runs(target, programs, sandbox, symbols=symbols, budget=budget)
 
     monkeypatch.setattr("relink.make.verification.dry_runs", noted)
     members: dict[str, bytes | Path] = {"demo/jumping.so": hostile(tmp_path), "demo/plain.so": works.plain}

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from relink.loader.target import Target
+from relink.system import budget
 from tests.support.cc import shared
 from tests.support.command import Run
-from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
+from tests.support.elf_builder import build as build_elf
 from tests.support.rocm_sdk import Settings, build, tiny_prefix, unpack
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
@@ -104,6 +106,27 @@ def test_nothing_that_is_installed_runs(run: Run, venv: Path, index: Path, tmp_p
     assert not ran.exists()
     subprocess.run([python_of(venv), "-c", "0"], check=True)
     assert ran.exists(), "the environment has no code that would run"
+
+
+def test_a_chain_of_files(run: Run, venv: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of N files each loads those behind it, N²/2 in all: that package is not checked to its end, and the others are."""
+    monkeypatch.setattr(budget, "MAPPED_PER_LOAD", 0)
+    monkeypatch.setattr(budget, "LEAST_MAPPED", 600)
+    files: dict[str, bytes | Path] = {
+        f"chain/l{number}.so": build_elf(
+            Library(
+                soname=f"l{number}.so",
+                needed=(f"l{number + 1}.so",) if number < 59 else (),
+                runpath="$ORIGIN",
+            )
+        )
+        for number in range(60)
+    }
+    put(venv, make_wheel(index, files, name="chain", tag=TAG))
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert out.splitlines()[0] == f"chain does not work; 2 packages with native code in {venv}."
+    assert "  chain 1.0: is not checked: the ELF files of the wheel map more than 600 files" in out
 
 
 def test_an_optional_file_of_the_gpu_part(

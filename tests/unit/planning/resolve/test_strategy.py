@@ -352,6 +352,11 @@ def test_many_elf_hang(tmp_path: Path, kind: str) -> None:
     assert 0 < second <= 1.015 * first
 
 
+def limited(context: ResolveContext, loads: int) -> ResolveContext:
+    context.files.budget.most_loads = loads
+    return context
+
+
 def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:
     """What is n files for each of n members has a limit, and no recursion goes along it."""
 
@@ -363,8 +368,8 @@ def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:
     with pytest.raises(
         WheelError, match="load more than 500 files, added up over all of them; --limit loads=1000"
     ):
-        decide(replace(scene.context(), most_loads=500), scene.tables)
-    assert decide(replace(many(tmp_path, member, 30).context(), most_loads=500), scene.tables).files
+        decide(limited(scene.context(), 500), scene.tables)
+    assert decide(limited(many(tmp_path, member, 30).context(), 500), scene.tables).files
 
 
 def test_many_elf_hang_in_vain(tmp_path: Path) -> None:
@@ -377,9 +382,9 @@ def test_many_elf_hang_in_vain(tmp_path: Path) -> None:
     scene = many(tmp_path, member, 5)
     entries = sum(len(image.needed) for image in scene.context().images.values())
     assert entries >= 50
-    assert decide(replace(scene.context(), most_loads=4 * entries), scene.tables).files
+    assert decide(limited(scene.context(), 4 * entries), scene.tables).files
     with pytest.raises(WheelError, match=f"more than {4 * entries - 1} files"):
-        decide(replace(scene.context(), most_loads=4 * entries - 1), scene.tables)
+        decide(limited(scene.context(), 4 * entries - 1), scene.tables)
 
 
 def test_what_members_that_need_each_other_load_is_as_planned(tmp_path: Path) -> None:
