@@ -14,8 +14,8 @@ symbols stay open. Why that proves the same of each root:
 - To be hidden, a symbol that stays open would have to be exported by another root in whose file the simulation does not see it:
   two faults of one name, in two files.
 
-A loader that ends with another status than 0, or prints without end, has not mapped what it was asked for; what it cannot know, since
-it maps all at the start of a program, is in :mod:`relink.loader.dlopen_limits`.
+A loader that ends with another status than 0, or prints without end, has not mapped what it was asked for. What it cannot show,
+since it maps all at the start of a program, is in :mod:`relink.loader.dlopen_limits`.
 
 The caller compares what the joint run maps with its simulation, and asks about each root alone where the two differ.
 """
