@@ -87,7 +87,7 @@ def test_relink_a_wheel(
     assert first.startswith(f"with ROCm 7.2.4 in {works.prefix} ($PREFIX), for glibc ")
     assert "PATH $PREFIX/lib" in out
     assert "info repaired: empty search path entries" in out
-    assert verdict == "Loads; checked by ld.so for 3 files."
+    assert verdict == "Loads; checked by ld.so for 4 files."
     assert (following, last) == ("Next:", f"    pip install {tmp_path}/out/{OUTPUT}")
 
 
@@ -246,7 +246,7 @@ def test_json_is_all_there_is(run: Run, works: Works, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     document = valid(json.loads(out))
     assert [found["code"] for found in document["findings"]].count("RLK202") == 1
-    assert document["verified"] == 3
+    assert document["verified"] == 4
     assert document["output"]["path"] == str(tmp_path / "out" / OUTPUT)
     assert document["command"][:2] == ["relink", "--json"]
     assert [file["changed"] for file in document["files"]] == [True, False, True, True]
