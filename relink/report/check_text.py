@@ -71,7 +71,11 @@ def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
     if wrong:
         verb = "does" if len(wrong) == 1 else "do"
         return "error", f"{join_truncated(wrong)} {verb} not work; {number} in {check.prefix}."
-    if any(found.level == "error" for found in check.findings):
+    errors = [found for found in check.findings if found.level == "error"]
+    if errors and all(found.code == "RLK554" for found in errors):
+        subjects = join_truncated([found.subject for found in errors])
+        return "error", f"{subjects} cannot be checked; {number} in {check.prefix}."
+    if errors:
         return "error", f"Does not work together: {number} in {check.prefix}."
     warned = any(one.level == "warning" for one in check.distributions) or bool(check.findings)
     return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}."

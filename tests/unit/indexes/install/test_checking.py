@@ -125,8 +125,8 @@ def test_a_chain_of_files(run: Run, venv: Path, index: Path, monkeypatch: pytest
     put(venv, make_wheel(index, files, name="chain", tag=TAG))
     code, out, _ = run("check", venv)
     assert code == 1
-    assert out.splitlines()[0] == f"chain does not work; 2 packages with native code in {venv}."
-    assert "  chain 1.0: is not checked: the ELF files of the wheel map more than 600 files" in out
+    assert out.splitlines()[0] == f"chain-1.0 cannot be checked; 1 package with native code in {venv}."
+    assert "error RLK554 chain-1.0: was not looked at: the ELF files of the wheel map more than 600 files" in out
 
 
 def test_an_optional_file_of_the_gpu_part(
