@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image, machine_name
+from relink.elf.symbols import SymbolTable
 from relink.loader.process import Dlopen, Failure, Process
 from relink.loader.python import PythonFacts
 from relink.loader.search import Environment
@@ -95,6 +96,7 @@ class DistributionFiles:
     :ivar site: the site-packages that they lie in.
     :ivar members: their names.
     :ivar images: those that are ELF files.
+    :ivar tables: their symbols.
     :ivar gpu: those of them that are there for the GPU.
     :ivar preload: those of them that the package maps into the global scope before what it opens later, as a profile says.
     :ivar hosts: other distributions, by name and members, that have libraries which these files need: what no import of this one
@@ -105,6 +107,7 @@ class DistributionFiles:
     name: str
     members: Collection[str]
     images: Mapping[str, Image]
+    tables: Mapping[str, SymbolTable] = field(default_factory=dict)
     gpu: Collection[str] = ()
     preload: Collection[str] = ()
     hosts: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -134,7 +137,7 @@ class EnvironmentProcesses:
             variables=variables,
             find_soname=lambda name: _find_library(target, name),
         )
-        tables = Tables(files, {})
+        tables = self._tables = Tables(files, {})
         self._plain = Process(Environment(target, files), tables, python.file)
         self._process = self._plain
         library_path = re.split("[:;]", variables.get("LD_LIBRARY_PATH", ""))
@@ -172,6 +175,7 @@ class EnvironmentProcesses:
         site, members, images, gpu = files.site, files.members, files.images, files.gpu
         process = start.fork()
         paths = {f"{site}/{member}": member for member in images}
+        self._tables.known = {f"{site}/{member}": table for member, table in files.tables.items()}
         parts: dict[str, ProcessPart] = {}
         failed: dict[str, FailedOpening] = {}
         lost: dict[str, FailedOpening] = {}

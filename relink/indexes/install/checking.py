@@ -313,7 +313,9 @@ def _checked(
         for soname in image.needed
         if (owner := world.owners.get(soname)) is not None and owner is not source
     }
-    files = DistributionFiles(str(source.path), name, source.members, wheel.images, gpu, preload, hosts)
+    files = DistributionFiles(
+        str(source.path), name, source.members, wheel.images, wheel.tables, gpu, preload, hosts
+    )
     outcome = world.processes.follow(files)
     outcome, drivers = _without_drivers(outcome)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]

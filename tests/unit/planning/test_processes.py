@@ -61,7 +61,9 @@ class Site:
             for member, file in members.items()
             if ".so" in member
         }
-        return processes.follow(DistributionFiles(str(self.path), name, members, images, gpu, preload))
+        return processes.follow(
+            DistributionFiles(str(self.path), name, members, images, gpu=gpu, preload=preload)
+        )
 
     def imports(self, name: str, variables: Mapping[str, str] | None = None) -> bool:
         """Whether a real Python imports it."""

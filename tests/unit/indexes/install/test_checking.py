@@ -126,7 +126,9 @@ def test_a_chain_of_files(run: Run, venv: Path, index: Path, monkeypatch: pytest
     code, out, _ = run("check", venv)
     assert code == 1
     assert out.splitlines()[0] == f"chain-1.0 cannot be checked; 1 package with native code in {venv}."
-    assert "error RLK554 chain-1.0: was not looked at: the ELF files of the wheel map more than 600 files" in out
+    assert (
+        "error RLK554 chain-1.0: was not looked at: the ELF files of the wheel map more than 600 files" in out
+    )
 
 
 def test_an_optional_file_of_the_gpu_part(
