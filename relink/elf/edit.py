@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from relink.elf.constants import PT_GNU_STACK
 from relink.elf.image import Image
 from relink.elf.version_edits import VersionEdit
 from relink.system.errors import EditError
@@ -20,6 +21,7 @@ class ElfEdit:
     :ivar remove: sonames whose NEEDED entry goes. The version record of such a library must be among `versions`.
     :ivar add: sonames that are added behind the image's own, in this order.
     :ivar versions: what becomes of version records, besides that they follow `replace`. patchelf has no part in it.
+    :ivar clear_stack: PT_GNU_STACK, which the file has, asks for an executable stack no longer.
     """
 
     search_path: str | None = None
@@ -29,6 +31,7 @@ class ElfEdit:
     add: tuple[str, ...] = ()
     interpreter: str | None = None
     versions: tuple[VersionEdit, ...] = ()
+    clear_stack: bool = False
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -48,6 +51,11 @@ def predict_edit(image: Image, edit: ElfEdit) -> Image:
         facts["runpath"] = edit.search_path if edit.search_path and not is_rpath else None
     if edit.interpreter is not None:
         facts["interpreter"] = edit.interpreter
+    if edit.clear_stack:
+        facts["segments"] = tuple(
+            replace(segment, flags=segment.flags & ~1) if segment.type == PT_GNU_STACK else segment
+            for segment in image.segments
+        )
     return replace(image, **facts)
 
 
@@ -73,6 +81,8 @@ def argument_lists(image: Image, edit: ElfEdit) -> list[list[str]]:
         # Without --force-rpath patchelf turns a DT_RPATH into DT_RUNPATH, and with it the other way round.
         force = ["--force-rpath"] if edit.search_kind == "rpath" else []
         arguments += [*force, "--set-rpath", edit.search_path]
+    if edit.clear_stack:
+        arguments += ["--clear-execstack"]
     # patchelf changes one of two search path entries and leaves the other, so a call before removes both.
     both = image.rpath is not None and image.runpath is not None
     first = [["--remove-rpath"]] if both and edit.search_path else []

@@ -235,7 +235,7 @@ def check_edit(
         *check_version_edits(original, edited, edit),
         *_check_segments(after, len(edited)),
         *new_issues(original, edited, before, after),
-        *_check_other_segments(before, after),
+        *_check_other_segments(predict_edit(before, edit), after),
         *_check_sections(original, edited, before, after, edit, gaps),
     ]
 
@@ -321,8 +321,8 @@ def _same_delta(left: Segment, right: Segment) -> bool:
     return left.address - left.offset == right.address - right.offset
 
 
-def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
-    """Thread-local storage, RELRO, the flags of the stack and all other segments are as before."""
+def _check_other_segments(planned: Image, after: Image) -> Iterator[str]:
+    """Thread-local storage, RELRO, the flags of the stack and all other segments are as planned: as before, but for that flag."""
 
     def facts(image: Image) -> list[tuple[int, int, int, int]]:
         return sorted(
@@ -331,7 +331,7 @@ def _check_other_segments(before: Image, after: Image) -> Iterator[str]:
             if segment.type not in _FOLLOWING
         )
 
-    for kind in sorted({kind for kind, *_ in set(facts(before)) ^ set(facts(after))}):
+    for kind in sorted({kind for kind, *_ in set(facts(planned)) ^ set(facts(after))}):
         yield f"the segment of type {kind:#x} changed"
 
 

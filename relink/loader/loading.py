@@ -358,6 +358,11 @@ def asks_executable_stack(image: Image) -> bool:
     return image.header.machine not in _STACK_IS_DATA
 
 
+def has_stack_flag(image: Image) -> bool:
+    """Whether an object has a PT_GNU_STACK that asks for an executable stack."""
+    return any(segment.type == PT_GNU_STACK and segment.flags & 1 for segment in image.segments)
+
+
 def _origin(path: str) -> str:
     """Return the directory of an absolute path, not cleaned up (elf/dl-object.c, _dl_new_object)."""
     return path[: path.rindex("/")] or "/"

@@ -253,7 +253,8 @@ class Producer:
 
 def _find_stacks(assessed: Assessment) -> Iterable[Finding]:
     mapped = {file.path: [path for _, path in file.closure] for file in assessed.files}
-    return stack_findings(assessed.source, assessed.context, assessed.case.wheel.tables, mapped)
+    cleared = [file.path for file in assessed.files if file.clear_stack]
+    return stack_findings(assessed.source, assessed.context, assessed.case.wheel.tables, mapped, cleared)
 
 
 def _find_refused(assessed: Assessment) -> Iterator[Finding]:

@@ -160,6 +160,7 @@ def build_context(case: Case) -> ResolveContext:
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
         preload_known=options.preload_known,
+        clear_execstack=tuple(options.clear_execstack),
         opens=wheel.opens,
         left_out=wheel.left_out,
         siblings=()

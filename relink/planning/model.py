@@ -81,6 +81,7 @@ class FilePlan:
     :ivar closure: (soname, path) of everything that loading it maps, in load order.
     :ivar served: False for a variant that the providers cannot serve; it is left as it is.
     :ivar versions: what happens to version records, besides that they follow a NEEDED that is substituted.
+    :ivar clear_stack: the file asks for an executable stack, and will not.
     """
 
     path: str
@@ -91,6 +92,7 @@ class FilePlan:
     closure: tuple[tuple[str, str], ...] = ()
     served: bool = True
     versions: tuple[VersionEdit, ...] = ()
+    clear_stack: bool = False
 
     @property
     def edit(self) -> ElfEdit:
@@ -114,6 +116,7 @@ class FilePlan:
             add=tuple(entry.soname for entry in self.needed if entry.action == "add"),
             interpreter=interpreter.after if interpreter.after != interpreter.before else None,
             versions=self.versions,
+            clear_stack=self.clear_stack,
         )
 
     @property
@@ -516,7 +519,7 @@ def add_digests(plan: Plan) -> Plan:
 
 # Keys that JSON has only where they say something; none of them was in relink 0.1.0.
 _LEFT_OUT: dict[type, frozenset[str]] = {
-    FilePlan: frozenset({"versions"}),
+    FilePlan: frozenset({"versions", "clear_stack"}),
     Finding: frozenset({"cause", "brief", "step", "choices", "without"}),
     Plan: frozenset(
         {

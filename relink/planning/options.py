@@ -203,6 +203,13 @@ class Options:
         metavar="GLOB",
         decides=True,
     ).field(())
+    clear_execstack: Sequence[str] = Option(
+        _RELINKS,
+        KNOWN,
+        "A file that asks for an executable stack and does without, which glibc 2.41 and newer want (RLK116); repeatable.",
+        metavar="GLOB",
+        decides=True,
+    ).field(())
     substitute: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,

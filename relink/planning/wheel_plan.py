@@ -50,7 +50,10 @@ _Words: TypeAlias = tuple[tuple[str, str], ...]
 
 _FIELDS: Final = {
     f"--{name.replace('_', '-')}": name
-    for name in ("preload", "substitute", "stub", "forward", "ignore", "leave_out", "interpreter", "python")
+    for name in (
+        *("preload", "substitute", "stub", "forward", "ignore", "leave_out", "clear_execstack"),
+        *("interpreter", "python"),
+    )
 }
 _ONE_VALUE: Final = {"--interpreter", "--python"}
 # These commands take the target from the environment that they change.

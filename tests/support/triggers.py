@@ -50,6 +50,7 @@ TRIGGERS: dict[str, str] = {
     "RLK207": "tests/unit/cli/test_relinking.py::test_dry_run",
     "RLK208": "tests/unit/planning/test_assess.py::test_a_program_of_a_wheel_for_any_python",
     "RLK301": "tests/unit/planning/resolve/test_decide.py::test_a_version_that_the_provider_lacks",
+    "RLK135": "tests/unit/planning/checks/test_executable_stack.py::test_a_flag_is_cleared",
     "RLK302": "tests/unit/planning/resolve/test_proof.py::TestBinding::test_a_missing_symbol",
     "RLK303": "tests/unit/planning/resolve/test_proof.py::TestBinding::test_assumed",
     "RLK304": "tests/unit/planning/resolve/test_proof.py::TestFlattening::test_a_changed_binding_is_seen",

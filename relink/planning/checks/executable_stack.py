@@ -10,11 +10,13 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
+from relink.elf.constants import EM_X86_64
 from relink.elf.image import Image
 from relink.elf.symbols import SymbolTable
-from relink.loader.loading import EXECUTABLE_STACK, asks_executable_stack
+from relink.loader.loading import EXECUTABLE_STACK, asks_executable_stack, has_stack_flag
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import Profile
@@ -36,15 +38,24 @@ def stack_findings(
     context: ResolveContext,
     tables: Mapping[str, SymbolTable],
     closures: Mapping[str, Iterable[str]],
+    cleared: Iterable[str] = (),
 ) -> Iterator[Finding]:
-    """Yield RLK116: an error for members that an import loads, directly or by another library; else a warning.
+    """Yield RLK116: an error for members that an import loads, directly or by another library; else a warning. And RLK135.
 
     A Python module is loaded, and what the profile says that the package loads, and what another library or a Python file of the
     wheel names: that covers NEEDED, dlopen and ctypes, and every entry point, since that is an import. A program may need it.
 
     :param tables: the symbols of the members.
     :param closures: by member the paths of what loading it maps, as they are shown.
+    :param cleared: the members whose flag is cleared.
     """
+    for member in cleared:
+        why = _why_needed(source, member, context.images[member])
+        yield (
+            finding("RLK135", member, f"--clear-execstack: {why}", _REMEDY_NEEDED, level="error")
+            if why
+            else finding("RLK135", member, f"asks for no executable stack any more: {_UNSEEN}")
+        )
     python = context.target.python
     if not context.target.refuses_stacks or (python and _asks(context.files.open(python).image)):
         return
@@ -73,7 +84,12 @@ def stack_findings(
         what = "it" if library is None else f"{library}, which it needs"
         text = f"dlopen does not load {what}: {EXECUTABLE_STACK}; "
         if why := reasons[member]:
-            yield finding("RLK116", member, text + why, _REMEDY)
+            step, remedy = None, _REMEDY
+            if library is None and has_stack_flag(context.images[member]):
+                needs = _why_needed(source, member, context.images[member])
+                step = None if needs else f"--clear-execstack {shlex.quote(member)}"
+                remedy += f" {needs}." if needs else f" {step} clears the flag: {_UNSEEN}."
+            yield finding("RLK116", member, text + why, remedy, step=step)
         else:
             text += "it is no Python module, and no other library and no Python file of the wheel names it"
             yield finding("RLK116", member, text, _REMEDY_UNUSED, level="warning")
@@ -83,7 +99,27 @@ _REMEDY = (
     "glibc 2.41 and newer dlopen no library that asks for an executable stack: its maker has to build it without (ld -z "
     "noexecstack). Where nothing loads it after all, --ignore with its path leaves this finding out."
 )
+_REMEDY_NEEDED = "Leave --clear-execstack out; its maker has to build it without (ld -z noexecstack)."
 _REMEDY_UNUSED = "Nothing, if programs alone load it: one that is started with it gets such a stack."
+
+
+_UNSEEN = "no code that writes functions to the stack (trampolines) is in it; what a library does by other means is not seen"
+# The most bytes of a member in which trampolines are searched for.
+CODE_BYTES = 256 << 20
+# What GCC (ix86_trampoline_init: `jmp *%r11; nop` as one number) and LLVM (LowerINIT_TRAMPOLINE: the start of `movabs $F, %r11`)
+# store on the stack of x86-64.
+_TRAMPOLINE = re.compile(rb"\x49\xff\xe3\x90|\x66\xc7.{1,6}?\x49\xbb", re.DOTALL)
+
+
+def _why_needed(source: MemberSource, member: str, image: Image) -> str | None:
+    """Return why a member may need the executable stack; None where nothing of it is seen."""
+    if image.header.machine != EM_X86_64:
+        return "What it needs the stack for is known of x86-64 only"
+    if source.members[member].size > CODE_BYTES:
+        return "It is too large to be searched for code that writes functions to the stack (trampolines)"
+    if _TRAMPOLINE.search(read_member(source, member, CODE_BYTES)):
+        return "It has code that writes functions to the stack (trampolines), and would crash without"
+    return None
 
 
 def _asks(image: Image | None) -> bool:

@@ -170,6 +170,7 @@ class ResolveContext:
     :ivar assume_symbols: globs of symbols that something else will supply.
     :ivar preload: sonames that libraries dlopen and that are to be there before.
     :ivar preload_known: whether those that a profile knows of are preloaded without being named.
+    :ivar clear_execstack: globs of members that are to ask for no executable stack.
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
@@ -191,6 +192,7 @@ class ResolveContext:
     assume_symbols: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     preload_known: bool = True
+    clear_execstack: tuple[str, ...] = ()
     member_directories: frozenset[str] = frozenset()
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR

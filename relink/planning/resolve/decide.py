@@ -27,7 +27,7 @@ from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decision_findings import decision_findings, has_vendors, list_mapped
 from relink.planning.resolve.import_findings import find_version_gaps, import_findings
 from relink.planning.resolve.proof import Prover, add_forgotten_needed, add_known_preloads, list_opened
-from relink.planning.resolve.strategy import Outcome, find_assumed_kind
+from relink.planning.resolve.strategy import Outcome, clear_stack, find_assumed_kind
 from relink.system.findings.model import Finding, finding
 from relink.system.text import group_pairs, join_truncated
 
@@ -113,7 +113,7 @@ def decide(
             text = f"the loader does not load {name}: {error.reason}"
             findings.append(finding("RLK116", member, text))
             continue
-        outcomes[member] = outcome
+        outcomes[member] = outcome = clear_stack(context, member, outcome)
         # Members that all need each other load the square of their number, so the limit is on the sum over all members.
         loaded += len(outcome.closure.scope)
         budget.check_loads(loaded)
@@ -250,6 +250,7 @@ def _plan_file(context: ResolveContext, member: str, outcome: Outcome, *, served
         ),
         served=served,
         versions=edit.versions,
+        clear_stack=edit.clear_stack,
     )
 
 

@@ -468,6 +468,13 @@ def _unused_patterns(context: ResolveContext, outcomes: Mapping[str, Outcome]) -
             if context.provider_path(soname) is not None:
                 why = "no library is known to open it (dlopen), and it does not have all that a file lacks"
             yield finding("RLK109", soname, f"--preload: added to no NEEDED: {why}")
+    for pattern in context.clear_execstack:
+        asking = (member for member, outcome in outcomes.items() if outcome.edit.clear_stack)
+        if not any(
+            matches_library(pattern, context.images[member].soname or "", member) for member in asking
+        ):
+            text = "--clear-execstack: no file of that name has a flag for an executable stack"
+            yield finding("RLK109", pattern, text)
     opened = {name for names in context.opens.values() for name in names}
     opened.update(name for member in context.images for name in context.profile.dlopens(member))
     for pattern in context.allow_missing:

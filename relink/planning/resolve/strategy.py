@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image
 from relink.loader.closure import Closure, DlopenNames, Edge
-from relink.loader.loading import load, trace
+from relink.loader.loading import has_stack_flag, load, trace
 from relink.loader.search import Environment, expand
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model import STUB_DIRECTORY, Strategy
@@ -397,6 +397,18 @@ def find_strategy(
 
     # min() takes the first of equals, which is the least invasive one.
     return min(outcomes, key=strategy_rank)
+
+
+def clear_stack(context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
+    """Return the outcome with an edit that asks for no executable stack, if the user says that the member needs none.
+
+    Without PT_GNU_STACK there is no flag to clear.
+    """
+    named = any(matches_library(glob, outcome.image.soname or "", member) for glob in context.clear_execstack)
+    if not named or context.as_it_is or not has_stack_flag(outcome.image):
+        return outcome
+    edit = replace(outcome.edit, clear_stack=True)
+    return replace(outcome, edit=edit, image=predict_edit(outcome.original, edit))
 
 
 def _attempt(

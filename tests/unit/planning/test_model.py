@@ -106,6 +106,7 @@ PLAN = Plan(
         (replace(FILE, rpath=RpathChange(None, None, None, None)), ElfEdit()),
         (replace(FILE, interpreter=InterpreterChange("/a", "/b")), ElfEdit(interpreter="/b")),
         (replace(FILE, interpreter=InterpreterChange("/a", "/a")), ElfEdit()),
+        (replace(FILE, clear_stack=True), ElfEdit(clear_stack=True)),
         (
             replace(
                 FILE,

@@ -29,6 +29,7 @@ ALL = Options(
     assume_symbols=["e"],
     preload=["f"],
     stub=["auto"],
+    clear_execstack=["demo/*.so"],
     preload_known=False,
     keep_version=True,
     requires=True,
@@ -44,7 +45,8 @@ def test_every_field_is_an_option_or_comes_from_the_process() -> None:
 
 def test_what_decides_is_written_in_the_order_of_saved_plans() -> None:
     words = (
-        "--allow-missing a* --allow-missing b* --substitute c=d --assume-symbols e --preload f --stub auto "
+        "--allow-missing a* --allow-missing b* --clear-execstack demo/*.so --substitute c=d --assume-symbols e "
+        "--preload f --stub auto "
     )
     words += "--no-preload --keep-version --requires --profile p.toml --local-version mine"
     assert list_deciding_words(ALL) == tuple(words.split())

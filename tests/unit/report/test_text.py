@@ -141,7 +141,7 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
             "$.stubs": {"needed", "search_path", "search_kind"},
             "$.findings": {"subjects", "cause", "brief", "step", "choices", "without"},
             "$.providers": {"found_by", "digest"},
-            "$.files": {"versions"},
+            "$.files": {"versions", "clear_stack"},
             "$.stubs.functions": {"text"},
         }.get(path, set())
         assert sorted(schema["required"]) == sorted(schema["properties"].keys() - optional), path

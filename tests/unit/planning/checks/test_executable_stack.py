@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from relink.elf.image import read_image
 from relink.library import relink
+from relink.loader.loading import asks_executable_stack
 from relink.loader.target import Target, find_target
 from relink.planning.checks.executable_stack import stack_findings
+from relink.planning.model import from_json, to_json
 from relink.planning.options import Options
 from relink.providers.profiles import DlopenEntry, OptionalMembers, Profile
 from relink.runs.questions import verify_wheel
@@ -186,3 +191,59 @@ def test_more_python_than_is_looked_at(
     assert level() == "warning"
     monkeypatch.setattr(f"relink.planning.checks.executable_stack.{much[0]}", much[1])
     assert level() == "error"
+
+
+NESTED = "int call(int (*f)(int)); int call(int (*f)(int)){return f(1);} "
+NESTED += "int g(int a){int n(int b){return a + b;} return call(n);}"
+
+
+def test_a_flag_is_cleared(works: Works, tmp_path: Path) -> None:
+    """With the search path and NEEDED in one call; what else the file is stays, and its functions are called."""
+    vendor = wheel(works, tmp_path, "needed")
+    result = relink(vendor, works.options(tmp_path / "out", clear_execstack=["libbad*"]))
+    found = {item.subject: item for item in result.findings if item.code == "RLK135"}
+    assert {item.level for item in found.values()} == {"info"}
+    assert found.keys() == {BAD, "demo/libbad.so.1"}
+    with zipfile.ZipFile(tmp_path / "out" / OUTPUT) as output:
+        for name in found:
+            path = Path(output.extract(name, tmp_path / "x"))
+            assert not asks_executable_stack(read_image(path.read_bytes(), name))
+            assert ctypes.CDLL(str(path)).p() == 1
+    assert result.plan.options == ("--clear-execstack", "libbad*")
+    assert from_json(to_json(result.plan)) == result.plan
+
+
+@pytest.mark.usefixtures("newer")
+def test_clearing_the_flag_is_the_way_out(works: Works, tmp_path: Path) -> None:
+    """The printed command succeeds: the finding is gone, and no other is there."""
+    vendor = wheel(works, tmp_path, "module")
+    refused = relink(vendor, works.options(tmp_path / "no"))
+    (found,) = of_the_stack(refused.findings)
+    assert found.step == f"--clear-execstack {BAD}"
+    assert refused.way_out == ("--clear-execstack", BAD)
+    taken = relink(vendor, works.options(tmp_path / "out", clear_execstack=[BAD]))
+    assert taken.output is not None
+    assert not [item for item in taken.findings if item.level == "error"]
+    assert not of_the_stack(verify_wheel(tmp_path / "out" / OUTPUT, Options()).findings)
+
+
+@pytest.mark.usefixtures("newer")
+@pytest.mark.parametrize("flags", [[], ["-O0"], ["-O2"], ["-Os"], ["-O3", "-mavx2"]])
+def test_trampolines_keep_their_stack(works: Works, tmp_path: Path, flags: list[str]) -> None:
+    bad = shared(tmp_path / "bad.so", f"{NESTED} void *PyInit_bad(void){{return 0;}}", flags=flags)
+    assert asks_executable_stack(read_image(bad.read_bytes(), "bad.so"))
+    vendor = make_wheel(tmp_path, {"demo/__init__.py": b"", BAD: bad, "demo/a.so": works.library}, tag=TAG)
+    refused = relink(vendor, works.options(tmp_path / "no"))
+    (found,) = of_the_stack(refused.findings)
+    assert found.step is None
+    assert "(trampolines), and would crash without" in found.remedy
+    assert not refused.way_out
+    taken = relink(vendor, works.options(tmp_path / "out", clear_execstack=[BAD]))
+    errors = [(item.code, item.subject) for item in taken.findings if item.level == "error"]
+    assert errors == [("RLK135", BAD)]
+    assert taken.output is None
+
+
+def test_a_pattern_that_clears_nothing(works: Works, tmp_path: Path) -> None:
+    result = relink(works.small(tmp_path), works.options(tmp_path / "out", clear_execstack=["a.so"]))
+    assert [item.subject for item in result.findings if item.code == "RLK109"] == ["a.so"]
