@@ -161,6 +161,7 @@ def build_context(case: Case) -> ResolveContext:
         preload=tuple(options.preload),
         preload_known=options.preload_known,
         clear_execstack=tuple(options.clear_execstack),
+        search_path=options.search_path,
         opens=wheel.opens,
         left_out=wheel.left_out,
         siblings=()

@@ -224,6 +224,14 @@ class Options:
         metavar="GLOB",
         decides=True,
     ).field(())
+    search_path: str = Option(
+        _RESOLVES,
+        LINK,
+        "What leads to libraries: a RUNPATH, or a DT_RPATH, which comes before LD_LIBRARY_PATH; auto: a DT_RPATH where only that "
+        "reaches them.",
+        choices=("auto", "runpath", "rpath"),
+        decides=True,
+    ).field("auto")
     preload: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,
@@ -409,7 +417,7 @@ def list_words(values: object, names: Iterable[str]) -> list[str]:
         option = option_table(Options)[name]
         if isinstance(value, bool):
             words += [option.names[0]] * (value is not option.default)
-        else:
+        elif value != option.default:
             several: Sequence[str] = ([value] if value else []) if isinstance(value, str | None) else value
             words += [word for each in several for word in (option.names[0], each)]
     return words

@@ -171,6 +171,7 @@ class ResolveContext:
     :ivar preload: sonames that libraries dlopen and that are to be there before.
     :ivar preload_known: whether those that a profile knows of are preloaded without being named.
     :ivar clear_execstack: globs of members that are to ask for no executable stack.
+    :ivar search_path: ``runpath`` or ``rpath``, the only kind of entry that is written; ``auto``: the one that reaches.
     :ivar member_directories: the directories, as installed, that members of the wheel lie in.
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
@@ -193,6 +194,7 @@ class ResolveContext:
     preload: tuple[str, ...] = ()
     preload_known: bool = True
     clear_execstack: tuple[str, ...] = ()
+    search_path: str = "auto"
     member_directories: frozenset[str] = frozenset()
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR

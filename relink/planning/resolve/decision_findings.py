@@ -26,6 +26,7 @@ from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
     explain_withheld,
+    list_exposed,
     matches_library,
     search_path_findings,
     simulate_loading,
@@ -73,12 +74,22 @@ def decision_findings(
         if added := outcome.edit.add:
             count = pluralize(len(added), "library", "libraries")
             yield finding("RLK205", member, f"{count} added to NEEDED: {join_truncated(list(added))}")
-        if outcome.strategy == "rpath":
-            message = f"a RUNPATH would not reach what the prefix's libraries need, a DT_RPATH does: {outcome.image.rpath}"
-            yield finding("RLK206", member, message)
+        if outcome.edit.search_path and outcome.edit.search_kind == "rpath":
+            why = "a RUNPATH would not reach what the prefix's libraries need, a DT_RPATH does"
+            if context.search_path == "rpath":
+                why = "LD_LIBRARY_PATH does not come before a DT_RPATH, as --search-path asks"
+            yield finding("RLK206", member, f"{why}: {outcome.image.rpath}")
         if outcome.edit.interpreter is not None:
             before, after = outcome.original.interpreter, outcome.edit.interpreter
             yield finding("RLK207", member, f"its loader is not the target's: {before} → {after}")
+    exposed = group_pairs(
+        (edge.soname, str(edge.found_by or "nothing"))
+        for outcome in served.values()
+        for edge in list_exposed(context, outcome, every=True)
+    )
+    for soname, rules in exposed.items():
+        by = join_truncated([context.layout.shown(rule) for rule in dict.fromkeys(rules)])
+        yield finding("RLK209", soname, f"LD_LIBRARY_PATH comes before what finds it: {by}")
     yield from _versions(context, served, tables, gaps)
     yield from _libraries(context, served)
     yield from _unused_patterns(context, outcomes)

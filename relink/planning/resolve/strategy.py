@@ -375,7 +375,7 @@ def find_strategy(
     interpreter = context.target.interpreter if image.is_executable else None
     wrong_interpreter = interpreter is not None and interpreter != image.interpreter
     clean = all(entry.kept for entry in nothing.entries) and not (
-        wrong_interpreter or required or opened_in_wheel(context, member)
+        wrong_interpreter or required or opened_in_wheel(context, member) or list_exposed(context, nothing)
     )
     if clean and nothing.loads:
         return nothing
@@ -383,7 +383,8 @@ def find_strategy(
     # A file with entries to remove, or another loader to get, cannot stay as it is.
     outcomes = [nothing] if clean else []
     for outcome in _Base(context, member, edit, nothing).attempts():
-        if outcome.loads:
+        # A provider's RUNPATH comes after LD_LIBRARY_PATH, unless the member has what is found by it among its own NEEDED.
+        if outcome.loads and (outcome.strategy == "flatten" or not list_exposed(context, outcome)):
             return outcome
         outcomes.append(outcome)
 
@@ -397,6 +398,29 @@ def find_strategy(
 
     # min() takes the first of equals, which is the least invasive one.
     return min(outcomes, key=strategy_rank)
+
+
+def list_exposed(context: ResolveContext, outcome: Outcome, *, every: bool = False) -> list[Edge]:
+    """Return the edges to libraries of the wheel or of a provider that LD_LIBRARY_PATH comes before, where none is to be.
+
+    :param every: those to other libraries as well, and those that nothing serves.
+    """
+    if context.search_path != "rpath":
+        return []
+    closure, scope = outcome.closure, set(outcome.closure.scope)
+    return [
+        edge
+        for edge in closure.edges
+        if edge.requester in scope
+        and edge.requester >= outcome.root
+        and edge.soname not in GLIBC_SONAMES
+        and (edge.found_by is None or edge.found_by.rule in ("runpath", "cache", "default"))
+        and (
+            every
+            or (edge.target is not None and closure.objects[edge.target].identity[0] == "member")
+            or context.provider_path(edge.soname) is not None
+        )
+    ]
 
 
 def clear_stack(context: ResolveContext, member: str, outcome: Outcome) -> Outcome:
@@ -454,23 +478,29 @@ class _Base:
 
     def attempts(self) -> Iterator[Outcome]:
         """Yield the outcome of each strategy that edits, the least invasive first."""
+        context = self.context
+        kind = "rpath" if context.search_path == "rpath" else "runpath"
         needed = predict_edit(self.nothing.original, self.edit).needed
         # A RUNPATH serves the image's own NEEDED only: glibc does not inherit it (elf/dl-load.c, _dl_map_object).
         last = self.attempt("runpath", needed, "runpath")
-        yield last
+        if context.search_path != "rpath":
+            yield last
         # A DT_RPATH serves all that is loaded for the image, where the requester has no RUNPATH: so all edges count.
-        yield self.attempt("rpath", [edge.soname for edge in last.closure.edges], "rpath")
+        every = [edge.soname for edge in last.closure.edges]
+        if context.search_path != "runpath":
+            yield self.attempt("rpath", every, "rpath")
         # Flattening adds to NEEDED, in load order, the libraries that the provider's own libraries cannot find by themselves.
-        context = self.context
         added: dict[str, AddedNeeded] = {}
         while True:
             wanted = [*needed, *added]
-            outcome = self.attempt("flatten", wanted, "runpath", tuple(added.values()))
-            unserved = (
+            reached = [*wanted, *every] if kind == "rpath" else wanted
+            outcome = self.attempt("flatten", reached, kind, tuple(added.values()))
+            unserved = [
                 issue.edge.soname
                 for issue in outcome.issues
                 if issue.kind in ("missing", "incoherent", "libc")
-            )
+            ]
+            unserved += (edge.soname for edge in list_exposed(context, outcome))
             more = {
                 soname: AddedNeeded(soname, "unfound")
                 for soname in unserved

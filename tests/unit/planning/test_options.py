@@ -33,6 +33,7 @@ ALL = Options(
     preload_known=False,
     keep_version=True,
     requires=True,
+    search_path="rpath",
     profile="dir/p.toml",
     local_version="mine",
     verify=False,
@@ -48,7 +49,9 @@ def test_what_decides_is_written_in_the_order_of_saved_plans() -> None:
         "--allow-missing a* --allow-missing b* --clear-execstack demo/*.so --substitute c=d --assume-symbols e "
         "--preload f --stub auto "
     )
-    words += "--no-preload --keep-version --requires --profile p.toml --local-version mine"
+    words += (
+        "--no-preload --keep-version --requires --search-path rpath --profile p.toml --local-version mine"
+    )
     assert list_deciding_words(ALL) == tuple(words.split())
     assert list_deciding_words(Options(prefixes=["/x"], profile="")) == ()
 

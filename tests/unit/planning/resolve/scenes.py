@@ -33,6 +33,7 @@ class Scene:
     assume_symbols: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     preload_known: bool = True
+    search_path: str = "auto"
     images: dict[str, Image] = field(default_factory=dict)
     tables: dict[str, SymbolTable] = field(default_factory=dict)
     opens: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -107,6 +108,7 @@ class Scene:
             assume_symbols=self.assume_symbols,
             preload=self.preload,
             preload_known=self.preload_known,
+            search_path=self.search_path,
             vendor=rocm,
             opens=self.opens,
             member_directories=frozenset(str(Path(layout.path_of(name)).parent) for name in self.images),
