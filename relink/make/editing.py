@@ -7,7 +7,7 @@ patchelf gets a file without its gaps, which is small. The gaps' content is stre
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from relink.elf.gaps import ranges_between
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.elf.source import BufferSource
+from relink.gpu.removal import Replacement, replace_ranges
 from relink.make.static_scan import screen_member
 from relink.planning.checks.gpu import find_changed_code
 from relink.planning.contents import Contents, LoadedMember, divide_memory, estimate_edit_memory
@@ -75,6 +76,9 @@ def edit_members(
             steps = _edit_one(wheel, file, directory / f"{number}.elf", screening, sandbox)
             yield estimate_edit_memory(contents, file.path), steps
 
+    changing = {file.path for file in files}
+    for name in sorted(wheel.replacements.keys() - changing - {*planned.plan.removed}):
+        add(name, _replaced(wheel, name, check=options.verify_record, on_progress=on_progress))
     edits: dict[str, Edited] = {}
     failures: list[Finding] = []
     kept = 0
@@ -93,20 +97,41 @@ def edit_members(
         edits[name] = _in_a_file(edited, contents) if spooled else edited
         add(
             name,
-            make_new_content(contents, edits[name], check=options.verify_record, on_progress=on_progress),
+            make_new_content(
+                contents,
+                edits[name],
+                wheel.replacements.get(name, ()),
+                check=options.verify_record,
+                on_progress=on_progress,
+            ),
         )
     return edits, failures
 
 
 def make_new_content(
-    contents: Contents, edited: Edited, *, check: bool, on_progress: OnProgress = lambda _: None
+    contents: Contents,
+    edited: Edited,
+    replacements: Sequence[Replacement] = (),
+    *,
+    check: bool,
+    on_progress: OnProgress = lambda _: None,
 ) -> NewContent:
     """Return an edited member's content for the output, which can be read once.
 
+    :param replacements: ranges that get other bytes after the edit, which was checked.
     :param check: compare the original content with the vendor's RECORD.
     """
-    pieces = _counted(_pieces(contents, edited, check=check), on_progress)
+    pieces = replace_ranges(_pieces(contents, edited, check=check), replacements, edited.image.path)
+    pieces = _counted(pieces, on_progress)
     return NewContent(pieces, len(edited.view), cache(partial(_reusable, contents, edited)))
+
+
+def _replaced(wheel: Wheel, name: str, *, check: bool, on_progress: OnProgress) -> NewContent:
+    """Return the content of a member that is not edited, with what takes the code for other GPUs out."""
+    contents = wheel.contents
+    original = (memoryview(chunk) for chunk in contents.original(name, check=check))
+    pieces = _counted(replace_ranges(original, wheel.replacements[name], name), on_progress)
+    return NewContent(pieces, contents.source.members[name].size, partial(contents.spans, name))
 
 
 def _in_a_file(edited: Edited, contents: Contents) -> Edited:

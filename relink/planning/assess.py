@@ -8,6 +8,7 @@ copy of a tree call :func:`assess`. Everything that yields findings before somet
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import list_dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.model import ChangedRequirement, FilePlan
+from relink.planning.options import Options
 from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide
@@ -214,7 +216,9 @@ def _rewrite(assessed: Assessment) -> Rewrite:
     kept = (case.wheel.images, f"{source.dist_info}/")
     members = [name for name in source.members if name not in kept[0] and not name.startswith(kept[1])]
     removed = {} if stays else find_members_to_drop(context.profile, members, providers, options.leave_out)
-    changes = bool(assessed.stubs.stubs or asked or removed) or any(file.changed for file in files)
+    changes = bool(assessed.stubs.stubs or asked or removed or case.wheel.replacements) or any(
+        file.changed for file in files
+    )
     if case.as_it_is or not changes:
         return Rewrite(source.name)
     siblings, sites = find_relied_on(files, providers, target)
@@ -231,11 +235,20 @@ def _rewrite(assessed: Assessment) -> Rewrite:
         platform=platform,
         replaces=vendor.packages.version_label,
     )
+    if case.wheel.replacements and not (options.keep_version or options.local_version):
+        output = relinked_name(output if label else source.name, local=_gpu_label(options), platform=platform)
     # These requirements follow the label of the output.
     following = () if stays else follow_label(source, output, vendor)
     own = (provider.path for provider in providers if provider.kind == SITE_PACKAGES)
-    labelled = options.keep_version or label is not None
+    labelled = bool(options.keep_version or label is not None or case.wheel.replacements)
     return Rewrite(output, True, moves, (*own, *sites), (*asked, *following), removed, labelled)
+
+
+def _gpu_label(options: Options) -> str:
+    """Return the part of a local version that says whose code is left: two GPUs at most, else their number."""
+    names = [str(gpu.target) for gpu in options.kept_gpus]
+    words = [re.sub(r":(\w+)\+", r".\1on", re.sub(r":(\w+)-", r".\1off", name)) for name in names]
+    return ".".join(words).replace("-", ".") if len(words) <= 2 else f"gpus{len(words)}"
 
 
 @dataclass(frozen=True, slots=True)

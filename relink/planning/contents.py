@@ -24,6 +24,7 @@ from typing import Final, Self, TypeAlias
 
 from relink.elf.gaps import Gap, pages_in, ranges_between, release_gaps
 from relink.elf.image import is_elf
+from relink.gpu.removal import Replacement, cut_ranges
 from relink.planning.options import Options
 from relink.system.errors import UsageError, WheelError
 from relink.system.progress import OnProgress
@@ -210,6 +211,7 @@ class Contents:
         noted: Iterable[range],
         *,
         edited: range = range(0),
+        replaced: Sequence[Replacement] = (),
         whole: bool = False,
     ) -> None:
         """Keep a member in memory, without its gaps unless `whole`.
@@ -217,11 +219,13 @@ class Contents:
         :param content: from :meth:`read`.
         :param noted: ranges inside of gaps that must remain readable.
         :param edited: bytes between gaps that an edit is sure to change.
+        :param replaced: ranges that get other bytes.
         """
         kept_ranges = pages_in(gaps, noted)
         spooled = content.readonly
         self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole or spooled)
-        search = self._find_spans(name, content, join_gaps(gaps, edited)) if self._reuse else None
+        unchanged = cut_ranges(join_gaps(gaps, edited), replaced)
+        search = self._find_spans(name, content, unchanged) if self._reuse else None
         if self._reuse and (whole or spooled):
             self._digests[name] = self._searcher.submit(self._digest, name, content)
         if spooled:

@@ -423,6 +423,21 @@ class ProviderFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovedCode:
+    """A range of a member whose code for other GPUs is taken out.
+
+    :ivar entry: the entry's id, as the file has it; empty for the table that lists entries.
+    :ivar sha256: of the bytes before, hex.
+    """
+
+    path: str
+    offset: int
+    size: int
+    entry: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All decisions about one wheel. ``apply`` carries it out and decides nothing.
 
@@ -436,6 +451,7 @@ class Plan:
     :ivar opened: what the objects of all closures open by dlopen, as far as that is known, each edge once.
     :ivar options: the options that decided it (:func:`relink.planning.options.list_deciding_words`).
     :ivar requirements: the requirements in METADATA that change; `removed`: the members that the output has not.
+    :ivar only_gpus: the GPUs whose code stays, where the code of others is taken out; `removed_code`: the ranges of it.
     """
 
     wheel: WheelFacts
@@ -455,6 +471,8 @@ class Plan:
     opened: tuple[DlopenEdge, ...] = ()
     requirements: tuple[ChangedRequirement, ...] = ()
     removed: tuple[str, ...] = ()
+    only_gpus: tuple[str, ...] = ()
+    removed_code: tuple[RemovedCode, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -469,7 +487,7 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Whether nothing changes."""
-        return not (self.changed or self.stubs or self.requirements or self.removed)
+        return not (self.changed or self.stubs or self.requirements or self.removed or self.removed_code)
 
     def save(self, path: Path | str) -> None:
         """Write the plan as JSON. The libraries that it rests on are read once more, whole, so that any change is seen.
@@ -532,6 +550,8 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
             "metadata",
             "requirements",
             "removed",
+            "only_gpus",
+            "removed_code",
         }
     ),
     ProviderFacts: frozenset({"found_by", "digest"}),

@@ -119,7 +119,7 @@ class Options:
     that is said there.
 
     :ivar max_memory: bytes, at least :data:`relink.planning.contents.LEAST_MEMORY`.
-    :ivar requested_gpus: the GPUs that `gpus` names, each architecture once.
+    :ivar requested_gpus: the GPUs that `gpus` and `only_gpus` name, each architecture once; `kept_gpus`: those of `only_gpus`.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar command: the words of the command line, for the report.
     """
@@ -288,6 +288,15 @@ class Options:
     allow_isa_gap: bool = Option(
         ("run", "diff"), GPUS, "Go on although there is no code for a GPU of --gpu."
     ).field(False)
+    only_gpus: Sequence[str] = Option(
+        ("run",),
+        GPUS,
+        "Take code for other GPUs out of the wheel: gfx1100, 'RX 7900 XTX' or auto; repeatable.",
+        ("--only-gpu",),
+        "GPU",
+        completion="complete_gpu_name",
+        decides=True,
+    ).field(())
     dry_run: bool = Option(("run",), OUTPUT, "Plan, print, and write nothing.").field(False)
     keep_version: bool = Option(
         ("run", "diff"),
@@ -382,12 +391,14 @@ class Options:
     epoch: int | None = None
     command: Sequence[str] = ()
     requested_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
+    kept_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.gpus:
+        if self.gpus or self.only_gpus:
             from relink.vendors.registry import requested_gpus  # noqa: PLC0415 - slow to load, and here only
 
-            object.__setattr__(self, "requested_gpus", requested_gpus(self.gpus))
+            object.__setattr__(self, "requested_gpus", requested_gpus((*self.gpus, *self.only_gpus)))
+            object.__setattr__(self, "kept_gpus", requested_gpus(self.only_gpus))
 
     @property
     def output_place(self) -> Path:

@@ -8,7 +8,7 @@ RECORD; pip installs such a wheel. The package's own files have to be what RECOR
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,8 @@ from relink.elf.image import DLOPEN, Image, is_elf, library_names, machine_name,
 from relink.elf.source import BufferSource, NotedSource
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.gpu.coverage import FileCode
+from relink.gpu.coverage import FileCode, RequestedGpu
+from relink.gpu.removal import Replacement
 from relink.loader.target import Target
 from relink.planning.contents import Contents
 from relink.providers.distribution import find_manylinux_tag, satisfies_tag
@@ -29,7 +30,13 @@ from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
-from relink.vendors.registry import VENDORS, list_kernel_suffixes, read_device_code, vendors_of
+from relink.vendors.registry import (
+    VENDORS,
+    list_kernel_suffixes,
+    read_device_code,
+    remove_other_code,
+    vendors_of,
+)
 from relink.wheel.archive import WheelArchive
 from relink.wheel.directory import name_defect
 from relink.wheel.limits import WheelLimits
@@ -58,6 +65,7 @@ class Wheel:
     :ivar codes: the device code in those members.
     :ivar kernels: that of members that hold nothing else: files of GPU kernels.
     :ivar opens: the library names in the data of those that import dlopen.
+    :ivar replacements: what takes the code for other GPUs out of members, where that was asked for.
     :ivar left_out: the names of members that are left out (:mod:`relink.planning.site`) → their sonames.
     """
 
@@ -69,6 +77,7 @@ class Wheel:
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     kernels: Mapping[str, FileCode] = field(default_factory=dict)
+    replacements: Mapping[str, tuple[Replacement, ...]] = field(default_factory=dict)
 
     @property
     def source(self) -> MemberSource:
@@ -110,14 +119,16 @@ def read_wheel(
     contents: Contents,
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
+    only_gpus: Sequence[RequestedGpu] = (),
 ) -> Wheel:
     """Read the ELF members of a wheel, one at a time, then RECORD, METADATA and tags.
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param on_bytes: called with the bytes that have been read, unpacked, and how many there are.
+    :param only_gpus: code for others is to be taken out; none: it stays.
     :raises WheelError: it is not a wheel that can be trusted.
     """
-    wheel = read_members(contents, target, on_bytes)
+    wheel = read_members(contents, target, on_bytes, only_gpus)
     tags = _tag_findings(contents.archive, wheel.images, wheel.tables)
     return replace(wheel, findings=(*wheel.findings, *_record_findings(contents), *tags))
 
@@ -126,6 +137,7 @@ def read_members(
     contents: Contents,
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
+    only_gpus: Sequence[RequestedGpu] = (),
 ) -> Wheel:
     """Read the ELF members of any source, one at a time, and files of GPU kernels; parameters as for :func:`read_wheel`.
 
@@ -140,6 +152,7 @@ def read_members(
     findings: list[Finding] = []
     members = []
     kernels: dict[str, FileCode] = {}
+    replacements: dict[str, tuple[Replacement, ...]] = {}
     bundles, suffixes = [], list_kernel_suffixes()
     for name in filter(source.may_be_elf, source.members):
         try:
@@ -184,9 +197,17 @@ def read_members(
             noted = NotedSource(content)
             if (code := read_device_code(noted, name)) is not None:
                 codes[name] = code
+                if only_gpus and (taken := remove_other_code(BufferSource(content), code, only_gpus)):
+                    replacements[name] = taken
             if contents.keeps and (gaps := _gaps(content, image)):
                 contents.retain(
-                    name, content, gaps, noted.noted, edited=_dynamic(image), whole=member is members[-1]
+                    name,
+                    content,
+                    gaps,
+                    noted.noted,
+                    edited=_dynamic(image),
+                    replaced=replacements.get(name, ()),
+                    whole=member is members[-1],
                 )
         except (ElfError, MemberError) as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))
@@ -205,7 +226,7 @@ def read_members(
     opens = _opened_for_siblings(images, opens, named.values())
     # Back to the order of the archive, which the plan lists the files in.
     images = {name: images[name] for name in source.members if name in images}
-    return Wheel(contents, images, tables, codes, tuple(findings), opens, kernels=kernels)
+    return Wheel(contents, images, tables, codes, tuple(findings), opens, {}, kernels, replacements)
 
 
 def _opened_for_siblings(

@@ -11,8 +11,16 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, choose_target
-from relink.planning.model import Plan, ProviderFacts, TargetFacts, WheelFacts, list_metadata_lines
+from relink.planning.model import (
+    Plan,
+    ProviderFacts,
+    RemovedCode,
+    TargetFacts,
+    WheelFacts,
+    list_metadata_lines,
+)
 from relink.planning.options import Options, list_deciding_words
+from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider
 from relink.system.findings.model import Finding, causes
@@ -112,9 +120,20 @@ def build_plan(assessed: Assessment) -> Plan:
         metadata=list_metadata_lines(relies_on, extra, vendor.packages.bundles()),
         requirements=made.requirements,
         removed=(*made.removed, *assessed.copies),
+        only_gpus=tuple(str(gpu.target) for gpu in case.options.kept_gpus),
+        removed_code=list_removed_code(case.wheel),
         stubs=assessed.stubs.stubs,
         opened=draft.opened,
         options=list_deciding_words(case.options),
+    )
+
+
+def list_removed_code(wheel: Wheel) -> tuple[RemovedCode, ...]:
+    """Return the ranges of a wheel's members that get other bytes."""
+    return tuple(
+        RemovedCode(path, one.offset, one.size, one.entry, one.sha256)
+        for path, several in wheel.replacements.items()
+        for one in several
     )
 
 

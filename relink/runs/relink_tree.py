@@ -67,6 +67,8 @@ def relink_tree(
     """Write a relinked copy of a tree; :func:`relink.library.relink_tree` has the parameters."""
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
+    if options.only_gpus:
+        raise UsageError("--only-gpu is for wheels; leave it out for a directory")
     source = TreeSource(Path(os.path.realpath(directory)), options.limits)
     _refuse_relinked_packages(source)
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)

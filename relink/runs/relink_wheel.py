@@ -38,7 +38,7 @@ from relink.planning.model import Plan, list_changes
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.context import Layout
-from relink.planning.wheel_plan import FindPlaces, PreparedPlan, plan_wheel
+from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_code, plan_wheel
 from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
@@ -48,7 +48,7 @@ from relink.system.findings.model import Finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
-from relink.vendors.registry import find_local_gpus, open_site
+from relink.vendors.registry import find_local_gpus, open_site, requested_gpus
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.source import MemberSource
 from relink.wheel.writer import output_path
@@ -88,7 +88,15 @@ def make_plan(
         gpus = tuple(options.requested_gpus or (() if options.sysroot else find_local_gpus()))
         target = choose_target(options)
     with clock.stage("read"):
-        wheel = read(contents, target, clock.on_bytes)
+        wheel = (
+            read_wheel(contents, target, clock.on_bytes, options.kept_gpus)
+            if options.kept_gpus and layout is None
+            else read(contents, target, clock.on_bytes)
+        )
+    if options.kept_gpus and not wheel.replacements:
+        raise UsageError(
+            f"{contents.source.path.name}: --only-gpu found no code that can be taken out (see relink isa); leave the option out"
+        )
     with clock.stage("plan"):
         providers = find_providers(options, target, wheel.sought)
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
@@ -102,7 +110,8 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
     sandbox = find_sandbox(options.sandbox)
     sizes = {name: member.size for name, member in contents.archive.members.items()}
     # A changed member is counted twice: it is written, and read back.
-    count = Count(sum(sizes.values()) + sum(sizes[file.path] for file in plan.changed), clock.on_bytes)
+    new = {*(file.path for file in plan.changed), *(one.path for one in plan.removed_code)}
+    count = Count(sum(sizes.values()) + sum(sizes[path] for path in new), clock.on_bytes)
     with Staging(contents, planned.output, options, count.add) as staging:
         with clock.stage("edit"):
             edits, failures = edit_members(
@@ -154,7 +163,10 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 changes.insert(0, f"{wheel} is not the wheel that the plan was made from")
             if changes:
                 raise UsageError("the plan does not hold any more; make it again", changes)
-            wheel_read = read_wheel(contents, target)
+            gpus = requested_gpus(plan.only_gpus)
+            wheel_read = read_wheel(contents, target, only_gpus=gpus)
+            if list_removed_code(wheel_read) != plan.removed_code:
+                raise UsageError("the plan takes other GPU code out than this relink would; make it again")
             kept = {name: image for name, image in wheel_read.images.items() if name not in plan.removed}
             wheel_read = replace(wheel_read, images=kept)
         with clock.stage("plan"):

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from relink.elf.source import ByteSource
-from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey
+from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey, TargetId
+from relink.gpu.removal import Replacement
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import InstalledPackage, Provider
@@ -257,6 +258,8 @@ class Gpus:
     :ivar examples: a target id and a product, as messages about ``--gpu`` show them; empty where it can name no GPU.
     :ivar read_code: content of a file, its path → its device code, or None where the vendor has none in it and nothing to say.
     :ivar kernel_suffixes: how the names of files end that hold device code and nothing else.
+    :ivar remove_code: content of a file, its code as the vendor has read it, GPUs → what takes the code for other GPUs out of
+        the file, sorted and disjoint; nothing where it cannot be seen to be harmless.
     :ivar compare_code: the code before and after an edit → what the edit changed.
     :ivar add_archives: codes by member, the wheel, where a member is installed, pairs of a directory in which members are
         installed and one on disk, other wheels, members that are left out → the codes with what lies in archives beside them.
@@ -276,6 +279,7 @@ class Gpus:
     read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
     kernel_suffixes: tuple[str, ...] = ()
     compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
+    remove_code: Callable[[ByteSource, Any, Collection[TargetId]], Sequence[Replacement]] = lambda *_: ()
     add_archives: Callable[..., Mapping[str, FileCode]] = lambda codes, *_: codes
     parse: Callable[[str, Mapping[str, str]], RequestedGpu | None] = lambda *_: None
     find_local: Callable[[str, Mapping[str, str]], tuple[Sequence[RequestedGpu], Sequence[str]]] = lambda *_: (

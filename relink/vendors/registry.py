@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode, RequestedGpu, Survey, TargetId
+from relink.gpu.removal import Replacement
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
 from relink.system.errors import NoPlaceError, UsageError
@@ -172,6 +173,14 @@ def read_device_code(source: ByteSource, path: str) -> FileCode | None:
     """Read the device code of a file by the vendor who has code in it; else by the first one that says anything of it."""
     codes = [code for vendor in VENDORS if (code := vendor.gpus.read_code(source, path))]
     return next((code for code in codes if code.present), codes[0] if codes else None)
+
+
+def remove_other_code(
+    source: ByteSource, code: FileCode, gpus: Iterable[RequestedGpu]
+) -> tuple[Replacement, ...]:
+    """Return what takes the code for other GPUs than these out of a file, in order; nothing where none is of its vendor."""
+    kept = [gpu.target for gpu in gpus if gpu.vendor == code.vendor]
+    return tuple(vendor_named(code.vendor).gpus.remove_code(source, code, kept)) if kept else ()
 
 
 def list_kernel_suffixes() -> tuple[str, ...]:

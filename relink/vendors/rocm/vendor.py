@@ -8,6 +8,7 @@ from relink.gpu.amd import device
 from relink.gpu.amd.archives import with_archives
 from relink.gpu.amd.device_code import read_device_code, same_device_code
 from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.removal import remove_other_code
 from relink.gpu.amd.runtime import RUNTIME_WORDS
 from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
 from relink.gpu.amd.survey import survey
@@ -118,6 +119,7 @@ rocm = Vendor(
         read_code=read_device_code,
         kernel_suffixes=(".co", ".hsaco"),
         compare_code=same_device_code,
+        remove_code=remove_other_code,
         add_archives=with_archives,
         parse=device.parse_gpu,
         find_local=device.find_local,

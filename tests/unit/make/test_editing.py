@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
@@ -23,9 +24,10 @@ from relink.gpu.amd.device_code import DeviceCode, read_device_code
 from relink.library import relink
 from relink.make import editing as apply
 from relink.planning import contents as ahead
+from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.runs.questions import verify_wheel
-from relink.system.errors import EditError, RelinkError, WheelError
+from relink.system.errors import EditError, RelinkError, UsageError, WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate import splice
 from tests.support.cc import shared
@@ -312,3 +314,42 @@ def test_a_file_that_record_does_not_list_is_refused(
     assert not (tmp_path / "out").exists()
     relink(vendor, works.options(tmp_path / "out", force=True, verify_record=False))
     assert os.listdir(tmp_path / "out") == [OUTPUT]
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, linked: bool) -> None:
+    noise = random.Random(3).randbytes(HALF // 4)
+    entries = {name: code + noise for name, code in entries_of("gfx90a", "gfx1030").items()}
+    (tmp_path / "payload").write_bytes(raw(entries).ljust(HALF, b"\0") * 2)
+    source = SOURCE.replace("PAYLOAD", f"{tmp_path}/payload")
+    needed = [works.prefix / "lib" / "libhip.so.7"]
+    if not linked:
+        source, needed = source.replace("hip() + 1", "1"), []
+    fat = shared(tmp_path / "fat.so", source, needed=needed, flags=[VENDOR_PATH] * linked)
+    user = shared(
+        tmp_path / "user.so",
+        "extern int hip(void); int u(void) { return hip(); }",
+        needed=[works.prefix / "lib" / "libhip.so.7"],
+        flags=[VENDOR_PATH],
+    )
+    vendor = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/fat.so": fat, "demo/user.so": user})
+    made = Options(prefixes=[str(works.prefix)], output_directory=tmp_path / "plain", gpus=["gfx1030"])
+    plain = relink(vendor, made)
+    report = relink(vendor, replace(made, only_gpus=["gfx1030"], output_directory=tmp_path / "only"))
+    assert plain.output
+    assert report.output
+    with zipfile.ZipFile(plain.output.path) as old, zipfile.ZipFile(report.output.path) as new:
+        before, after = (archive.read("demo/fat.so") for archive in (old, new))
+        assert new.getinfo("demo/fat.so").compress_size < 0.6 * old.getinfo("demo/fat.so").compress_size
+    ranges = {(one.offset, one.size): one for one in report.plan.removed_code}
+    assert [one.entry[-6:] for one in ranges.values()] == ["", "gfx90a"] * 2
+    masked = [bytearray(before), bytearray(after)]
+    for (offset, size), one in ranges.items():
+        digest = hashlib.sha256(before[offset : offset + size]).hexdigest()
+        assert digest == one.sha256
+        for content in masked:
+            content[offset : offset + size] = bytes(size)
+    assert masked[0] == masked[1]
+    assert report.plan.output.partition("-cp")[0].endswith(".gfx1030")
+    with pytest.raises(UsageError, match="--only-gpu found no code"):
+        relink(vendor, replace(made, only_gpus=["gfx1200"], output_directory=tmp_path / "none"))

@@ -41,7 +41,12 @@ ALL = Options(
 
 
 def test_every_field_is_an_option_or_comes_from_the_process() -> None:
-    assert {entry.name for entry in fields(Options)} - TABLE.keys() == {"epoch", "command", "requested_gpus"}
+    assert {entry.name for entry in fields(Options)} - TABLE.keys() == {
+        "epoch",
+        "command",
+        "requested_gpus",
+        "kept_gpus",
+    }
 
 
 def test_what_decides_is_written_in_the_order_of_saved_plans() -> None:

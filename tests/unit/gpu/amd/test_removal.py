@@ -1,0 +1,154 @@
+"""Code for other GPUs is taken out of bundles in their place, and what a GPU may run stays as it was."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from relink.elf.source import BufferSource
+from relink.gpu.amd.device_code import DeviceCode, read_device_code
+from relink.gpu.amd.removal import remove_other_code
+from relink.gpu.amd.target_id import parse_target_id
+from relink.gpu.removal import ReplacedSource, Replacement, cut_ranges, hash_range, replace_ranges
+from relink.system.errors import RelinkError
+from tests.unit.gpu.amd.build import HOST, ccob, code_object, hip, library, raw
+
+
+def full(*targets: str) -> dict[str, bytes]:
+    """Entries whose bytes differ, too large for the table's page."""
+    chance = random.Random(7)
+    return {hip(name): code_object(name) + chance.randbytes(5000) for name in targets}
+
+
+def left(data: bytes, *gpus: str) -> tuple[bytes, DeviceCode, tuple[Replacement, ...]]:
+    """The file after it, its code, and what was replaced."""
+    source = BufferSource(data)
+    made = remove_other_code(source, read_device_code(source, "a.so"), [*map(parse_target_id, gpus)])
+    after = b"".join(replace_ranges([memoryview(data)], made, "a.so"))
+    assert after == ReplacedSource(source, made).read_at(0, len(data))
+    assert len(after) == len(data)
+    return after, read_device_code(BufferSource(after), "a.so"), made
+
+
+def names(code: DeviceCode) -> list[list[str]]:
+    return [[entry.text for entry in bundle.entries] for bundle in code.bundles]
+
+
+def test_rows_and_payloads_of_other_gpus_go_and_nothing_moves() -> None:
+    entries = full("gfx90a", "gfx1030", "gfx1100")
+    data = library([raw(entries), raw(entries)])
+    after, code, made = left(data, "gfx1030")
+    assert names(code) == [[HOST, hip("gfx1030")]] * 2
+    assert not code.problems
+    for bundle, old in zip(code.bundles, read_device_code(BufferSource(data), "a.so").bundles, strict=True):
+        assert bundle.offset == old.offset
+        entry = bundle.entries[1]
+        assert after[bundle.offset + entry.offset :][: entry.size] == entries[hip("gfx1030")]
+    assert entries[hip("gfx1100")] not in after
+    assert entries[hip("gfx90a")] not in after
+    outside = cut_ranges([range(len(data))], made)
+    assert all(data[part.start : part.stop] == after[part.start : part.stop] for part in outside)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kept"),
+    [
+        ("gfx90a", ["gfx90a:xnack+", "gfx90a:xnack-"]),
+        ("gfx90a:xnack-", ["gfx90a:xnack-"]),
+        ("gfx1100", ["gfx11-generic", "gfx1100"]),
+        ("gfx11-generic", ["gfx11-generic", "gfx1100", "gfx1101"]),
+    ],
+)
+def test_what_a_gpu_could_fall_back_to_stays(gpu: str, kept: list[str]) -> None:
+    data = library([raw(full("gfx90a:xnack+", "gfx90a:xnack-", "gfx11-generic", "gfx1100", "gfx1101"))])
+    assert names(left(data, gpu)[1]) == [[HOST, *map(hip, kept)]]
+
+
+def test_what_is_not_decoded_stays() -> None:
+    spirv = "hipv4-spirv64-amd-amdhsa--amdgcnspirv"
+    other = {spirv: b"s" * 300, hip("gfx9999"): b"x" * 300, "openmp-amdgcn-amd-amdhsa--gfx90a": b"o" * 300}
+    data = library([raw({**full("gfx90a", "gfx1030"), **other})])
+    assert names(left(data, "gfx1030")[1]) == [[HOST, hip("gfx1030"), *other]]
+
+
+def test_a_bundle_that_serves_none_of_the_gpus_stays() -> None:
+    data = library([raw(full("gfx90a", "gfx1030")), raw(full("gfx90a"))])
+    assert names(left(data, "gfx1030")[1]) == [[HOST, hip("gfx1030")], [HOST, hip("gfx90a")]]
+    assert left(data, "gfx1200")[2] == ()
+
+
+@pytest.mark.parametrize(("version", "method"), [(2, "zstd"), (3, "zstd"), (3, "zlib")])
+def test_a_compressed_bundle_is_made_anew_in_its_place(version: int, method: str) -> None:
+    content = raw(full("gfx90a", "gfx1030", "gfx1100"))
+    data = library([ccob(content, version, method), ccob(content, version, method)])
+    _, code, made = left(data, "gfx1030")
+    assert names(code) == [[HOST, hip("gfx1030")]] * 2
+    assert [one.entry for one in made] == [f"{hip('gfx90a')}, {hip('gfx1100')}"] * 2
+    assert code.bundles[0].size < read_device_code(BufferSource(data), "a.so").bundles[0].size
+
+
+def test_a_compressed_bundle_with_another_hash_stays() -> None:
+    packed = bytearray(ccob(raw(full("gfx90a", "gfx1030"))))
+    packed[24] ^= 1
+    assert left(library([bytes(packed)]), "gfx1030")[2] == ()
+
+
+def test_version_1_says_no_size_and_stays() -> None:
+    assert left(library([ccob(raw(full("gfx90a", "gfx1030")), 1)]), "gfx1030")[2] == ()
+
+
+def test_bundles_that_only_their_sizes_lead_to_stay() -> None:
+    bundle = raw(full("gfx1030", "gfx90a"))
+    assert left(library([bundle, bundle], wrappers=False), "gfx1030")[2] == ()
+
+
+def test_payloads_that_overlap_stay() -> None:
+    bundle = bytearray(raw(full("gfx90a", "gfx1030", "gfx1100")))
+    at = bundle.index(hip("gfx90a").encode()) - 24
+    other = bundle.index(hip("gfx1030").encode()) - 24
+    bundle[at : at + 8] = bundle[other : other + 8]
+    assert names(left(library([bytes(bundle)]), "gfx1030")[1]) == [[HOST, hip("gfx90a"), hip("gfx1030")]]
+
+
+def test_a_payload_over_the_table_stays() -> None:
+    bundle = bytearray(raw(full("gfx90a", "gfx1030")))
+    at = bundle.index(hip("gfx90a").encode()) - 24
+    struct.pack_into("<Q", bundle, at, 40)
+    data = library([bytes(bundle)])
+    assert left(data, "gfx1030")[2] == ()
+
+
+def test_mutated_files_change_in_their_bundles_alone() -> None:
+    chance = random.Random(53)
+    content = raw(full("gfx90a", "gfx1030", "gfx1100"), align=256)
+    for form in (content, ccob(content)):
+        clean = library([form, form])
+        first = read_device_code(BufferSource(clean), "a.so").bundles
+        inside = range(first[0].offset, first[-1].offset + first[-1].size)
+        for _ in range(300):
+            data = bytearray(clean)
+            for _ in range(chance.randint(1, 4)):
+                place = chance.choice((first[0].offset, first[1].offset)) + chance.randrange(260)
+                data[place] = chance.choice((0, 1, 255, chance.randrange(256)))
+            after, code, made = left(bytes(data), "gfx1030")
+            before = read_device_code(BufferSource(bytes(data)), "a.so")
+            assert all(inside.start <= one.offset and one.stop <= inside.stop for one in made)
+            for old, new in zip(before.bundles, code.bundles, strict=True):
+                kept = [one for one in old.entries if one.text == hip("gfx1030") and one.usable]
+                assert [one for one in new.entries if one.text == hip("gfx1030") and one.usable] == kept
+                for one in kept if old.container == "raw" else ():
+                    start = old.offset + one.offset
+                    assert after[start : start + one.size] == data[start : start + one.size]
+
+
+def test_other_bytes_than_those_of_the_plan_are_refused() -> None:
+    source = BufferSource(b"abcdefgh")
+    one = Replacement(2, 4, "x", hash_range(source, 2, 4), b"Z")
+    pieces = [memoryview(b"abc"), memoryview(b"defgh")]
+    assert b"".join(replace_ranges(pieces, [one], "f")) == b"abZ\0\0\0gh"
+    with pytest.raises(RelinkError, match="are not the code that was to be taken out"):
+        list(replace_ranges([memoryview(b"abXdefgh")], [one], "f"))
+    with pytest.raises(RelinkError, match="ends before"):
+        list(replace_ranges([memoryview(b"abcd")], [one], "f"))
