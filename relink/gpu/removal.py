@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from relink.elf.source import ByteSource
+from relink.gpu.coverage import FileCode
 from relink.system.errors import RelinkError
 
 _ZEROS: Final = memoryview(bytes(1 << 20))
@@ -46,6 +47,18 @@ class Replacement:
             piece = _ZEROS[: stop - start]
             yield piece
             start += len(piece)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRemoval:
+    """What takes the code for other GPUs out of a file.
+
+    :ivar ranges: in order, disjoint; none where nothing is taken out.
+    :ivar code: the code that the file has then.
+    """
+
+    ranges: tuple[Replacement, ...]
+    code: FileCode
 
 
 def hash_range(source: ByteSource, offset: int, size: int) -> str:

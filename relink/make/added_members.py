@@ -1,7 +1,4 @@
-"""The members that relink adds to an output: the plan, the bill of materials (SBOM), stubs, and the store paths that it names.
-
-It also reads the plan of a wheel that was relinked before.
-"""
+"""The members that relink adds to an output: the plan, the bill of materials (SBOM), stubs, and the store paths that it names."""
 
 from __future__ import annotations
 
@@ -14,16 +11,13 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from relink import __version__
-from relink.planning.embedded import BASE_PREFIX, SITE, embed_plan
-from relink.planning.model import Plan, add_digests, from_json, to_json
+from relink.planning.embedded import BASE_PREFIX, PLAN_MEMBER, SITE, embed_plan
+from relink.planning.model import Plan, add_digests, to_json
 from relink.report.nix.roots import store_paths
-from relink.system.bounded_json import JSON_LIMIT
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
 from relink.wheel.naming import WheelName, rename_directory
-from relink.wheel.source import MemberSource, read_member
 
-PLAN_MEMBER = "relink.json"
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
 STORE_MEMBER = "relink-store-paths"
 MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
@@ -127,19 +121,6 @@ def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
         ],
         "dependencies": [{"ref": result, "dependsOn": [*outside, *(stub.path for stub in plan.stubs)]}],
     }
-
-
-def read_plan(source: MemberSource) -> Plan | None:
-    """Return the plan that a relinked wheel carries, or None for a vendor's wheel.
-
-    :raises UsageError: the plan has another format than this relink reads, or is damaged.
-    :raises WheelError: the member is larger than :data:`relink.system.bounded_json.JSON_LIMIT`, or damaged.
-    """
-    name = f"{source.dist_info}/{PLAN_MEMBER}"
-    if name not in source.members:
-        return None
-    # Another release may have had more keys, such as that of libraries which it copied in: nothing is carried out of it.
-    return from_json(read_member(source, name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)
 
 
 def encode_json(data: dict[str, Any]) -> bytes:

@@ -77,7 +77,7 @@ def edit_members(
             yield estimate_edit_memory(contents, file.path), steps
 
     changing = {file.path for file in files}
-    for name in sorted(wheel.replacements.keys() - changing - {*planned.plan.removed}):
+    for name in sorted(wheel.removals.keys() - changing - {*planned.plan.removed}):
         add(name, _replaced(wheel, name, check=options.verify_record, on_progress=on_progress))
     edits: dict[str, Edited] = {}
     failures: list[Finding] = []
@@ -100,7 +100,7 @@ def edit_members(
             make_new_content(
                 contents,
                 edits[name],
-                wheel.replacements.get(name, ()),
+                wheel.removals[name].ranges if name in wheel.removals else (),
                 check=options.verify_record,
                 on_progress=on_progress,
             ),
@@ -130,7 +130,7 @@ def _replaced(wheel: Wheel, name: str, *, check: bool, on_progress: OnProgress) 
     """Return the content of a member that is not edited, with what takes the code for other GPUs out."""
     contents = wheel.contents
     original = (memoryview(chunk) for chunk in contents.original(name, check=check))
-    pieces = _counted(replace_ranges(original, wheel.replacements[name], name), on_progress)
+    pieces = _counted(replace_ranges(original, wheel.removals[name].ranges, name), on_progress)
     return NewContent(pieces, contents.source.members[name].size, partial(contents.spans, name))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +22,7 @@ from relink.planning.case import Case, Command, build_context, is_python_named, 
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import list_dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
+from relink.planning.embedded import read_plan
 from relink.planning.model import ChangedRequirement, FilePlan
 from relink.planning.options import Options
 from relink.planning.reading import list_required_versions
@@ -52,7 +53,7 @@ from relink.planning.site import (
 from relink.providers.profiles import add_hints, profile_for
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
-from relink.system.text import pluralize
+from relink.system.text import join_with_and, pluralize
 from relink.vendors.registry import add_archives, processors_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, relinked_name
@@ -181,15 +182,17 @@ class Assessment:
                 for path in (wheel.contents.beside if named else ())
             ]
             codes = add_archives(
-                wheel.codes, self.source, context.layout.path_of, sites, others, self.rewrite.removed
+                wheel.remaining, self.source, context.layout.path_of, sites, others, self.rewrite.removed
             )
         return plan_gpus(
             context,
-            {name: code for name, code in codes.items() if name in wheel.images} | {**wheel.kernels},
+            {name: code for name, code in codes.items() if name in wheel.images or not wheel.images}
+            | {name: code for name, code in wheel.kernels.items() if name not in wheel.other_kernels},
             self.files,
             self.case.gpus,
             dlopened=list_dlopened_libraries(draft),
             release=(self.source.name.distribution, self.source.name.version.public),
+            made_from=read_plan(self.source),
             allow_gap=self.case.options.allow_isa_gap,
         )
 
@@ -216,14 +219,17 @@ def _rewrite(assessed: Assessment) -> Rewrite:
     kept = (case.wheel.images, f"{source.dist_info}/")
     members = [name for name in source.members if name not in kept[0] and not name.startswith(kept[1])]
     removed = {} if stays else find_members_to_drop(context.profile, members, providers, options.leave_out)
-    changes = bool(assessed.stubs.stubs or asked or removed or case.wheel.replacements) or any(
-        file.changed for file in files
-    )
+    removed |= {
+        name: f"it is for {gpus} alone (--only-gpu)" for name, gpus in case.wheel.other_kernels.items()
+    }
+    shrinks = bool(case.wheel.removals or case.wheel.other_kernels)
+    changes = bool(assessed.stubs.stubs or asked or removed or shrinks) or any(file.changed for file in files)
     if case.as_it_is or not changes:
         return Rewrite(source.name)
     siblings, sites = find_relied_on(files, providers, target)
     moves = find_relocation(files, providers, context.layout.links, target.interpreter, siblings)
-    platform = f"linux_{machine_name(target.header.machine)}"
+    # Where nothing is linked anew the files need what they needed.
+    platform = f"linux_{machine_name(target.header.machine)}" if case.wheel.images else source.name.platform
     if moves.relocatable:
         versions = list_required_versions(case.wheel.tables.values())
         platform = choose_platform_tag(source.name.platform, versions, files, target.header.machine)
@@ -235,12 +241,12 @@ def _rewrite(assessed: Assessment) -> Rewrite:
         platform=platform,
         replaces=vendor.packages.version_label,
     )
-    if case.wheel.replacements and not (options.keep_version or options.local_version):
+    if shrinks and not (options.keep_version or options.local_version):
         output = relinked_name(output if label else source.name, local=_gpu_label(options), platform=platform)
     # These requirements follow the label of the output.
     following = () if stays else follow_label(source, output, vendor)
     own = (provider.path for provider in providers if provider.kind == SITE_PACKAGES)
-    labelled = bool(options.keep_version or label is not None or case.wheel.replacements)
+    labelled = bool(options.keep_version or label is not None or shrinks)
     return Rewrite(output, True, moves, (*own, *sites), (*asked, *following), removed, labelled)
 
 
@@ -329,11 +335,31 @@ def _find_changes(assessed: Assessment) -> Iterator[Finding]:
     if not made.is_labelled:
         where = ", ".join(provider.path for provider in context.providers)
         yield finding("RLK508", where or assessed.source.path.name, "the output's version ends in +relinked")
+    if kept := assessed.case.options.kept_gpus:
+        yield _describe_shrinking(assessed, [str(gpu) for gpu in kept])
     if not context.layout.tree:
         gpus = processors_of(assessed.case.gpus, context.vendor)
         yield from device_findings(assessed.source, context.vendor, gpus, made.requirements)
     yield from relocation_findings(made.relocation, made.output.filename)
-    yield from requirement_findings(made.requirements, made.removed, made.output.filename, context.profile)
+    removed = {
+        name: why for name, why in made.removed.items() if name not in assessed.case.wheel.other_kernels
+    }
+    yield from requirement_findings(made.requirements, removed, made.output.filename, context.profile)
+
+
+def _describe_shrinking(assessed: Assessment, gpus: Sequence[str]) -> Finding:
+    wheel = assessed.case.wheel
+    ranges = [one for removal in wheel.removals.values() for one in removal.ranges if one.entry]
+    members = assessed.source.members
+    taken = sum(one.size - len(one.content) for one in ranges)
+    left_out = sum(members[name].size for name in wheel.other_kernels)
+    parts = [f"{taken / 1e6:.1f} MB in {pluralize(len(wheel.removals), 'file')} are zeros"] if ranges else []
+    if wheel.other_kernels:
+        parts.append(
+            f"{pluralize(len(wheel.other_kernels), 'kernel file')} of {left_out / 1e6:.1f} MB left out"
+        )
+    message = f"has code for {join_with_and(gpus)} alone: of others {' and '.join(parts)}"
+    return finding("RLK429", assessed.rewrite.output.filename, message)
 
 
 def _find_gpu_code(assessed: Assessment) -> Iterable[Finding]:

@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from relink.planning.model import FilePlan, Plan
+from relink.planning.model import FilePlan, Plan, from_json
+from relink.system.bounded_json import JSON_LIMIT
+from relink.wheel.source import MemberSource, read_member
 
+PLAN_MEMBER: Final = "relink.json"
+"""The plan's member in the dist-info of an output."""
 ANY_PYTHON: Final = "$PYTHON"
 """Stands for the path of the Python that the plan was made for."""
 BASE_PREFIX: Final = "$BASE_PREFIX"
@@ -96,3 +100,16 @@ def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
         ),
         closure=tuple((soname, shown(path)) for soname, path in file.closure),
     )
+
+
+def read_plan(source: MemberSource) -> Plan | None:
+    """Return the plan that a relinked wheel carries, or None for a vendor's wheel.
+
+    :raises UsageError: the plan has another format than this relink reads, or is damaged.
+    :raises WheelError: the member is larger than :data:`relink.system.bounded_json.JSON_LIMIT`, or damaged.
+    """
+    name = f"{source.dist_info}/{PLAN_MEMBER}"
+    if name not in source.members:
+        return None
+    # Another release may have had more keys, such as that of libraries which it copied in: nothing is carried out of it.
+    return from_json(read_member(source, name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)

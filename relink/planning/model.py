@@ -195,22 +195,28 @@ def make_requirement(reliance: Reliance) -> str:
 
 
 def list_metadata_lines(
-    relies_on: Iterable[Reliance], extra: str | None, bundle: Mapping[str, str] | None = None
+    relies_on: Iterable[Reliance],
+    extra: str | None,
+    bundle: Mapping[str, str] | None = None,
+    only_gpus: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """Return the fields of METADATA that say what a result relies on: as an extra, or required.
+    """Return the fields of METADATA that say what a result relies on: as an extra, or required; and whose code is left.
 
     What the vendor's wheel relied on before is the vendor's to say.
 
     :param extra: what brings the packages; None: installing the wheel installs them, too.
     :param bundle: package → the requirement without a version that brings it, and others with it.
+    :param only_gpus: the GPUs that the output has code for, where that of others was taken out.
     """
     names = ((item, (bundle or {}).get(item.name, item.name)) for item in relies_on if not item.files)
     wanted = list(dict.fromkeys(make_requirement(replace(item, name=name)) for item, name in names))
+    platforms = tuple(f"Supported-Platform: {gpu}" for gpu in only_gpus)
     if not wanted:
-        return ()
+        return platforms
     if extra is None:
-        return tuple(f"Requires-Dist: {item}" for item in wanted)
-    return (f"Provides-Extra: {extra}", *(f'Requires-Dist: {item}; extra == "{extra}"' for item in wanted))
+        return (*platforms, *(f"Requires-Dist: {item}" for item in wanted))
+    named = (f'Requires-Dist: {item}; extra == "{extra}"' for item in wanted)
+    return (*platforms, f"Provides-Extra: {extra}", *named)
 
 
 STUB_DIRECTORY: Final = "relink-stubs"

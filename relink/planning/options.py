@@ -289,7 +289,7 @@ class Options:
         ("run", "diff"), GPUS, "Go on although there is no code for a GPU of --gpu."
     ).field(False)
     only_gpus: Sequence[str] = Option(
-        ("run",),
+        ("run", *_INSTALLS),
         GPUS,
         "Take code for other GPUs out of the wheel: gfx1100, 'RX 7900 XTX' or auto; repeatable.",
         ("--only-gpu",),

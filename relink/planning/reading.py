@@ -22,7 +22,7 @@ from relink.elf.source import BufferSource, NotedSource
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import FileCode, RequestedGpu
-from relink.gpu.removal import Replacement
+from relink.gpu.removal import CodeRemoval
 from relink.loader.target import Target
 from relink.planning.contents import Contents
 from relink.providers.distribution import find_manylinux_tag, satisfies_tag
@@ -33,6 +33,7 @@ from relink.system.text import join_truncated, pluralize
 from relink.vendors.registry import (
     VENDORS,
     list_kernel_suffixes,
+    list_other_files,
     read_device_code,
     remove_other_code,
     vendors_of,
@@ -65,7 +66,8 @@ class Wheel:
     :ivar codes: the device code in those members.
     :ivar kernels: that of members that hold nothing else: files of GPU kernels.
     :ivar opens: the library names in the data of those that import dlopen.
-    :ivar replacements: what takes the code for other GPUs out of members, where that was asked for.
+    :ivar removals: what takes the code for other GPUs out of members, where that was asked for; `other_kernels`: the members
+        that are for other GPUs alone, and for which.
     :ivar left_out: the names of members that are left out (:mod:`relink.planning.site`) → their sonames.
     """
 
@@ -77,7 +79,14 @@ class Wheel:
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     kernels: Mapping[str, FileCode] = field(default_factory=dict)
-    replacements: Mapping[str, tuple[Replacement, ...]] = field(default_factory=dict)
+    removals: Mapping[str, CodeRemoval] = field(default_factory=dict)
+    other_kernels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def remaining(self) -> dict[str, FileCode]:
+        """The device code that is left in each member."""
+        left = {**self.codes} | {name: removal.code for name, removal in self.removals.items()}
+        return {name: code for name, code in left.items() if name not in self.other_kernels}
 
     @property
     def source(self) -> MemberSource:
@@ -152,7 +161,7 @@ def read_members(
     findings: list[Finding] = []
     members = []
     kernels: dict[str, FileCode] = {}
-    replacements: dict[str, tuple[Replacement, ...]] = {}
+    removals: dict[str, CodeRemoval] = {}
     bundles, suffixes = [], list_kernel_suffixes()
     for name in filter(source.may_be_elf, source.members):
         try:
@@ -197,8 +206,9 @@ def read_members(
             noted = NotedSource(content)
             if (code := read_device_code(noted, name)) is not None:
                 codes[name] = code
-                if only_gpus and (taken := remove_other_code(BufferSource(content), code, only_gpus)):
-                    replacements[name] = taken
+                removal = remove_other_code(BufferSource(content), code, only_gpus)
+                if removal.ranges:
+                    removals[name] = removal
             if contents.keeps and (gaps := _gaps(content, image)):
                 contents.retain(
                     name,
@@ -206,7 +216,7 @@ def read_members(
                     gaps,
                     noted.noted,
                     edited=_dynamic(image),
-                    replaced=replacements.get(name, ()),
+                    replaced=removals[name].ranges if name in removals else (),
                     whole=member is members[-1],
                 )
         except (ElfError, MemberError) as error:
@@ -226,7 +236,8 @@ def read_members(
     opens = _opened_for_siblings(images, opens, named.values())
     # Back to the order of the archive, which the plan lists the files in.
     images = {name: images[name] for name in source.members if name in images}
-    return Wheel(contents, images, tables, codes, tuple(findings), opens, {}, kernels, replacements)
+    others = list_other_files(source.members, kernels, only_gpus) if only_gpus else {}
+    return Wheel(contents, images, tables, codes, tuple(findings), opens, {}, kernels, removals, others)
 
 
 def _opened_for_siblings(

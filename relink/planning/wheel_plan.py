@@ -106,6 +106,7 @@ def build_plan(assessed: Assessment) -> Plan:
     root, vendor, relies_on = case.target.sysroot, context.vendor, made.relocation.relies_on
     # The extra that brings the vendor's packages has no use for a wheel whose own copies were left out.
     extra = None if case.options.requires or assessed.copies else vendor.name
+    only_gpus = tuple(str(gpu.target) for gpu in case.options.kept_gpus)
     return Plan(
         wheel=describe_wheel(assessed.source, assessed.source.path.name),
         output=made.output.filename,
@@ -117,10 +118,10 @@ def build_plan(assessed: Assessment) -> Plan:
         relies_on=relies_on,
         sites=made.sites,
         relocatable=made.relocation.relocatable,
-        metadata=list_metadata_lines(relies_on, extra, vendor.packages.bundles()),
+        metadata=list_metadata_lines(relies_on, extra, vendor.packages.bundles(), only_gpus),
         requirements=made.requirements,
         removed=(*made.removed, *assessed.copies),
-        only_gpus=tuple(str(gpu.target) for gpu in case.options.kept_gpus),
+        only_gpus=only_gpus,
         removed_code=list_removed_code(case.wheel),
         stubs=assessed.stubs.stubs,
         opened=draft.opened,
@@ -132,8 +133,8 @@ def list_removed_code(wheel: Wheel) -> tuple[RemovedCode, ...]:
     """Return the ranges of a wheel's members that get other bytes."""
     return tuple(
         RemovedCode(path, one.offset, one.size, one.entry, one.sha256)
-        for path, several in wheel.replacements.items()
-        for one in several
+        for path, removal in wheel.removals.items()
+        for one in removal.ranges
     )
 
 

@@ -43,10 +43,12 @@ _OF_PLAN = (
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """The wheel that was written: where, and its sha256 (hex)."""
+    """The wheel that was written: where, its sha256 (hex), and the bytes of it and of the input (0: not known)."""
 
     path: str
     sha256: str
+    size: int = 0
+    size_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _REPAIRS = re.compile(r"relink repair [a-z][\w-]*(?: --prefix [\w/.+-]+)* --pyth
 _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 # The first way out that a remedy has: another release, a variable, a package, an option.
 _WAY = re.compile(
-    r"^Use [^:;]{1,80}|\b[A-Z][A-Z_]+=\d+(?:[.,]\d+)*|pip install [\w.-]+|--[a-z-]+ '[^']{1,200}'", re.ASCII
+    r"^Use [^:;]{1,130}|\b[A-Z][A-Z_]+=\d+(?:[.,]\d+)*|pip install [\w.-]+|--[a-z-]+ '[^']{1,200}'", re.ASCII
 )
 _ON_A_GPU = {"RLK401", "RLK427", "RLK428"}
 _MAX_REASONS = 3
@@ -71,6 +71,14 @@ def verdict(report: Report) -> Verdict:
     parts += _allowed(every)
     if brought := [subject for cause in every if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
+    if report.plan.only_gpus:
+        taken = f"Code for other GPUs than {join_with_and(report.plan.only_gpus)} is taken out"
+        sizes = (
+            [count / 1e6 for count in (report.output.size, report.output.size_before)]
+            if report.output
+            else []
+        )
+        parts.append(taken + (f": {sizes[0]:.1f} MB to fetch in place of {sizes[1]:.1f} MB" if sizes else ""))
     # The GPUs that the wheel and all libraries that it reaches have code for.
     if gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
         parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
@@ -124,6 +132,8 @@ def verification_verdict(
 
 def _loads(report: Report) -> str:
     changed = sum(file.changed for file in report.files)
+    if not report.files and report.plan.only_gpus:
+        return "How its files load was not looked at: no place with the libraries was named or found"
     if not report.files and (report.isa or {}).get("files"):
         return "Only GPU kernels, no ELF file for the loader: nothing to relink"
     if not report.files:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from relink import __version__
-from relink.make.added_members import PLAN_MEMBER, SBOM_MEMBER
+from relink.make.added_members import SBOM_MEMBER
+from relink.planning.embedded import PLAN_MEMBER
 from relink.planning.options import Options
 from relink.planning.wheel_plan import describe_wheel
 from relink.report.diff_text import DiffVerdict, MemberChange, WheelDiff, WheelSide

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target
-from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, build_context, choose_target, open_providers
 from relink.planning.contents import Contents
+from relink.planning.embedded import read_plan
 from relink.planning.model import Plan, TargetFacts
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import open_wheel, read_wheel

@@ -23,10 +23,10 @@ from packaging.version import Version
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf, read_image
 from relink.loader.target import Target
-from relink.make.added_members import PLAN_MEMBER
 from relink.make.editing import edit_members, make_new_content
 from relink.planning.case import open_providers
 from relink.planning.contents import Contents, check_room, make_spool
+from relink.planning.embedded import PLAN_MEMBER
 from relink.planning.model import from_json, is_plain
 from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members

@@ -25,7 +25,7 @@ from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
 from relink.elf.version_edits import edit_symbols
 from relink.loader.target import Target, find_target
-from relink.make.added_members import make_added_members, read_plan
+from relink.make.added_members import make_added_members
 from relink.make.editing import edit_members
 from relink.make.output import Staging
 from relink.make.second_readers import reread_files
@@ -33,7 +33,7 @@ from relink.make.verification import verify
 from relink.planning.assess import assess
 from relink.planning.case import Case, choose_target, open_providers
 from relink.planning.contents import Contents, check_room, make_spool
-from relink.planning.embedded import ANY_PYTHON
+from relink.planning.embedded import ANY_PYTHON, read_plan
 from relink.planning.model import Plan, list_changes
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
@@ -43,7 +43,7 @@ from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
-from relink.system.errors import TargetError, UsageError, WheelError
+from relink.system.errors import NoPlaceError, TargetError, UsageError, WheelError
 from relink.system.findings.model import Finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
@@ -93,12 +93,21 @@ def make_plan(
             if options.kept_gpus and layout is None
             else read(contents, target, clock.on_bytes)
         )
-    if options.kept_gpus and not wheel.replacements:
+    shrinks = bool(wheel.removals or wheel.other_kernels)
+    if options.kept_gpus and not shrinks:
         raise UsageError(
             f"{contents.source.path.name}: --only-gpu found no code that can be taken out (see relink isa); leave the option out"
         )
     with clock.stage("plan"):
-        providers = find_providers(options, target, wheel.sought)
+        try:
+            providers = find_providers(options, target, wheel.sought)
+        except NoPlaceError:
+            if not shrinks:
+                raise
+            providers = ()
+        if shrinks and not providers:
+            # There is nothing to link against: the code goes out, and how files are linked is not looked at.
+            wheel = replace(wheel, images={})
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
         return wheel, plan_wheel(case, find_providers)
 
@@ -136,8 +145,10 @@ def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Cloc
             findings += staging.finish()
             refused = has_errors(select_findings(findings, (), options.ignore)) and not options.force
             sha256 = staging.publish(withhold=refused)
-            output = None if refused else OutputFacts(str(staging.final), sha256)
-            if output is not None:
+            output = None
+            if not refused:
+                size, before = (path.stat().st_size for path in (staging.final, contents.source.path))
+                output = OutputFacts(str(staging.final), sha256, size, before)
                 findings += register_roots(plan, output.path, options.gc_root)
     return make_report(planned, options, clock, output, findings, verified=verified)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey, TargetId
-from relink.gpu.removal import Replacement
+from relink.gpu.removal import CodeRemoval
 from relink.loader.target import Target
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import InstalledPackage, Provider
@@ -259,7 +259,9 @@ class Gpus:
     :ivar read_code: content of a file, its path → its device code, or None where the vendor has none in it and nothing to say.
     :ivar kernel_suffixes: how the names of files end that hold device code and nothing else.
     :ivar remove_code: content of a file, its code as the vendor has read it, GPUs → what takes the code for other GPUs out of
-        the file, sorted and disjoint; nothing where it cannot be seen to be harmless.
+        the file; nothing where it cannot be seen to be harmless.
+    :ivar list_other_files: names of files, the code of those that hold nothing else, GPUs → the files for other GPUs alone, and
+        for which each is.
     :ivar compare_code: the code before and after an edit → what the edit changed.
     :ivar add_archives: codes by member, the wheel, where a member is installed, pairs of a directory in which members are
         installed and one on disk, other wheels, members that are left out → the codes with what lies in archives beside them.
@@ -279,7 +281,10 @@ class Gpus:
     read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
     kernel_suffixes: tuple[str, ...] = ()
     compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
-    remove_code: Callable[[ByteSource, Any, Collection[TargetId]], Sequence[Replacement]] = lambda *_: ()
+    remove_code: Callable[[ByteSource, Any, Collection[TargetId]], CodeRemoval] = lambda _, code, __: (
+        CodeRemoval((), code)
+    )
+    list_other_files: Callable[[Iterable[str], Any, Collection[TargetId]], Mapping[str, str]] = lambda *_: {}
     add_archives: Callable[..., Mapping[str, FileCode]] = lambda codes, *_: codes
     parse: Callable[[str, Mapping[str, str]], RequestedGpu | None] = lambda *_: None
     find_local: Callable[[str, Mapping[str, str]], tuple[Sequence[RequestedGpu], Sequence[str]]] = lambda *_: (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode, RequestedGpu, Survey, TargetId
-from relink.gpu.removal import Replacement
+from relink.gpu.removal import CodeRemoval
 from relink.loader.target import Target
 from relink.providers.prefix import Provider, soname_stem
 from relink.system.errors import NoPlaceError, UsageError
@@ -175,12 +175,23 @@ def read_device_code(source: ByteSource, path: str) -> FileCode | None:
     return next((code for code in codes if code.present), codes[0] if codes else None)
 
 
-def remove_other_code(
-    source: ByteSource, code: FileCode, gpus: Iterable[RequestedGpu]
-) -> tuple[Replacement, ...]:
-    """Return what takes the code for other GPUs than these out of a file, in order; nothing where none is of its vendor."""
+def remove_other_code(source: ByteSource, code: FileCode, gpus: Iterable[RequestedGpu]) -> CodeRemoval:
+    """Return what takes the code for other GPUs than these out of a file; nothing where none is of its vendor."""
     kept = [gpu.target for gpu in gpus if gpu.vendor == code.vendor]
-    return tuple(vendor_named(code.vendor).gpus.remove_code(source, code, kept)) if kept else ()
+    return vendor_named(code.vendor).gpus.remove_code(source, code, kept) if kept else CodeRemoval((), code)
+
+
+def list_other_files(
+    members: Collection[str], kernels: Mapping[str, FileCode], gpus: Iterable[RequestedGpu]
+) -> dict[str, str]:
+    """Return the files of kernels for other GPUs of a vendor's than these alone → for which each is."""
+    found: dict[str, str] = {}
+    wanted = list(gpus)
+    for vendor in VENDORS:
+        if kept := [gpu.target for gpu in wanted if gpu.vendor == vendor.name]:
+            own = {member: code for member, code in kernels.items() if code.vendor == vendor.name}
+            found |= vendor.gpus.list_other_files(members, own, kept)
+    return found
 
 
 def list_kernel_suffixes() -> tuple[str, ...]:

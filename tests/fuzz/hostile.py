@@ -39,8 +39,7 @@ from relink.gpu.amd.survey import survey
 from relink.loader.cache import parse_cache
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
-from relink.make import added_members as provenance
-from relink.make.added_members import read_plan
+from relink.planning.embedded import read_plan
 from relink.planning.model import from_json, to_json
 from relink.providers.profiles import read_profile
 from relink.report import inspection, text
@@ -240,7 +239,7 @@ def check_plan(scene: Scene, data: bytes) -> None:
         tag=TAG,
     )
     with WheelArchive(path) as archive:
-        plan = provenance.read_plan(archive)
+        plan = read_plan(archive)
     assert plan is not None
     json.dumps(to_json(plan))
     assert from_json(json.dumps(to_json(plan))) == plan

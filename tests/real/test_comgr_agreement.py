@@ -20,10 +20,13 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu.amd.bundle import Budget, BundleEntry, Inflater, parse_bundle, parse_header
+from relink.gpu.amd.device_code import read_device_code
 from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.removal import remove_other_code
 from relink.gpu.amd.target_id import SPIRV, CodeTarget, configurations, match
 from relink.gpu.coverage import TargetId
-from tests.unit.gpu.amd.build import ccob, hip, raw
+from relink.gpu.removal import replace_ranges
+from tests.unit.gpu.amd.build import ccob, hip, library, raw
 
 pytestmark = pytest.mark.real
 
@@ -197,6 +200,56 @@ def ccob_differences(prefix: Path, seed: int, count: int) -> list[tuple[bytes, s
     return differ
 
 
+def removal_differences(prefix: Path, seed: int, count: int) -> tuple[list[Any], int]:
+    """Return where comgr's answer about a bundle changes as code for other GPUs is taken out, and of how many some was.
+
+    Of a compressed bundle the answer is the code of each entry that serves the GPU, of a raw one size, offset and bytes.
+    """
+    chance = random.Random(seed)
+    asked: list[tuple[str, dict[str, Any]]] = []
+    contents: list[bytes] = []
+    shrunk = 0
+    for number in range(count):
+        agent = chance.choice(configurations(TargetId(chance.choice(PROCESSORS[: len(_PLAIN)]))))
+        packed = number % 10 == 0
+        inner = _raw_bundle(chance)
+        if packed:
+            names = [hip(str(chance.choice(configurations(TargetId(one))))) for one in PROCESSORS]
+            inside = [*chance.sample(names, 4), hip(str(agent))]
+            inner = raw({name: chance.randbytes(5000) for name in dict.fromkeys(inside)})
+        content = ccob(inner, chance.choice((2, 3)), chance.choice(("zlib", "zstd"))) if packed else inner
+        before = library([content])
+        code = read_device_code(BufferSource(before), "a.so")
+        ranges = remove_other_code(BufferSource(before), code, [agent]).ranges
+        after = b"".join(replace_ranges([memoryview(before)], ranges, "a.so"))
+        shrunk += bool(ranges)
+        for data in (before, after):
+            bundle = read_device_code(BufferSource(data), "a.so").bundles[0] if packed else code.bundles[0]
+            held = data[bundle.offset : bundle.offset + bundle.size]
+            contents.append(held)
+            coded = base64.b64encode(held).decode()
+            if packed:
+                ids = [
+                    e.text
+                    for e in code.bundles[0].entries
+                    if e.target and match([CodeTarget(e.target)], agent).served
+                ]
+                asked.append((str(agent), {"ccob": coded, "ids": ids}))
+            else:
+                isas = [[_isa(name)] for name in _names(agent)]
+                asked.append((str(agent), {"bundle": coded, "isas": isas}))
+    answers = []
+    for (_, question), content, answer in zip(
+        asked, contents, _ask(prefix, (question for _, question in asked)), strict=True
+    ):
+        taken = (
+            [content[offset : offset + size] for ((size, offset),) in answer] if "isas" in question else []
+        )
+        answers.append((answer, taken))
+    pairs = zip(asked[::2], answers[::2], answers[1::2], strict=True)
+    return [(agent, old, new) for (agent, _), old, new in pairs if old != new], shrunk
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_raw_bundles_serve_the_targets_that_comgr_says(full_prefix: Path, seed: int) -> None:
     differ, wanted = raw_differences(full_prefix, seed, 2000)
@@ -218,3 +271,10 @@ def test_an_empty_entry_hides_a_full_one_only_where_comgr_is_asked_for_one_name(
 
 def test_compressed_bundles_hold_the_code_that_comgr_takes_out(full_prefix: Path) -> None:
     assert ccob_differences(full_prefix, 1, 200) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_is_taken_out_changes_no_answer_for_the_gpu_that_is_kept(full_prefix: Path, seed: int) -> None:
+    differ, shrunk = removal_differences(full_prefix, seed, 1000)
+    assert differ == []
+    assert shrunk > 100

@@ -9,10 +9,12 @@ whose size and hash change. An entry stays where one of the GPUs might run it, a
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import sys
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from relink.elf.source import BufferSource, ByteSource
@@ -27,9 +29,10 @@ from relink.gpu.amd.bundle import (
 )
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
 from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.side_files import find_named_targets
 from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, match
 from relink.gpu.coverage import TargetId
-from relink.gpu.removal import ReplacedSource, Replacement, hash_range
+from relink.gpu.removal import CodeRemoval, ReplacedSource, Replacement, hash_range
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -40,11 +43,13 @@ else:
 _MAX_INFLATED: Final = 512 << 20
 # Of a file: each compressed bundle is inflated whole.
 _MAX_TOTAL: Final = 8 << 30
-# Of zstd, twice as small as the default for code; clang itself uses 20, which takes ten times as long.
-_LEVEL: Final = 12
+# Of zstd: 3 % larger than level 12, in half the time; clang uses 20, and the place is there anyway.
+_LEVEL: Final = 6
 _MAX_ENTRIES: Final = 1024
-# Behind the magic, the version and the method: the size of all, the size inflated, the hash.
-_HEADERS: Final = {2: "<IIQ", 3: "<QQQ"}
+# Behind the magic, the version and the method: the size of all, the size inflated; the hash follows.
+_HEADERS: Final = {2: "<II", 3: "<QQ"}
+_PIECE: Final = 1 << 20
+_MOST_THREADS: Final = 4
 
 
 def list_agents(gpus: Collection[TargetId]) -> tuple[TargetId, ...]:
@@ -59,32 +64,65 @@ def list_agents(gpus: Collection[TargetId]) -> tuple[TargetId, ...]:
     return tuple(dict.fromkeys(member for several in members for member in several))
 
 
-def remove_other_code(
-    source: ByteSource, code: DeviceCode, gpus: Collection[TargetId]
-) -> tuple[Replacement, ...]:
-    """Return what takes the code for other GPUs out of a file, in order; nothing where it cannot be seen to be harmless.
+def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[TargetId]) -> CodeRemoval:
+    """Return what takes the code for other GPUs out of a file; nothing where it cannot be seen to be harmless.
 
     :param code: what the file has.
     """
     if code.form != "elf":
-        return ()
+        return CodeRemoval((), code)
     agents, last, total = list_agents(gpus), 0, 0
-    found: list[Replacement] = []
+    chosen: list[Bundle] = []
     for bundle in code.bundles:
         if bundle.offset < last or len(bundle.entries) > _MAX_ENTRIES:
             continue
-        made: tuple[Replacement, ...] = ()
-        if bundle.container == "raw":
-            made = _edit_table(source, bundle, agents)
-        elif bundle.container in ("ccob-v2", "ccob-v3") and total < _MAX_TOTAL:
+        if bundle.container in ("ccob-v2", "ccob-v3"):
             total += bundle.uncompressed_size or 0
-            made = _compress_again(source, bundle, agents)
-        if made:
-            found += made
-            last = made[-1].stop
-    if found and not _is_harmless(source, code, agents, found):
-        return ()
-    return tuple(found)
+        elif bundle.container != "raw":
+            continue
+        if total <= _MAX_TOTAL:
+            chosen.append(bundle)
+            last = bundle.offset + bundle.size
+
+    def edit(bundle: Bundle) -> tuple[Replacement, ...]:
+        if bundle.container == "raw":
+            return _edit_raw(source, bundle, agents)
+        return _compress_again(source, bundle, agents)
+
+    # MD5 and zstd work without the interpreter's lock; each thread has a bundle in memory.
+    with ThreadPoolExecutor(min(_MOST_THREADS, len(os.sched_getaffinity(0)))) as pool:
+        found = tuple(one for several in pool.map(edit, chosen) for one in several)
+    after = read_device_code(ReplacedSource(source, found), code.path) if found else code
+    return CodeRemoval(found, after) if _is_harmless(code, after, agents) else CodeRemoval((), code)
+
+
+def list_other_files(
+    members: Iterable[str], kernels: Mapping[str, DeviceCode], gpus: Collection[TargetId]
+) -> dict[str, str]:
+    """Return the files of kernels and tuning data that are for other GPUs alone → for which.
+
+    A directory of which no file is for one of the GPUs stays whole.
+
+    :param kernels: the code of files that hold nothing else.
+    """
+    agents = list_agents(gpus)
+    groups: dict[str, dict[str, tuple[TargetId, ...]]] = {}
+    for member in members:
+        if member in kernels:
+            targets = tuple(code.target for bundle in kernels[member].bundles for code in bundle.targets)
+            groups.setdefault("", {})[member] = targets
+        elif found := find_named_targets(member):
+            groups.setdefault(found[0], {})[member] = found[1]
+    gone: dict[str, str] = {}
+    for files in groups.values():
+        other = {
+            member: ", ".join(dict.fromkeys(map(str, targets)))
+            for member, targets in files.items()
+            if targets and not any(match(map(CodeTarget, targets), agent).served for agent in agents)
+        }
+        if len(other) < len(files):
+            gone |= other
+    return gone
 
 
 def _stays(entry: BundleEntry, agents: Sequence[TargetId]) -> bool:
@@ -123,11 +161,21 @@ def _choose(bundle: Bundle, agents: Sequence[TargetId], start: int, end: int) ->
     return chosen
 
 
-def _edit_table(source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]) -> tuple[Replacement, ...]:
+def _edit_raw(source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]) -> tuple[Replacement, ...]:
     """Return what takes entries out of a raw bundle."""
+    return tuple(
+        Replacement(offset, size, text, hash_range(source, offset, size), content)
+        for offset, size, text, content in _edit_table(source, bundle, agents)
+    )
+
+
+def _edit_table(
+    source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]
+) -> list[tuple[int, int, str, bytes]]:
+    """Return the ranges of a raw bundle that change: offset, size, the entry's id, the bytes that come before zeros."""
     (count,) = struct.unpack("<Q", source.read_at(bundle.offset + len(RAW_MAGIC), 8))
     if count != len(bundle.entries):
-        return ()
+        return []
     rows, at = [], bundle.offset + 32
     for _ in range(count):
         length = 24 + struct.unpack("<Q", source.read_at(at + 16, 8))[0]
@@ -135,17 +183,14 @@ def _edit_table(source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]) 
         at += length
     chosen = _choose(bundle, agents, at - bundle.offset, bundle.size)
     if not chosen:
-        return ()
+        return []
     kept = [row for number, row in enumerate(rows) if number not in set(chosen)]
     begin = bundle.offset + len(RAW_MAGIC)
-    parts = [(begin, at - begin, "", struct.pack("<Q", len(kept)) + b"".join(kept))]
+    ranges = [(begin, at - begin, "", struct.pack("<Q", len(kept)) + b"".join(kept))]
     for number in sorted(chosen, key=lambda number: bundle.entries[number].offset):
         entry = bundle.entries[number]
-        parts.append((bundle.offset + entry.offset, entry.size, entry.text, b""))
-    return tuple(
-        Replacement(offset, size, text, hash_range(source, offset, size), content)
-        for offset, size, text, content in parts
-    )
+        ranges.append((bundle.offset + entry.offset, entry.size, entry.text, b""))
+    return ranges
 
 
 def _compress_again(
@@ -158,55 +203,61 @@ def _compress_again(
     header = parse_header(blob[:32])
     if isinstance(header, str) or header.size != len(blob) or header.uncompressed_size > _MAX_INFLATED:
         return ()
-    data = _inflate(blob[header.header_size :], header.method, header.uncompressed_size)
-    (stored,) = struct.unpack_from("<Q", blob, header.header_size - 8)
-    # A hash of another kind could not be made anew.
-    if data is None or stored != _hash(data):
-        return ()
+    data = bytearray()
+    for piece in _inflate(memoryview(blob)[header.header_size :], header.method):
+        data += piece
+        if len(data) > header.uncompressed_size:
+            return ()
     inner = BufferSource(data)
-    raw = parse_bundle(inner, 0, len(data), Budget())
+    raw = parse_bundle(inner, 0, len(data), Budget()) if len(data) == header.uncompressed_size else None
     if raw is None or raw.container != "raw":
         return ()
-    edits = _edit_table(inner, raw, agents)
-    if not edits:
+    ranges = _edit_table(inner, raw, agents)
+    for offset, size, _, content in ranges:
+        data[offset : offset + size] = content.ljust(size, b"\0")
+    if not ranges:
         return ()
-    edited = ReplacedSource(inner, edits).read_at(0, len(data))
-    payload = zstd.compress(edited, _LEVEL) if header.method == "zstd" else zlib.compress(edited, 9)
+    payload = zstd.compress(data, _LEVEL) if header.method == "zstd" else zlib.compress(data, 9)
     size = header.header_size + len(payload)
-    if size > len(blob) or _inflate(payload, header.method, len(edited)) != edited:
+    if size > len(blob) or not _inflates_to(payload, header.method, data):
         return ()
-    fields = struct.pack(_HEADERS[header.version], size, len(edited), _hash(edited))
+    # comgr keeps what it unpacks by this number, the first half of the MD5 (clang, CompressedOffloadBundle::compress).
+    digest = hashlib.md5(data, usedforsecurity=False).digest()[:8]
+    fields = struct.pack(_HEADERS[header.version], size, len(data)) + digest
+    names = ", ".join(text for _, _, text, _ in ranges if text)
+    before = hashlib.sha256(blob).hexdigest()
     content = CCOB_MAGIC + blob[4:8] + fields + payload
-    names = ", ".join(edit.entry for edit in edits if edit.entry)
-    digest = hashlib.sha256(blob).hexdigest()
-    return (Replacement(bundle.offset, bundle.size, names, digest, content),)
+    return (Replacement(bundle.offset, bundle.size, names, before, content),)
 
 
-def _hash(data: bytes) -> int:
-    """Return clang's hash of what is compressed: the first half of its MD5, a number."""
-    number: int = struct.unpack("<Q", hashlib.md5(data, usedforsecurity=False).digest()[:8])[0]
-    return number
-
-
-def _inflate(payload: bytes, method: str, size: int) -> bytes | None:
-    """Return all that is compressed, or None where it is not `size` bytes."""
+def _inflate(payload: memoryview | bytes, method: str) -> Iterator[bytes]:
+    """Yield what is compressed in pieces, up to where it cannot be read."""
     try:
         if method == "zstd":
             unpacker = zstd.ZstdDecompressor()
-            data: bytes = unpacker.decompress(payload, size + 1)
+            yield unpacker.decompress(payload, _PIECE)
+            while not unpacker.eof and not unpacker.needs_input:
+                yield unpacker.decompress(b"", _PIECE)
         else:
             inflater = zlib.decompressobj()
-            data = inflater.decompress(payload, size + 1)
-    except (zstd.ZstdError, zlib.error, MemoryError):
-        return None
-    return data if len(data) == size else None
+            yield inflater.decompress(payload, _PIECE)
+            while inflater.unconsumed_tail:
+                yield inflater.decompress(inflater.unconsumed_tail, _PIECE)
+    except (zstd.ZstdError, zlib.error):
+        return
 
 
-def _is_harmless(
-    source: ByteSource, code: DeviceCode, agents: Sequence[TargetId], found: Sequence[Replacement]
-) -> bool:
-    """Whether the file, read again, has the same bundles, and for each GPU the same code in each, at the same places."""
-    after = read_device_code(ReplacedSource(source, found), code.path)
+def _inflates_to(payload: bytes, method: str, data: bytearray) -> bool:
+    position, whole = 0, memoryview(data)
+    for piece in _inflate(payload, method):
+        if piece != whole[position : position + len(piece)]:
+            return False
+        position += len(piece)
+    return position == len(data)
+
+
+def _is_harmless(code: DeviceCode, after: DeviceCode, agents: Sequence[TargetId]) -> bool:
+    """Whether a file, read again, has the same bundles, and for each GPU the same code in each, at the same places."""
     if len(after.bundles) != len(code.bundles) or len(after.problems) > len(code.problems):
         return False
     return all(

@@ -228,6 +228,21 @@ def count_tensile_files(names: Iterable[str], kind: str) -> Counter[tuple[Target
     return counts
 
 
+def find_named_targets(path: str) -> tuple[str, tuple[TargetId, ...]] | None:
+    """Return the directory of kernels that a file is in, and the targets that its name says it is for; None for others."""
+    folder, _, name = path.rpartition("/")
+    if found := re.search(r"(?:^|/)(?:rocblas|hipblaslt)(?=/|\Z)", folder):
+        counted = count_tensile_files([name], "")
+        return (folder[: found.end()], tuple(target for target, _ in counted)) if counted else None
+    if folder.endswith("share/miopen/db"):
+        processor = miopen_processor(name)
+        return (folder, (TargetId(processor),)) if processor else None
+    if found := re.search(r"(?:^|/)aotriton\.images/([^/]+)", path):
+        named = _aotriton_processors(found[1])
+        return (path[: found.start(1)], tuple(map(TargetId, named))) if named else None
+    return None
+
+
 def _tensile_file(name: str, found: re.Match[str], kind: str) -> str:
     if found[3] in ("dat", "dat.gz", "dat.zlib", "yaml"):
         return "index" if name.startswith(("TensileLibrary_lazy_gfx", "TensileLibrary_gfx")) else "data"
@@ -276,12 +291,17 @@ def _aotriton(directory: str) -> SideFiles:
     names = _names(directory, problems)
     found: set[str] = set()
     for name in names:
-        if mark := _AOTRITON.match(name):
-            pattern = mark[1].lower().replace("x", "[0-9a-f]").replace("gf[0-9a-f]", "gfx", 1)
-            known = [p for p in table().processors if re.fullmatch(pattern, p)]
-            found.update(known or [mark[1].lower()])
+        found.update(_aotriton_processors(name))
     targets = _targets(map(TargetId, found), "tuned")
     return SideFiles("aotriton", directory, "", targets, len(names), problems=tuple(problems))
+
+
+def _aotriton_processors(name: str) -> list[str]:
+    """Return the processors that a directory of images is for, where it is one."""
+    if (mark := _AOTRITON.match(name)) is None:
+        return []
+    pattern = mark[1].lower().replace("x", "[0-9a-f]").replace("gf[0-9a-f]", "gfx", 1)
+    return [p for p in table().processors if re.fullmatch(pattern, p)] or [mark[1].lower()]
 
 
 def _targets(found: Iterable[TargetId], kind: str) -> tuple[SideTarget, ...]:

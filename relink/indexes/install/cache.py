@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.make.added_members import PLAN_MEMBER
+from relink.planning.embedded import PLAN_MEMBER
 from relink.system.atomic import atomic_file, copy_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import UsageError, WheelError, raise_if_machine_fault

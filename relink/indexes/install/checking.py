@@ -28,10 +28,10 @@ from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
-from relink.make.added_members import PLAN_MEMBER
 from relink.planning.assess import Assessment, assess
 from relink.planning.case import Case
 from relink.planning.contents import Contents
+from relink.planning.embedded import PLAN_MEMBER
 from relink.planning.model import to_data
 from relink.planning.options import Options
 from relink.planning.processes import DistributionFiles, EnvironmentProcesses, FailedOpening, ImportOutcome

@@ -16,7 +16,7 @@ from typing import Any
 from packaging.utils import NormalizedName, canonicalize_name, canonicalize_version
 
 from relink.loader.python import FIND_HOME, active_python
-from relink.make.added_members import PLAN_MEMBER
+from relink.planning.embedded import PLAN_MEMBER
 from relink.planning.model import Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import TargetError, UsageError, raise_if_machine_fault

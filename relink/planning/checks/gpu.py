@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 
 from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu
-from relink.planning.model import FilePlan
+from relink.planning.model import FilePlan, Plan
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider
@@ -49,6 +50,7 @@ def plan_gpus(
     *,
     dlopened: Sequence[tuple[str, str]] = (),
     release: tuple[str, str] = ("", ""),
+    made_from: Plan | None = None,
     allow_gap: bool = False,
 ) -> GpuPlan:
     """Ask the vendor of a wheel on which GPUs its plan runs.
@@ -57,6 +59,7 @@ def plan_gpus(
         do not count.
     :param dlopened: (soname, path) of libraries that are reached by dlopen.
     :param release: the wheel's distribution and public version; the profile may know others that help.
+    :param made_from: the plan by which relink made the wheel; the vendor's has the code that was taken out.
     """
     vendor, providers = context.vendor, context.providers
     served = [file for file in files if file.served]
@@ -77,15 +80,30 @@ def plan_gpus(
             providers=providers,
             sysroot=context.target.sysroot,
             gpus=[gpu for gpu in gpus if gpu.vendor == vendor.name],
-            releases=tuple(
-                (f"{row.distribution} {row.version}", row.gpus)
-                for row in context.profile.releases
-                if row.distribution == canonicalize_name(release[0]) and row.version != release[1]
+            releases=(
+                *_find_vendors_wheel(made_from, gpus),
+                *(
+                    (f"{row.distribution} {row.version}", row.gpus)
+                    for row in context.profile.releases
+                    if row.distribution == canonicalize_name(release[0]) and row.version != release[1]
+                ),
             ),
             allow_gap=allow_gap,
         )
     )
     return GpuPlan(planned.block, (*planned.findings, *_other_gpus(gpus, vendor.name, vendor.product)))
+
+
+def _find_vendors_wheel(
+    made_from: Plan | None, gpus: Iterable[RequestedGpu]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the vendor's wheel, and of the GPUs those whose code was taken out of it."""
+    if made_from is not None and made_from.removed_code:
+        entries = [one.entry for one in made_from.removed_code]
+        gone = {gpu.target.processor for gpu in gpus}
+        gone = {name for name in gone if any(re.search(rf"{name}(?![0-9a-z])", entry) for entry in entries)}
+        wheel = made_from.wheel
+        yield f"the vendor's {wheel.name} {wheel.version} (SHA-256 {wheel.sha256})", tuple(sorted(gone))
 
 
 def _other_gpus(gpus: Iterable[RequestedGpu], name: str, product: str) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from relink.gpu.amd import device
 from relink.gpu.amd.archives import with_archives
 from relink.gpu.amd.device_code import read_device_code, same_device_code
 from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.removal import remove_other_code
+from relink.gpu.amd.removal import list_other_files, remove_other_code
 from relink.gpu.amd.runtime import RUNTIME_WORDS
 from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
 from relink.gpu.amd.survey import survey
@@ -120,6 +120,7 @@ rocm = Vendor(
         kernel_suffixes=(".co", ".hsaco"),
         compare_code=same_device_code,
         remove_code=remove_other_code,
+        list_other_files=list_other_files,
         add_archives=with_archives,
         parse=device.parse_gpu,
         find_local=device.find_local,

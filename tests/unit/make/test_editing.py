@@ -21,11 +21,12 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
-from relink.library import relink
+from relink.library import relink, verify
 from relink.make import editing as apply
 from relink.planning import contents as ahead
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
+from relink.report.summary import verdict
 from relink.runs.questions import verify_wheel
 from relink.system.errors import EditError, RelinkError, UsageError, WheelError
 from relink.wheel.archive import WheelArchive
@@ -353,3 +354,42 @@ def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, link
     assert report.plan.output.partition("-cp")[0].endswith(".gfx1030")
     with pytest.raises(UsageError, match="--only-gpu found no code"):
         relink(vendor, replace(made, only_gpus=["gfx1200"], output_directory=tmp_path / "none"))
+
+
+def test_a_wheel_shrinks_without_a_prefix_and_names_what_it_came_from(works: Works, tmp_path: Path) -> None:
+    """There is no ROCm to link it to: the code goes out all the same, and for another GPU the vendor's wheel is named."""
+    noise = random.Random(3).randbytes(HALF // 4)
+    entries = {name: code + noise for name, code in entries_of("gfx90a", "gfx1030").items()}
+    (tmp_path / "payload").write_bytes(raw(entries).ljust(HALF, b"\0") * 2)
+    fat = shared(
+        tmp_path / "fat.so",
+        SOURCE.replace("PAYLOAD", f"{tmp_path}/payload"),
+        needed=[works.prefix / "lib" / "libhip.so.7"],
+    )
+    vendor = works.wheel(
+        tmp_path,
+        {
+            "demo/__init__.py": b"",
+            "demo/fat.so": fat,
+            "demo/rocblas/library/T_gfx1030.dat": b"x",
+            "demo/rocblas/library/T_gfx90a.dat": b"y",
+        },
+    )
+    report = relink(vendor, Options(output_directory=tmp_path / "only", only_gpus=["gfx1030"]))
+    assert report.output
+    assert report.plan.removed == ("demo/rocblas/library/T_gfx90a.dat",)
+    assert report.plan.files == ()
+    assert "+gfx1030-" in report.plan.output
+    told = verdict(report).text
+    assert told.startswith("How its files load was not looked at")
+    assert "Code for other GPUs than gfx1030 is taken out" in told
+    with zipfile.ZipFile(report.output.path) as new:
+        (metadata,) = (name for name in new.namelist() if name.endswith("/METADATA"))
+        assert b"\nSupported-Platform: gfx1030\n" in new.read(metadata)
+        (record,) = (name for name in new.namelist() if name.endswith("/RECORD"))
+        assert b"T_gfx1030.dat" in new.read(record)
+        assert b"T_gfx90a.dat" not in new.read(record)
+    options = Options(gpus=["gfx90a"], prefixes=[str(works.prefix)])
+    found = [one for one in verify(report.output.path, options).findings if one.code == "RLK401"]
+    assert len(found) == 1
+    assert f"(SHA-256 {report.wheel.sha256})" in str(found[0].remedy)

@@ -10,7 +10,7 @@ import pytest
 
 from relink.library import relink
 from relink.loader.target import find_target
-from relink.make.added_members import read_plan
+from relink.planning.embedded import read_plan
 from relink.planning.options import Options
 from relink.runs import questions as queries
 from relink.runs.questions import explain, inspect, verify_wheel

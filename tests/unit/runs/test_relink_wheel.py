@@ -30,10 +30,9 @@ from relink.elf.symbol_reader import read_symbols
 from relink.elf.version_edits import VersionEdit
 from relink.library import diff, relink
 from relink.loader.target import find_target
-from relink.make.added_members import read_plan
 from relink.make.verification import verify
 from relink.planning.case import Case, open_providers
-from relink.planning.embedded import embed_plan
+from relink.planning.embedded import embed_plan, read_plan
 from relink.planning.model import Plan, add_digests
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel

@@ -26,7 +26,7 @@ from relink.indexes.install.cache import (
     working_place,
 )
 from relink.indexes.install.installers import InstallerError, fetch_url, parse_requirement
-from relink.make.added_members import PLAN_MEMBER
+from relink.planning.embedded import PLAN_MEMBER
 from relink.system.errors import UsageError, WheelError
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
