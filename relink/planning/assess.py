@@ -350,14 +350,10 @@ def _find_changes(assessed: Assessment) -> Iterator[Finding]:
 def _describe_shrinking(assessed: Assessment, gpus: Sequence[str]) -> Finding:
     wheel = assessed.case.wheel
     ranges = [one for removal in wheel.removals.values() for one in removal.ranges if one.entry]
-    members = assessed.source.members
     taken = sum(one.size - len(one.content) for one in ranges)
-    left_out = sum(members[name].size for name in wheel.other_kernels)
     parts = [f"{taken / 1e6:.1f} MB in {pluralize(len(wheel.removals), 'file')} are zeros"] if ranges else []
     if wheel.other_kernels:
-        parts.append(
-            f"{pluralize(len(wheel.other_kernels), 'kernel file')} of {left_out / 1e6:.1f} MB left out"
-        )
+        parts.append(f"{pluralize(len(wheel.other_kernels), 'kernel file')} left out")
     message = f"has code for {join_with_and(gpus)} alone: of others {' and '.join(parts)}"
     return finding("RLK429", assessed.rewrite.output.filename, message)
 

@@ -8,7 +8,7 @@ RECORD; pip installs such a wheel. The package's own files have to be what RECOR
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,9 +147,11 @@ def read_members(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
     only_gpus: Sequence[RequestedGpu] = (),
+    beside: Collection[str] = (),
 ) -> Wheel:
     """Read the ELF members of any source, one at a time, and files of GPU kernels; parameters as for :func:`read_wheel`.
 
+    :param beside: files that are no members, and may be for other GPUs.
     :raises WheelError: a member is not what the source says.
     """
     source = contents.source
@@ -236,7 +238,7 @@ def read_members(
     opens = _opened_for_siblings(images, opens, named.values())
     # Back to the order of the archive, which the plan lists the files in.
     images = {name: images[name] for name in source.members if name in images}
-    others = list_other_files(source.members, kernels, only_gpus) if only_gpus else {}
+    others = list_other_files([*source.members, *beside], kernels, only_gpus) if only_gpus else {}
     return Wheel(contents, images, tables, codes, tuple(findings), opens, {}, kernels, removals, others)
 
 

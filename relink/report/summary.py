@@ -73,14 +73,12 @@ def verdict(report: Report) -> Verdict:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
     if report.plan.only_gpus:
         taken = f"Code for other GPUs than {join_with_and(report.plan.only_gpus)} is taken out"
-        sizes = (
-            [count / 1e6 for count in (report.output.size, report.output.size_before)]
-            if report.output
-            else []
-        )
-        parts.append(taken + (f": {sizes[0]:.1f} MB to fetch in place of {sizes[1]:.1f} MB" if sizes else ""))
+        written = report.output
+        if written is not None and written.size:
+            taken += f": {written.size / 1e6:.1f} MB in place of {written.size_before / 1e6:.1f} MB"
+        parts.append(taken)
     # The GPUs that the wheel and all libraries that it reaches have code for.
-    if gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
+    elif gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
         parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
     if here := _gpus_here(report.isa):
         parts.append(f"Of this machine: {here}")

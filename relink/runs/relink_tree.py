@@ -23,7 +23,7 @@ from packaging.version import Version
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf, read_image
 from relink.loader.target import Target
-from relink.make.editing import edit_members, make_new_content
+from relink.make.editing import edit_members
 from relink.planning.case import open_providers
 from relink.planning.contents import Contents, check_room, make_spool
 from relink.planning.embedded import PLAN_MEMBER
@@ -47,7 +47,7 @@ from relink.system.sandbox.start import find_sandbox, sandbox_findings
 from relink.system.spool import Spool
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendor_of
-from relink.wheel.changes import Content, iterate_content
+from relink.wheel.changes import Content, NewContent, iterate_content
 from relink.wheel.limits import NO_LIMITS, WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel
 from relink.wheel.record import RecordEntry, record_entry, with_new_hashes
@@ -67,8 +67,6 @@ def relink_tree(
     """Write a relinked copy of a tree; :func:`relink.library.relink_tree` has the parameters."""
     if not directory.is_dir():
         raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
-    if options.only_gpus:
-        raise UsageError("--only-gpu is for wheels; leave it out for a directory")
     source = TreeSource(Path(os.path.realpath(directory)), options.limits)
     _refuse_relinked_packages(source)
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
@@ -84,7 +82,12 @@ def relink_tree(
         own = make_tree_provider(str(source.path), (*source.members, *source.links))
         find, layout = partial(_providers, own), Layout(own.path, tree=True)
         wheel, planned = make_plan(
-            contents, options, clock, read=read_members, find_providers=find, layout=layout
+            contents,
+            options,
+            clock,
+            read=partial(read_members, beside=source.files),
+            find_providers=find,
+            layout=layout,
         )
         facts = replace(planned.plan.wheel, path=str(directory), name=source.name.distribution, version="")
         plan = replace(planned.plan, wheel=replace(facts, tags=()), output=str(new or directory))
@@ -176,7 +179,8 @@ def _write_copy(
     sandbox = find_sandbox(options.sandbox)
     with working_directory(new.parent) as scratch, working_directory(new.parent) as staged:
         with clock.stage("edit"):
-            edits, failures = edit_members(wheel, planned, options, sandbox, scratch)
+            contents: dict[str, NewContent] = {}
+            edits, failures = edit_members(wheel, planned, options, sandbox, scratch, contents.__setitem__)
         if failures:
             return report(findings=sandbox_findings(sandbox), failures=failures)
         with clock.stage("verify"):
@@ -185,14 +189,15 @@ def _write_copy(
         if has_errors(select_findings(findings, (), options.ignore)) and not options.force:
             return report(findings=findings, verified=verified)
         with clock.stage("write"):
-            contents = {
-                name: make_new_content(wheel.contents, edited, check=False).content
-                for name, edited in edits.items()
-            }
+            new_files = {name: made.content for name, made in contents.items()}
             stubs = {stub.path: stub.content() for stub in plan.stubs}
-            findings += TreeCopy(source, staged, contents, stubs).write()
+            findings += TreeCopy(source, staged, new_files, stubs, frozenset(plan.removed)).write()
             findings += find_references(staged, new, (str(source.path), os.path.abspath(plan.wheel.path)))
-            output = OutputFacts(str(new), TreeSource(staged, NO_LIMITS).sha256())
+            copy = TreeSource(staged, NO_LIMITS)
+            sizes = [
+                sum(status.st_blocks for status in tree.entries.values()) << 9 for tree in (copy, source)
+            ]
+            output = OutputFacts(str(new), copy.sha256(), sizes[0], sizes[1])
         with clock.stage("publish"):
             publish_directory(staged, new)
         findings += register_roots(plan, output.path, options.gc_root)
@@ -200,6 +205,7 @@ def _write_copy(
 
 
 _AT_ONCE = 1 << 20
+_ZEROS = memoryview(bytes(_AT_ONCE))
 _AMDGPU = EM_AMDGPU.to_bytes(2, "little")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 _SET_ID = stat.S_ISUID | stat.S_ISGID
@@ -212,6 +218,7 @@ class TreeSource:
     :param path: without symbolic links.
     :ivar entries: lstat(2) of all that is in it, by relative path: "" for itself, a directory before what is in it.
     :ivar links: the texts of the symbolic links; none is followed.
+    :ivar files: the regular files that are no members.
     :raises UsageError: it cannot be listed, has more files than `limits` allow, or has no ELF file.
     :raises WheelError: a file cannot be read.
     """
@@ -241,6 +248,8 @@ class TreeSource:
         if not members:
             raise UsageError(f"{explain_not_a_wheel(path)}; no ELF file is in it either")
         self.members = members
+        kept = (name for name, status in self.entries.items() if stat.S_ISREG(status.st_mode))
+        self.files = [name for name in kept if name not in members]
         text = "".join(char if char.isalnum() and char.isascii() else "_" for char in path.name)
         self.name = WheelName(text.strip("_") or "tree", Version("0"), "0", "", "py3", "none", "any")
 
@@ -318,13 +327,14 @@ class TreeCopy:
     """A copy that is being written.
 
     :ivar target: an empty directory; `new`: what some files are to contain.
-    :ivar added: files that the tree has not, and their contents.
+    :ivar added: files that the tree has not, and their contents; `left_out`: those that the copy has not.
     """
 
     tree: TreeSource
     target: Path
     new: Mapping[str, Content]
     added: Mapping[str, bytes] = field(default_factory=dict)
+    left_out: Collection[str] = ()
     _known: dict[str, RecordEntry] = field(default_factory=dict)  # of the new files
     # Device, inode and new digest of a file, which may have several names → its first path in the copy.
     _made: dict[tuple[object, ...], Path] = field(default_factory=dict)
@@ -343,7 +353,8 @@ class TreeCopy:
             for name, content in self.added.items()
         }
         # RECORD files are written last, since they list the hashes of the new files.
-        for name in sorted(entries, key=lambda name: name in records):
+        written = (name for name in entries if name not in self.left_out)
+        for name in sorted(written, key=lambda name: name in records):
             yield from self._write(name, self._record(name) if name in records else self.new.get(name))
         for name, content in self.added.items():
             self._add(name, content)
@@ -389,7 +400,13 @@ class TreeCopy:
             else:
                 for piece in iterate_content(new):
                     digest.update(piece)
-                    size += file.write(piece)
+                    size += len(piece)
+                    # Where code was taken out the copy has holes.
+                    if piece == _ZEROS[: len(piece)]:
+                        file.seek(len(piece), os.SEEK_CUR)
+                    else:
+                        file.write(piece)
+                file.truncate(size)
                 self._known[name] = record_entry(name, digest.digest(), size)
         # Once more after the copy: a file that changed meanwhile would be neither the old nor the new one.
         self.tree.check(name, source)
@@ -416,14 +433,19 @@ class TreeCopy:
     def _record(self, name: str) -> Content | None:
         """Return a RECORD with the hashes of the new files; None where the RECORD lists none of them."""
         status = self.tree.entries[name]
-        if not self._known or not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_RECORD:
+        if (
+            not (self._known or self.left_out)
+            or not stat.S_ISREG(status.st_mode)
+            or status.st_size > _LARGEST_RECORD
+        ):
             return None
         site, data = posixpath.dirname(posixpath.dirname(name)) or ".", b"".join(self.tree.chunks(name))
         if sum(entry.endswith(".dist-info/RECORD") for entry in self.tree.entries) == 1:
             # The tree is the site-packages of one package, whose stubs these are. A RECORD may end without a line feed.
             data += b"" if data.endswith(b"\n") or not self.added else b"\n"
             data += "".join(f"{posixpath.relpath(path, site)},,\n" for path in self.added).encode()
-        new = with_new_hashes(data, {posixpath.relpath(path, site): row for path, row in self._known.items()})
+        rows = {posixpath.relpath(path, site): row for path, row in self._known.items()}
+        new = with_new_hashes(data, rows, {posixpath.relpath(path, site) for path in self.left_out})
         return None if new == data else new
 
 

@@ -24,6 +24,7 @@ from relink.elf.edit import predict_edit
 from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
 from relink.elf.version_edits import edit_symbols
+from relink.gpu.coverage import RequestedGpu
 from relink.loader.target import Target, find_target
 from relink.make.added_members import make_added_members
 from relink.make.editing import edit_members
@@ -73,7 +74,7 @@ def make_plan(
     options: Options,
     clock: Clock,
     *,
-    read: Callable[[Contents, Target, OnBytes], Wheel] = read_wheel,
+    read: Callable[[Contents, Target, OnBytes, Sequence[RequestedGpu]], Wheel] = read_wheel,
     find_providers: FindPlaces = open_providers,
     layout: Layout | None = None,
 ) -> tuple[Wheel, PreparedPlan]:
@@ -88,11 +89,7 @@ def make_plan(
         gpus = tuple(options.requested_gpus or (() if options.sysroot else find_local_gpus()))
         target = choose_target(options)
     with clock.stage("read"):
-        wheel = (
-            read_wheel(contents, target, clock.on_bytes, options.kept_gpus)
-            if options.kept_gpus and layout is None
-            else read(contents, target, clock.on_bytes)
-        )
+        wheel = read(contents, target, clock.on_bytes, options.kept_gpus)
     shrinks = bool(wheel.removals or wheel.other_kernels)
     if options.kept_gpus and not shrinks:
         raise UsageError(

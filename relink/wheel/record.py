@@ -14,7 +14,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -322,14 +322,16 @@ def render_record(rows: Iterable[RecordEntry], record: str) -> bytes:
     return text.getvalue().encode("utf-8")
 
 
-def with_new_hashes(data: bytes, new: Mapping[str, RecordEntry]) -> bytes:
-    """Return a RECORD in which the lines of some files are new; every other byte stays as it is."""
+def with_new_hashes(data: bytes, new: Mapping[str, RecordEntry], gone: Collection[str] = ()) -> bytes:
+    """Return a RECORD in which the lines of some files are new, and without those of `gone`; every other byte stays as it is."""
     lines = []
     for line in io.StringIO(data.decode("utf-8", "surrogateescape"), newline=""):
         try:
             path = next(csv.reader([line]))[0] if line.startswith('"') else line.partition(",")[0]
         except csv.Error:
             path = ""
+        if path in gone:
+            continue
         if row := new.get(path):
             text = io.StringIO(newline="")
             end = line[len(line.rstrip("\r\n")) :]

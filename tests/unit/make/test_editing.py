@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import random
@@ -21,7 +22,7 @@ import pytest
 from relink.elf.image import read_image
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
-from relink.library import relink, verify
+from relink.library import relink, relink_tree, verify
 from relink.make import editing as apply
 from relink.planning import contents as ahead
 from relink.planning.options import Options
@@ -354,6 +355,41 @@ def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, link
     assert report.plan.output.partition("-cp")[0].endswith(".gfx1030")
     with pytest.raises(UsageError, match="--only-gpu found no code"):
         relink(vendor, replace(made, only_gpus=["gfx1200"], output_directory=tmp_path / "none"))
+
+
+def test_a_tree_shrinks_to_holes_and_its_record_fits(works: Works, tmp_path: Path) -> None:
+    noise = random.Random(3).randbytes(3 << 20)
+    entries = {name: code + noise for name, code in entries_of("gfx90a", "gfx1030").items()}
+    (tmp_path / "payload").write_bytes(raw(entries).ljust(8 << 20, b"\0") * 2)
+    fat = shared(
+        tmp_path / "fat.so",
+        SOURCE.replace("PAYLOAD", f"{tmp_path}/payload")
+        .replace(str(HALF), str(8 << 20))
+        .replace("hip() + 1", "1"),
+    )
+    vendor = works.wheel(
+        tmp_path,
+        {
+            "demo/fat.so": fat,
+            "demo/rocblas/library/T_gfx1030.dat": b"x",
+            "demo/rocblas/library/T_gfx90a.dat": b"y",
+        },
+    )
+    tree, new = tmp_path / "tree", tmp_path / "new"
+    with zipfile.ZipFile(vendor) as archive:
+        archive.extractall(tree)
+    report = relink_tree(tree, Options(output_directory=new, only_gpus=["gfx1030"]))
+    assert report.output
+    before, after = (tree / "demo/fat.so").read_bytes(), (new / "demo/fat.so").read_bytes()
+    assert len(after) == len(before)
+    assert (after.count(noise), before.count(noise)) == (2, 4)
+    assert (new / "demo/fat.so").stat().st_blocks << 9 < len(before) - (4 << 20)
+    assert [path.name for path in (new / "demo/rocblas/library").iterdir()] == ["T_gfx1030.dat"]
+    (record,) = new.glob("*.dist-info/RECORD")
+    rows = record.read_text()
+    assert "T_gfx90a.dat" not in rows
+    digest = base64.urlsafe_b64encode(hashlib.sha256(after).digest()).rstrip(b"=").decode()
+    assert f"demo/fat.so,sha256={digest},{len(after)}" in rows
 
 
 def test_a_wheel_shrinks_without_a_prefix_and_names_what_it_came_from(works: Works, tmp_path: Path) -> None:
