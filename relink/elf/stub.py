@@ -27,7 +27,8 @@ _UNLESS_NULL: Final = b"\x48\x85\xf6\x74\x0a" + _TEXT_TO_RAX
 _FUNC_GLOBAL: Final = 0x12  # STB_GLOBAL, STT_FUNC
 _BLOOM_SHIFT: Final = 6
 # Version numbers have 15 bits, since the 16th hides a symbol (VERSYM_HIDDEN); 0 and 1 are taken.
-_MAX_NODES: Final = 0x7FFF - 1
+_MAX_NODES: Final = 0x7FFF - 2
+_HIDDEN: Final = 0x8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +53,23 @@ def build_stub(
     versions: Sequence[str] = (),
     needed: Sequence[str] = (),
     search_path: tuple[str, str] | None = None,
+    *,
+    hidden: bool = False,
 ) -> bytes:
     """Return the bytes of a stub, or of a forwarder: a library without functions that needs others.
 
     :param versions: version nodes that are defined in any case, besides those of the functions.
     :param needed: the sonames of its NEEDED, in order.
     :param search_path: ``rpath`` or ``runpath``, and its text.
+    :param hidden: a function in a version node answers who asks for that version, and nobody else.
     :raises ValueError: there are more version nodes than ``.gnu.version`` has numbers for.
     """
     nodes = list(
         dict.fromkeys([*versions, *(function.version for function in functions if function.version)])
     )
+    if hidden and nodes:
+        # ld.so takes what is in the first node for a reference without a version, hidden or not (elf/dl-lookup.c, check_match).
+        nodes.insert(0, soname)
     if len(nodes) > _MAX_NODES:
         raise ValueError(f"{len(nodes)} version nodes")
     buckets = max(1, len(functions) // 2)
@@ -85,8 +92,11 @@ def build_stub(
     names_at = [string(function.name) for function in ordered]
     hashes = _gnu_table([function.name for function in ordered], buckets)
     number = {node: number_of_node for number_of_node, node in enumerate(nodes, 2)}
+    flag = _HIDDEN if hidden else 0
     versyms = struct.pack(
-        f"<{len(ordered) + 1}H", 0, *(number.get(function.version or "", 1) for function in ordered)
+        f"<{len(ordered) + 1}H",
+        0,
+        *(number[function.version] | flag if function.version else 1 for function in ordered),
     )
     verdefs = _definitions([(soname, soname_at), *((node, node_at[node]) for node in nodes)])
 

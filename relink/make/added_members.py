@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 from relink import __version__
 from relink.planning.embedded import BASE_PREFIX, PLAN_MEMBER, SITE, embed_plan
-from relink.planning.model import Plan, add_digests, to_json
+from relink.planning.model import Plan, Stub, add_digests, to_json
 from relink.report.nix.roots import store_paths
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
@@ -111,7 +111,7 @@ def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
                 "type": "library",
                 "bom-ref": stub.path,
                 "name": stub.soname,
-                "description": f"a {'forwarder' if stub.needed else 'stub'} of relink's in place of the library: {stub.why}",
+                "description": _describe_stub(stub),
                 "properties": [
                     {"name": "relink:path", "value": stub.path},
                     {"name": "relink:stub", "value": "true"},
@@ -121,6 +121,13 @@ def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
         ],
         "dependencies": [{"ref": result, "dependsOn": [*outside, *(stub.path for stub in plan.stubs)]}],
     }
+
+
+def _describe_stub(stub: Stub) -> str:
+    if stub.shim_of is not None:
+        names = ", ".join(function.name for function in stub.functions)
+        return f"a shim of relink's beside {stub.shim_of}, which lacks {names}: {stub.why}"
+    return f"a {'forwarder' if stub.needed else 'stub'} of relink's in place of the library: {stub.why}"
 
 
 def encode_json(data: dict[str, Any]) -> bytes:

@@ -29,6 +29,7 @@ from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.decision_findings import has_vendors, list_mapped
+from relink.planning.resolve.shims import plan_shims
 from relink.planning.resolve.stubs import StubPlans, add_stubs, plan_forwarders, plan_stubs
 from relink.planning.site import (
     NOTHING_BESIDE,
@@ -510,9 +511,15 @@ def _setup_of(case: Case, what: str) -> _Setup:
     distribution = case.wheel.source.name.distribution
     stubs = plan_stubs(context, tables, options.stub, distribution)
     context, tables = add_stubs(context, tables, stubs.stubs)
+    shims = plan_shims(context, tables, options.stub, distribution)
+    context, tables = add_stubs(replace(context, shims=shims.uses), tables, shims.stubs)
     forwarders = plan_forwarders(context, tables, options.forward, distribution)
     context, tables = add_stubs(context, tables, forwarders.stubs)
-    added = StubPlans((*stubs.stubs, *forwarders.stubs), (*stubs.findings, *forwarders.findings))
+    plans = (stubs, shims, forwarders)
+    added = StubPlans(
+        tuple(stub for plan in plans for stub in plan.stubs),
+        tuple(found for plan in plans for found in plan.findings),
+    )
     # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
     own, names = context.vendor.libraries.is_own, case.wheel.needed
     related = any(map(own, names)) or any(code.present for code in case.wheel.codes.values())

@@ -226,15 +226,17 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """A library that relink writes (:mod:`relink.elf.stub`): a stub, whose functions refuse, or a forwarder.
+    """A library that relink writes (:mod:`relink.elf.stub`): a stub or a shim, whose functions refuse, or a forwarder.
 
-    A forwarder has no functions. It has the name that an object hands to dlopen, and needs the library under its soname:
+    A shim has functions that another library lacks, which is loaded before it. A forwarder has no functions. It has
+    the name that an object hands to dlopen, and needs the library under its soname:
     dlsym(3) looks in what a handle's library needs, too.
 
     :ivar path: its member in the output.
     :ivar versions: the version nodes that it defines.
     :ivar why: why there is a stub in place of the library.
     :ivar needed: the NEEDED of a forwarder, the library that it leads to first; `search_path` and its kind: where they are found.
+    :ivar shim_of: the soname of the library that lacks a shim's functions.
     """
 
     path: str
@@ -245,6 +247,7 @@ class Stub:
     needed: tuple[str, ...] = ()
     search_path: str | None = None
     search_kind: str | None = None
+    shim_of: str | None = None
 
     def content(self) -> bytes:
         """Return the library's bytes: the same for the same plan.
@@ -253,7 +256,8 @@ class Stub:
         """
         try:
             path = (self.search_kind or "runpath", self.search_path) if self.search_path else None
-            return build_stub(self.soname, self.functions, self.versions, self.needed, path)
+            hidden = self.shim_of is not None
+            return build_stub(self.soname, self.functions, self.versions, self.needed, path, hidden=hidden)
         except (ValueError, struct.error) as error:  # names that no file can have, or too many
             raise UsageError(f"{self.path}: the plan has a stub that cannot be written") from error
 
@@ -561,7 +565,7 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
         }
     ),
     ProviderFacts: frozenset({"found_by", "digest"}),
-    Stub: frozenset({"needed", "search_path", "search_kind"}),
+    Stub: frozenset({"needed", "search_path", "search_kind", "shim_of"}),
     StubFunction: frozenset({"text"}),
 }
 

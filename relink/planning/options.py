@@ -243,8 +243,9 @@ class Options:
     stub: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,
-        "A stand-in (stub) for a library that nobody has: its functions refuse; auto: for all that are optional; repeatable.",
-        metavar="SONAME",
+        "A stand-in (stub) for a library that nobody has, or a function that one lacks: it refuses; auto: for all that are "
+        "optional; repeatable.",
+        metavar="SONAME[:SYMBOL]",
         decides=True,
     ).field(())
     forward: Sequence[str] = Option(

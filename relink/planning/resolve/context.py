@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from relink.elf.image import Image
+from relink.elf.version_edits import VersionEdit
 from relink.loader.python import PythonFacts
 from relink.loader.seen_files import Files
 from relink.loader.target import Target
@@ -161,6 +162,18 @@ class Members:
         return self.files.with_image(self.at[path], image)
 
 
+@dataclass(frozen=True, slots=True)
+class ShimUse:
+    """What a member gets of shims.
+
+    :ivar needed: soname of a shim → why it is added to NEEDED.
+    :ivar versions: the version records that would name what the real library has not.
+    """
+
+    needed: Mapping[str, str] = field(default_factory=dict)
+    versions: tuple[VersionEdit, ...] = ()
+
+
 @dataclass(frozen=True)
 class ResolveContext:
     """All facts that decisions about the images of one wheel rest on.
@@ -176,6 +189,7 @@ class ResolveContext:
     :ivar distribution: the target's Linux distribution, where it is known: for advice, never for decisions.
     :ivar vendor: what is known of the providers' libraries.
     :ivar added: soname → the member that is a stub of it.
+    :ivar shims: the members that use shims.
     :ivar siblings: other packages that are imported before.
     :ivar left_out: the names of copies that leave the wheel, as NEEDED has them → their sonames.
     :ivar as_it_is: nothing is edited; the question is what loads now.
@@ -199,6 +213,7 @@ class ResolveContext:
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR
     added: Mapping[str, str] = field(default_factory=dict)
+    shims: Mapping[str, ShimUse] = field(default_factory=dict)
     siblings: tuple[Sibling, ...] = ()
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -247,6 +262,14 @@ class ResolveContext:
         """Whether the vendor's table or the package's profile says why programs do without a library."""
         facts = self.stub_facts(soname)
         return facts is not None and bool(facts.why)
+
+    def describe_library(self, soname: str, path: str) -> str:
+        """Name a library with its release and place: ``librccl.so.1 of ROCm 7.0.0 (/opt/rocm/lib/librccl.so.1)``."""
+        holding = (provider for provider in self.providers if provider.holds(self.layout.real(path)))
+        releases = (self.vendor.libraries.release_of(provider, self.target.sysroot) for provider in holding)
+        release = next(filter(None, releases), None)
+        of = f" of {self.vendor.product} {release.release}" if release else ""
+        return f"{soname}{of} ({self.layout.shown(path)})"
 
     def provider_path(self, soname: str) -> str | None:
         """Return the library that serves `soname`: of the first provider that has it; a runtime of the first one alone."""

@@ -36,6 +36,7 @@ from relink.planning.resolve.evidence import (
     is_of_python,
 )
 from relink.planning.resolve.proof import DlopenSource, Prover, find_forwardable, find_unloadable
+from relink.planning.resolve.shims import is_answered
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
@@ -44,12 +45,15 @@ from relink.planning.resolve.strategy import (
     matches_library,
     simulate_loading,
 )
+from relink.planning.resolve.stubs import is_its
 from relink.planning.siblings import sibling_findings
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import group_pairs, join_truncated, pluralize
 
 _MAX_SHOWN = 4
+# The most imports of one file whose libraries are looked for.
+_MOST_OWNED = 20
 # auditwheel puts the first 8 hexadecimal digits of a copy's SHA-256 into its name.
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")
 
@@ -263,6 +267,18 @@ def _unbound_imports(
         text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
         remedy, steps = suppliers.advice(context, [imported for imported, _ in imports])
         steps = steps if cause is None else ()
+        owners = _list_owners(context, imports) if cause is None else {}
+        held = [owner for owner in dict.fromkeys(owners.values()) if context.is_held(owner[1])]
+        if held:
+            text += f"; looked for in {', '.join(context.describe_library(*owner) for owner in held)}"
+        shims = [(owner[0], name) for name, owner in owners.items() if is_answered(context, owner[0], name)]
+        if not steps and len(shims) == len(imports):
+            steps = (" ".join(f"--stub {shlex.quote(f'{soname}:{name}')}" for soname, name in shims),)
+            facts = context.stub_facts(shims[0][0])
+            why = f" ({facts.why})" if facts else ""
+            remedy = (
+                f"If you do without it{why}, pass {steps[0]}: what calls it is told that it is not supported."
+            )
         # What a package has mapped before decides: that package is relinked first, for the same libraries.
         suppliers_of = (find_loaded(closure, imported.file) for imported, closure in imports)
         for place in (path, *filter(None, suppliers_of)):
@@ -274,6 +290,22 @@ def _unbound_imports(
             remedy, steps = broken_alone_remedy(library, context.files.open(library).image), ()
         step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
         yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
+
+
+def _list_owners(
+    context: ResolveContext, imports: Sequence[tuple[Unbound, Closure]]
+) -> dict[str, tuple[str, str]]:
+    """Return soname and path of the library that each import of a member is known to be of, and that the member needs."""
+    owners: dict[str, tuple[str, str]] = {}
+    for imported, closure in imports if len(imports) <= _MOST_OWNED else ():
+        for edge in closure.edges if imported.path in context.members.at else ():
+            if (
+                edge.requester == imported.requester
+                and edge.target
+                and is_its(context, imported, edge.soname)
+            ):
+                owners[imported.name] = edge.soname, closure.objects[edge.target].path
+    return owners
 
 
 def _is_broken_alone(

@@ -34,7 +34,7 @@ from relink.loader.search import Environment, Requester, search
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model import DlopenEdge
-from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.context import ResolveContext, ShimUse
 from relink.planning.resolve.evidence import (
     SubstituteCandidate,
     SubstitutionDecision,
@@ -286,8 +286,10 @@ class Prover:
             for name in dict.fromkeys(context.images[member].needed)
             if context.left_out.get(name, name) != name
         )
-        required = ElfEdit(replace=copies)
-        outcome = find_strategy(context, member, required)
+        use = context.shims.get(member, ShimUse())
+        shims = tuple(AddedNeeded(soname, "imported", None, (why,)) for soname, why in use.needed.items())
+        required = ElfEdit(replace=copies, versions=use.versions)
+        outcome = find_strategy(context, member, required, shims)
         if context.as_it_is:
             return outcome
         kinds = {
@@ -309,12 +311,13 @@ class Prover:
                 ),
             ),
             remove=tuple(decision.soname for decision in acted if decision.action == "drop"),
-            versions=tuple(
-                edit for decision in acted if decision.action != "keep" for edit in decision.versions
+            versions=(
+                *use.versions,
+                *(edit for decision in acted if decision.action != "keep" for edit in decision.versions),
             ),
         )
         if proved != required:
-            outcome = find_strategy(context, member, proved)
+            outcome = find_strategy(context, member, proved, shims)
         dlopened: set[str] = set()
         if context.preload:
             dlopened.update(edge.soname for edge in self.knowledge.follow(member, outcome).dlopened)
@@ -326,7 +329,7 @@ class Prover:
             and any(matches_library(soname, name) for name in dlopened)
         )
         if added:
-            outcome = find_strategy(context, member, proved, added)
+            outcome = find_strategy(context, member, proved, (*shims, *added))
         self.adopt(member, proved)
         for name, soname in copies:
             substitutions[name] = SubstitutionDecision(name, "substitute", soname, (_OF_A_COPY,))

@@ -23,11 +23,11 @@ from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
-from relink.loader.binding import bind, two_versions
+from relink.loader.binding import Unbound, bind, two_versions
 from relink.loader.closure import Closure
 from relink.loader.tables import Tables
 from relink.planning.model import STUB_DIRECTORY, Stub, check_places, is_plain
-from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.context import ResolveContext, ShimUse
 from relink.planning.resolve.proof import (
     DlopenKnowledge,
     Prover,
@@ -45,10 +45,14 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class StubPlans:
-    """The stubs of one wheel, and the findings about them."""
+    """The stubs of one wheel, and the findings about them.
+
+    :ivar uses: the members that use shims.
+    """
 
     stubs: tuple[Stub, ...] = ()
     findings: tuple[Finding, ...] = ()
+    uses: Mapping[str, ShimUse] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -97,17 +101,17 @@ def plan_stubs(
             library.versions |= dict.fromkeys(version.name for need in needs for version in need.versions)
             for imported in table.imports:
                 key = (imported.name, imported.version)
-                if key in unbound and _is_its(context, imported, soname):
+                if key in unbound and is_its(context, imported, soname):
                     library.imports.setdefault(key, imported)
             # Copy relocations are for variables: a program that has one needs data of the library.
             library.copied |= dict.fromkeys(
-                imported.name for imported in table.copies if _is_its(context, imported, soname)
+                imported.name for imported in table.copies if is_its(context, imported, soname)
             )
     stubs: list[Stub] = []
     findings = [
         finding("RLK126", soname, "--stub: no member of the wheel misses a library of that name")
         for soname in wanted
-        if soname != AUTO and soname not in missed
+        if soname != AUTO and ":" not in soname and soname not in missed
     ]
     for soname, library in by_soname.items():
         if soname not in wanted and not (library.imports or library.versions or library.copied):
@@ -118,23 +122,16 @@ def plan_stubs(
             continue
         stub = _build_stub(context, soname, library, distribution)
         stubs.append(stub)
-        facts = context.stub_facts(soname)
-        functions = stub.functions
-        answering = sum(function.answer is not None for function in functions)
-        texts = sum(function.text is not None for function in functions)
-        ending = [one.name for one in functions if one.answer is None and one.text is None]
-        parts = [f"a stub with {pluralize(len(functions), 'function')} stands in for it ({stub.why})"]
-        if facts and answering:
-            parts.append(f"returning {facts.status}: {answering}")
-        if texts:
-            parts.append(f"giving a constant text: {texts}")
-        if ending:
-            parts.append(f"aborting with a message: {join_truncated(ending)}")
+        count = pluralize(len(stub.functions), "function")
+        parts = [
+            f"a stub with {count} stands in for it ({stub.why})",
+            *describe_functions(context, soname, stub),
+        ]
         findings.append(finding("RLK125", soname, "; ".join(parts)))
     return StubPlans(tuple(stubs), tuple(findings))
 
 
-def _is_its(context: ResolveContext, imported: Import, soname: str) -> bool:
+def is_its(context: ResolveContext, imported: Import | Unbound, soname: str) -> bool:
     """Whether an import is of that library: by its version record, or by its name where it has no version."""
     if imported.file is not None:
         return imported.file == soname
@@ -148,18 +145,11 @@ def _why_not(context: ResolveContext, soname: str, library: _StubImports, distri
     """Return why there can be no stub, or None."""
     if not is_plain(soname):
         return "cannot be stubbed: that is no plain file name"
-    if _member(soname, distribution) in context.images:
+    if stub_member(soname, distribution) in context.images:
         return "cannot be stubbed: the wheel has a member where the stub would be"
     if context.target.header.machine != EM_X86_64:
         return "cannot be stubbed: stubs are written for x86-64 only"
-    facts = context.vendor.libraries.optional(soname)
-    known = facts.functions if facts else frozenset()
-    # An undefined symbol may have no type (STT_NOTYPE). Then only the vendor's table can say that it is a function.
-    data = [
-        imported.name
-        for imported in library.imports.values()
-        if imported.type != "func" and not (imported.type == "notype" and imported.name in known)
-    ]
+    data = find_data(context, soname, library.imports.values())
     if data := [*data, *library.copied]:
         return f"cannot be stubbed, since {join_truncated(data)} may be data: a stub has functions only"
     if not library.imports and not library.versions:
@@ -167,25 +157,65 @@ def _why_not(context: ResolveContext, soname: str, library: _StubImports, distri
     return None
 
 
+def find_data(context: ResolveContext, soname: str, imports: Iterable[Import]) -> list[str]:
+    """Return the names of imports that may be data: an undefined symbol may have no type (STT_NOTYPE), and then only the vendor's
+    table can say that it is a function.
+    """
+    facts = context.vendor.libraries.optional(soname)
+    known = facts.functions if facts else frozenset()
+    return [
+        imported.name
+        for imported in imports
+        if imported.type != "func" and not (imported.type == "notype" and imported.name in known)
+    ]
+
+
+def describe_functions(context: ResolveContext, soname: str, stub: Stub) -> list[str]:
+    """Say what the functions of a stub do."""
+    facts, functions = context.stub_facts(soname), stub.functions
+    answering = sum(function.answer is not None for function in functions)
+    texts = sum(function.text is not None for function in functions)
+    ending = [one.name for one in functions if one.answer is None and one.text is None]
+    return [
+        *([f"returning {facts.status}: {answering}"] if facts and answering else []),
+        *([f"giving a constant text: {texts}"] if texts else []),
+        *([f"aborting with a message: {join_truncated(ending)}"] if ending else []),
+    ]
+
+
 def _build_stub(context: ResolveContext, soname: str, library: _StubImports, distribution: str) -> Stub:
+    written = f"this {soname} as a stub"
+    why, functions = list_functions(context, soname, library.imports, written, "install the library")
+    return Stub(stub_member(soname, distribution), soname, why, functions, tuple(library.versions))
+
+
+def list_functions(
+    context: ResolveContext, soname: str, imports: Iterable[tuple[str, str | None]], written: str, advice: str
+) -> tuple[str, tuple[StubFunction, ...]]:
+    """Return why programs do without a library's functions, and functions that refuse.
+
+    :param imports: their names and versions.
+    :param written: what relink writes; `advice`: what a user can do instead.
+    """
     facts = context.stub_facts(soname)
     why = (facts.why if facts else "") or "--stub asks for it"
     functions = []
     # Sorted, so that the bytes of a stub do not depend on the order of the members.
-    for name, version in sorted(library.imports, key=lambda key: (key[0], key[1] or "")):
+    for name, version in sorted(imports, key=lambda key: (key[0], key[1] or "")):
         answer = facts.answer if facts and name in facts.functions else None
         kind = context.vendor.libraries.text_of(name)
         text, sentence = None, ""
-        advice = f"({why}): install the library, or do without what calls it"
+        reason = f"({why}): {advice}, or do without what calls it"
         if kind is not None and (kind == "stored") == (answer is not None):
-            text = f"relink wrote this {soname} as a stub {advice}"
+            text = f"relink wrote {written} {reason}"
         elif answer is None:
-            sentence = f"{name} of {soname} was called, and relink wrote this {soname} as a stub {advice}."
+            sentence = f"{name} of {soname} was called, and relink wrote {written} {reason}."
         functions.append(StubFunction(name, version, answer, sentence, text))
-    return Stub(_member(soname, distribution), soname, why, tuple(functions), tuple(library.versions))
+    return why, tuple(functions)
 
 
-def _member(soname: str, distribution: str) -> str:
+def stub_member(soname: str, distribution: str) -> str:
+    """Return the name of the member that a stub is."""
     return f"{distribution}.libs/{STUB_DIRECTORY}/{soname}"
 
 
@@ -277,7 +307,7 @@ def _forwarder(
 
     :param before: the members that open the name.
     """
-    path = _member(name, distribution)
+    path = stub_member(name, distribution)
     if not is_plain(name) or context.target.header.machine != EM_X86_64:
         return "cannot be forwarded: forwarders are written for x86-64, and for plain file names"
     if path in context.images:

@@ -138,7 +138,7 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
         assert schema["additionalProperties"] is False, path
         optional = {
             "$": {"reports", "failures", "opened", "stubs", "way_out", "other_ways_out"},
-            "$.stubs": {"needed", "search_path", "search_kind"},
+            "$.stubs": {"needed", "search_path", "search_kind", "shim_of"},
             "$.findings": {"subjects", "cause", "brief", "step", "choices", "without"},
             "$.providers": {"found_by", "digest"},
             "$.files": {"versions", "clear_stack"},
