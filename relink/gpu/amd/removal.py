@@ -71,10 +71,10 @@ def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[Tar
     """
     if code.form != "elf":
         return CodeRemoval((), code)
-    agents, last, total = list_agents(gpus), 0, 0
+    agents, total, meeting = list_agents(gpus), 0, _find_meeting(code.bundles)
     chosen: list[Bundle] = []
-    for bundle in code.bundles:
-        if bundle.offset < last or len(bundle.entries) > _MAX_ENTRIES:
+    for number, bundle in sorted(enumerate(code.bundles), key=lambda pair: pair[1].offset):
+        if number in meeting or len(bundle.entries) > _MAX_ENTRIES:
             continue
         if bundle.container in ("ccob-v2", "ccob-v3"):
             total += bundle.uncompressed_size or 0
@@ -82,7 +82,6 @@ def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[Tar
             continue
         if total <= _MAX_TOTAL:
             chosen.append(bundle)
-            last = bundle.offset + bundle.size
 
     def edit(bundle: Bundle) -> tuple[Replacement, ...]:
         if bundle.container == "raw":
@@ -94,6 +93,20 @@ def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[Tar
         found = tuple(one for several in pool.map(edit, chosen) for one in several)
     after = read_device_code(ReplacedSource(source, found), code.path) if found else code
     return CodeRemoval(found, after) if _is_harmless(code, after, agents) else CodeRemoval((), code)
+
+
+def _find_meeting(bundles: Sequence[Bundle]) -> set[int]:
+    """Return the numbers of the bundles that share bytes with another, or in which a wrapper finds what is not read."""
+    order = sorted(range(len(bundles)), key=lambda number: bundles[number].offset)
+    found: set[int] = set()
+    reached, longest = 0, -1
+    for number in order:
+        bundle = bundles[number]
+        if longest >= 0 and bundle.offset < reached:
+            found |= {longest, number}
+        if bundle.offset + max(bundle.size, 1) > reached:
+            reached, longest = bundle.offset + max(bundle.size, 1), number
+    return found
 
 
 def list_other_files(

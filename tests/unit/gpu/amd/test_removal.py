@@ -105,6 +105,13 @@ def test_payloads_that_overlap_stay() -> None:
     assert names(left(library([bytes(bundle)]), "gfx1030")[1]) == [[HOST, hip("gfx90a"), hip("gfx1030")]]
 
 
+def test_a_payload_that_another_wrapper_points_into_stays() -> None:
+    inside = raw(full("gfx1030"))
+    outer = raw({hip("gfx90a"): inside, hip("gfx1030"): code_object("gfx1030")})
+    assert left(library([outer], pointers=[0]), "gfx1030")[2]
+    assert left(library([outer], pointers=[0, outer.index(inside)]), "gfx1030")[2] == ()
+
+
 def test_a_payload_over_the_table_stays() -> None:
     bundle = bytearray(raw(full("gfx90a", "gfx1030")))
     at = bundle.index(hip("gfx90a").encode()) - 24
