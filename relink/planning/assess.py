@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import list_dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.embedded import read_plan
-from relink.planning.model import ChangedRequirement, FilePlan
+from relink.planning.model import ChangedRequirement, FilePlan, Plan
 from relink.planning.options import Options
 from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
@@ -53,6 +53,7 @@ from relink.planning.site import (
 )
 from relink.providers.profiles import add_hints, profile_for
 from relink.providers.site_packages import SITE_PACKAGES
+from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.text import join_with_and, pluralize
 from relink.vendors.registry import add_archives, processors_of
@@ -193,7 +194,7 @@ class Assessment:
             self.case.gpus,
             dlopened=list_dlopened_libraries(draft),
             release=(self.source.name.distribution, self.source.name.version.public),
-            made_from=read_plan(self.source),
+            made_from=_read_plan_inside(self.case),
             allow_gap=self.case.options.allow_isa_gap,
         )
 
@@ -209,6 +210,15 @@ class Assessment:
     def findings(self) -> tuple[Finding, ...]:
         """The findings that the user selects and does not ignore."""
         return select_findings(self.found, self.case.options.select, self.case.options.ignore)
+
+
+def _read_plan_inside(case: Case) -> Plan | None:
+    """Return the plan that relink wrote into the wheel; None where there is none, or none that can be read: it is a claim."""
+    if case.plan is not None and case.command == "verify":
+        return case.plan
+    with suppress(UsageError, WheelError):
+        return read_plan(case.wheel.source)
+    return None
 
 
 def _rewrite(assessed: Assessment) -> Rewrite:

@@ -84,6 +84,18 @@ def test_one_bad_package(run: Run, venv: Path, gpu: Path, rocm: Path, damaged: s
     assert "gpu 1.0+relinked is installed" in out
 
 
+def test_a_damaged_plan_ends_no_check(run: Run, venv: Path, gpu: Path) -> None:
+    """The plan in a relinked package is a claim; the package and the others are judged by their files."""
+    put(venv, gpu)
+    whole = run("check", venv, "--gpu", "gfx1030")
+    (site_of(venv) / "gpu-1.0.dist-info" / "relink.json").write_text('{"x":')
+    with (site_of(venv) / "gpu-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write("gpu-1.0.dist-info/relink.json,,\n")
+    code, out, err = run("check", venv, "--gpu", "gfx1030")
+    assert (code, err) == (whole[0], "")
+    assert "gpu 1.0: its GPU part does not load" in out
+
+
 def test_no_record(run: Run, venv: Path) -> None:
     """Nobody knows its files; Debian's packages have none."""
     (site_of(venv) / "plain-1.0.dist-info" / "RECORD").unlink()
