@@ -29,6 +29,7 @@ from relink.elf.constants import (
     DT_RPATH,
     DT_RUNPATH,
     DT_SONAME,
+    EM_X86_64,
     ET_EXEC,
     PT_DYNAMIC,
     PT_GNU_PROPERTY,
@@ -101,7 +102,7 @@ _MAX_NEEDED, _MAX_SEGMENTS, _MAX_DLOPENED = 1024, 4096, 256
 # Look-ups: libraries (NEEDED, filters, dlopen notes) times directories of the search path; Nix has the most, some hundreds.
 _MAX_LOOKUPS = 50_000
 # NT_GNU_PROPERTY_TYPE_0, and GNU_PROPERTY_X86_ISA_1_NEEDED in it (elf/elf.h).
-_X86_64, _PROPERTIES, _ISA_NEEDED = 62, 5, 0xC0008002
+_PROPERTIES, _ISA_NEEDED = 5, 0xC0008002
 # Bytes that are read of all PT_NOTE segments together: many may overlap.
 _MAX_NOTES = 1 << 20
 # Bytes of a soname, or of a section's name: PATH_MAX, so ld.so could not open a longer one.
@@ -271,7 +272,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
     # elf/dl-load.c reads them from the last one on, and the first note with properties counts (sysdeps/x86/dl-prop.h).
     left = _MAX_NOTES
     for segment in reversed(segments):
-        if header.machine == _X86_64 and segment.type in (PT_NOTE, PT_GNU_PROPERTY) and not isa_needed:
+        if header.machine == EM_X86_64 and segment.type in (PT_NOTE, PT_GNU_PROPERTY) and not isa_needed:
             data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
             isa_needed = _isa_needed(data, segment.align)
             left -= len(data)

@@ -233,7 +233,7 @@ def _rewrite(assessed: Assessment) -> Rewrite:
     removed |= {
         name: f"it is for {gpus} alone (--only-gpu)" for name, gpus in case.wheel.other_kernels.items()
     }
-    shrinks = bool(case.wheel.removals or case.wheel.other_kernels)
+    shrinks = case.wheel.shrinks
     changes = bool(assessed.stubs.stubs or asked or removed or shrinks) or any(file.changed for file in files)
     if case.as_it_is or not changes:
         return Rewrite(source.name)

@@ -90,8 +90,7 @@ def make_plan(
         target = choose_target(options)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes, options.kept_gpus)
-    shrinks = bool(wheel.removals or wheel.other_kernels)
-    if options.kept_gpus and not shrinks:
+    if options.kept_gpus and not wheel.shrinks:
         raise UsageError(
             f"{contents.source.path.name}: --only-gpu found no code that can be taken out (see relink isa); leave the option out"
         )
@@ -99,10 +98,10 @@ def make_plan(
         try:
             providers = find_providers(options, target, wheel.sought)
         except NoPlaceError:
-            if not shrinks:
+            if not wheel.shrinks:
                 raise
             providers = ()
-        if shrinks and not providers:
+        if wheel.shrinks and not providers:
             # There is nothing to link against: the code goes out, and how files are linked is not looked at.
             wheel = replace(wheel, images={})
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
