@@ -33,6 +33,9 @@ EXIT_CODES = {
 }
 ENVIRONMENT = {
     "ROCM_PATH": "The prefix where no `--prefix` is given. Without it the one ROCm in /opt, ld.so.cache and /usr is taken.",
+    "CRAY_ROCM_PREFIX, CRAY_ROCM_DIR": "The same, as HPE's modules set them.",
+    "LD_LIBRARY_PATH": "Without these the ROCm in it is taken before that of /opt.",
+    "LOADEDMODULES": "Names the module that set them.",
     "RELINK_SETTINGS": "A file of settings to take in place of the one that is found here or above, whoever it belongs to; "
     "`none` takes none.",
     "VIRTUAL_ENV": "The active virtual environment: its Python is the target where no `--python`, `--interpreter` or "

@@ -26,11 +26,18 @@ from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import find_compiler_runtime, open_closure, open_place
 from relink.providers.prefix import Provider
 from relink.providers.profiles import profile_for
-from relink.providers.site_packages import leave_out_package
+from relink.providers.site_packages import SITE_PACKAGES, leave_out_package
 from relink.system.budget import RunBudget
 from relink.system.errors import NoPlaceError, ProviderError, UsageError
 from relink.vendors.protocol import Vendor
-from relink.vendors.registry import choose_place, open_site, prefix_of_libraries, vendor_of, vendors_of
+from relink.vendors.registry import (
+    choose_place,
+    find_places_beside,
+    open_site,
+    prefix_of_libraries,
+    vendor_of,
+    vendors_of,
+)
 from relink.wheel.limits import WheelLimits
 
 Command: TypeAlias = Literal[
@@ -106,7 +113,12 @@ def open_providers(
             if sonames is None or vendors_of({*sonames} - {*options.stub}):
                 raise
             return ()
-        found = (replace(_open(place.path, target, options), found_by=place.found_by),)
+        main = replace(_open(place.path, target, options), found_by=place.found_by)
+        places = find_places_beside(target, os.environ, main.path) if main.kind != SITE_PACKAGES else ()
+        found = (main,)
+        for one in places:
+            with suppress(ProviderError):
+                found = (*found, replace(_open(one.path, target, options), found_by=one.found_by))
     return (*found, *find_compiler_runtime(found, target))
 
 

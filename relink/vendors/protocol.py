@@ -51,7 +51,7 @@ class Place:
     """A prefix that holds a runtime of the vendor's.
 
     :ivar path: as the target sees it, links as they were found.
-    :ivar found_by: a variable, ``site-packages``, ``/opt``, ``ld.so.cache`` or ``/usr``.
+    :ivar found_by: a variable, and the loaded module that set it; ``site-packages``, ``/opt``, ``ld.so.cache`` or ``/usr``.
     """
 
     path: str
@@ -210,12 +210,14 @@ class Places:
     :ivar find: target, environment → every prefix of the target that has the libraries.
     :ivar choose: target, environment, whether the target is a Python of this machine with its own loader → the prefix to use
         where the user names none, or None where there is none. Raises UsageError: there are several, or nothing is to be guessed.
+    :ivar find_beside: target, environment, that prefix → what the environment names beside it that has parts of the libraries.
     :ivar prefix_of_libraries: path, target → ``DIR`` for ``DIR/lib`` where a runtime lies there; other paths as given.
     """
 
     variable: str = "LD_LIBRARY_PATH"
     find: Callable[[Target, Mapping[str, str]], Sequence[Place]] = lambda *_: ()
     choose: Callable[[Target, Mapping[str, str], bool], Place | None] = lambda *_: None
+    find_beside: Callable[[Target, Mapping[str, str], str], Sequence[Place]] = lambda *_: ()
     prefix_of_libraries: Callable[[str, Target], str] = lambda path, _: path
 
 

@@ -126,7 +126,14 @@ def choose_place(
     names = " or ".join(vendor.product for vendor in candidates)
     variables = " or ".join(vendor.places.variable for vendor in candidates)
     raise NoPlaceError(
-        f"no {names}: name one by --prefix DIR, or set {variables} (none is in /opt, in ld.so.cache or in /usr)"
+        f"no {names}: name one by --prefix DIR, or set {variables} (none is in LD_LIBRARY_PATH, /opt, ld.so.cache or /usr)"
+    )
+
+
+def find_places_beside(target: Target, environment: Mapping[str, str], prefix: str) -> tuple[Place, ...]:
+    """Return the places with parts of a vendor's libraries that the environment names beside a prefix that was found."""
+    return tuple(
+        place for vendor in VENDORS for place in vendor.places.find_beside(target, environment, prefix)
     )
 
 

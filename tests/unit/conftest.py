@@ -19,7 +19,8 @@ def works(tmp_path_factory: pytest.TempPathFactory) -> Works:
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """relink with these words, in this process: (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)  # the default output directory
-    for name in ("FORCE_COLOR", "RELINK_DEBUG", "SOURCE_DATE_EPOCH", "ROCM_PATH", "COLUMNS"):
+    modules = ("ROCM_PATH", "CRAY_ROCM_PREFIX", "CRAY_ROCM_DIR", "LOADEDMODULES")
+    for name in ("FORCE_COLOR", "RELINK_DEBUG", "SOURCE_DATE_EPOCH", "COLUMNS", *modules):
         monkeypatch.delenv(name, raising=False)
 
     def go(*words: str | Path) -> tuple[int, str, str]:

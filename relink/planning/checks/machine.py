@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relink.loader.seen_files import Files
@@ -39,11 +39,11 @@ def check_machine(
     """
     environment = os.environ if environment is None else environment
     target = find_target()
-    named = [prefix_of_libraries(path, target) for path in prefixes]
-    named = named or [place.path for place in find_places(target, environment)]
+    named: list[tuple[str, str | None]] = [(prefix_of_libraries(path, target), None) for path in prefixes]
+    named = named or [(place.path, place.found_by) for place in find_places(target, environment)]
     owned: dict[str, list[Provider]] = {vendor.name: [] for vendor in VENDORS}
-    for path in named:
-        provider = open_prefix(path, target)
+    for path, found_by in named:
+        provider = replace(open_prefix(path, target), found_by=found_by)
         owned[vendor_of((), [provider]).name].append(provider)
     diagnoses = tuple(vendor.gpus.diagnose(owned[vendor.name], root, environment) for vendor in VENDORS)
     findings = [found for diagnosis in diagnoses for found in diagnosis.findings]
@@ -54,9 +54,7 @@ def check_machine(
             findings += _find_broken(provider, vendor, target, files, tables)
     if not named:
         variables = ", ".join(f"no ${vendor.places.variable}" for vendor in VENDORS)
-        message = (
-            f"no {list_products()} was found: no --prefix, {variables}, none in /opt, ld.so.cache and /usr"
-        )
+        message = f"no {list_products()} was found: no --prefix, {variables}, none in LD_LIBRARY_PATH, /opt, ld.so.cache and /usr"
         findings.append(finding("RLK424", list_products(), message))
     return MachineCheck(diagnoses, tuple(findings))
 

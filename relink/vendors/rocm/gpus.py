@@ -135,6 +135,7 @@ class PrefixHealth:
     release: Release | None
     runtime: Capability
     runtime_groups: tuple[RuntimeGroup, ...]
+    found_by: str | None = None
 
 
 def diagnose(providers: Sequence[Provider], root: str, environment: Mapping[str, str]) -> Diagnosis:
@@ -178,6 +179,7 @@ def _health(provider: Provider) -> PrefixHealth:
             RuntimeGroup(hip, tuple(covering), intersect(covering), not hip or provider.find(hip) is not None)
             for hip, covering in groups.items()
         ),
+        provider.found_by,
     )
 
 
@@ -268,6 +270,7 @@ def _prefix_json(prefix: PrefixHealth) -> dict[str, Any]:
     """Return a prefix as JSON data (``relink.doctor/1``)."""
     return {
         "path": prefix.path,
+        "found_by": prefix.found_by,
         "rocm_version": prefix.release and prefix.release.release,
         "evidence": prefix.release and prefix.release.evidence,
         "runtime": prefix.runtime.to_json(),
@@ -296,8 +299,8 @@ def _machine_rows(machine: Doctor) -> Iterator[TextRow]:
 
 
 def _release_text(prefix: PrefixHealth) -> str:
-    known = prefix.release
-    return f"ROCm {known.release} (by {known.evidence})" if known else "ROCm, release unknown"
+    known, found = prefix.release, f", found by {prefix.found_by}" if prefix.found_by else ""
+    return f"ROCm {known.release} (by {known.evidence}){found}" if known else f"ROCm, release unknown{found}"
 
 
 def _prefix_rows(prefix: PrefixHealth) -> Iterator[TextRow]:

@@ -1,7 +1,8 @@
 """Where a ROCm lies: a prefix when the user names none, or the packages of one site-packages, as pip installs it.
 
-A prefix is ``$ROCM_PATH``, ``/opt/rocm*``, ``/opt/rocm/core-*``, one of ld.so.cache, or ``/usr``. Directories and the cache are
-read. No program is run: ``hipconfig`` would be one of a ROCm that nobody has chosen yet.
+A prefix is ``$ROCM_PATH``, what modules of a supercomputer set beside it (``CRAY_ROCM_PREFIX``, LD_LIBRARY_PATH), ``/opt/rocm*``,
+``/opt/rocm/core-*``, one of ld.so.cache, or ``/usr``. Directories and the cache are read. No program is run: ``hipconfig`` would
+be one of a ROCm that nobody has chosen yet.
 
 Source for pip's: ROCm/TheRock, docs/packaging/python_packaging.md and build_tools/build_python_packages.py: ``rocm-sdk-core`` and
 ``rocm-sdk-libraries`` (or ``rocm-sdk-libraries-FAMILY``) have a directory each, called as the distribution with ``_`` before it
@@ -38,24 +39,82 @@ from relink.system.errors import ProviderError, RelinkError, UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, join_with_and
 from relink.vendors.protocol import Place
+from relink.vendors.rocm.facts import is_own
 from relink.vendors.rocm.installation import release_of
 
 # Libraries that every ROCm has and nothing else does.
 _RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")
 
 _CORE_NAME = re.compile(r"core-.*\d+\.\d+")
+# HPE's modules (rocm/6.2.4 of its programming environment) set all of these to one directory; other modules set the first.
+_VARIABLES = ("ROCM_PATH", "CRAY_ROCM_PREFIX", "CRAY_ROCM_DIR")
+_LIBRARY_PATH = "LD_LIBRARY_PATH"
+# What modules that bring a ROCm are called: rocm/6.2.4, amd/6.2.4, amd-mixed/6.2.4, afar-rocm/7.0, ROCm/6.4.1.
+_MODULE = re.compile(r"(?:.*/)?(?:.*rocm.*|amd(?:-mixed)?)/(?P<version>[^/]+)", re.IGNORECASE)
 
 
 def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Return every ROCm of the target, each directory of libraries once; $ROCM_PATH alone where it is set.
+    """Return every ROCm of the target, each directory of libraries once; that of the variables alone where they name one.
 
     What $ROCM_PATH names is not looked at: whoever opens it says what is wrong with it.
     """
-    if environment.get("ROCM_PATH"):
-        return (Place(environment["ROCM_PATH"], "ROCM_PATH"),)
+    if (named := _named(environment)) is not None:
+        return (named,)
+    return _different(_of_library_path(target, environment), target) or _different(_usual(target), target)
+
+
+def find_places_beside(target: Target, environment: Mapping[str, str], prefix: str) -> tuple[Place, ...]:
+    """Return the places without a runtime of their own that LD_LIBRARY_PATH names and that have libraries of ROCm.
+
+    A module may have one part of ROCm alone (Spack, EasyBuild).
+
+    :param prefix: the ROCm that was found; what lies in it is not beside it.
+    """
+    inside = os.path.realpath(resolve_inside(target.sysroot, prefix)) + "/"
+    found: dict[str, Place] = {}
+    for directory in _list_library_path(target, environment):
+        real = os.path.realpath(directory) + "/"
+        names = list_names_in(directory, target.sysroot)
+        if (
+            not real.startswith(inside)
+            and any(map(is_own, names))
+            and not any(map(_RUNTIME.fullmatch, names))
+        ):
+            found.setdefault(real, _named_place(_prefix_of(directory, target), _LIBRARY_PATH, environment))
+    return tuple(found.values())
+
+
+def _named(environment: Mapping[str, str]) -> Place | None:
+    """The ROCm that a variable of a user or of a loaded module names, if one does."""
+    variable = next(filter(environment.get, _VARIABLES), None)
+    return _named_place(environment[variable], variable, environment) if variable else None
+
+
+def _named_place(path: str, variable: str, environment: Mapping[str, str]) -> Place:
+    """A place with the variable that has it, and the loaded module whose version the path has, if there is one."""
+    for module in environment.get("LOADEDMODULES", "").split(":"):
+        if (match := _MODULE.fullmatch(module)) and match["version"] in path:
+            return Place(path, f"{variable}, module {module}")
+    return Place(path, variable)
+
+
+def _list_library_path(target: Target, environment: Mapping[str, str]) -> list[str]:
+    """The directories of LD_LIBRARY_PATH, which are those of this machine."""
+    entries = re.split("[:;]", environment.get(_LIBRARY_PATH, "")) if target.sysroot == "/" else []
+    return [posixpath.normpath(entry) for entry in entries if entry.startswith("/")]
+
+
+def _of_library_path(target: Target, environment: Mapping[str, str]) -> Iterator[Place]:
+    for directory in _list_library_path(target, environment):
+        if any(_RUNTIME.fullmatch(name) for name in list_names_in(directory, target.sysroot)):
+            yield _named_place(_prefix_of(directory, target), _LIBRARY_PATH, environment)
+
+
+def _different(places: Iterable[Place], target: Target) -> tuple[Place, ...]:
+    """The places that have a runtime, each of its directories of libraries once."""
     found: list[Place] = []
     seen: set[str] = set()
-    for place in _usual(target):
+    for place in places:
         shown = _runtime_directories(place.path, target)
         directories = {os.path.realpath(resolve_inside(target.sysroot, directory)) for directory in shown}
         # /opt/rocm is mostly a link to one of its neighbours: the same directories count once.
@@ -72,10 +131,12 @@ def choose_place(target: Target, environment: Mapping[str, str], own: bool) -> P
         is guessed: the error says what was seen.
     :raises UsageError: there are several, or nothing is to be guessed; lists those that were found.
     """
-    if not environment.get("ROCM_PATH") and (site := _of_python(target)):
+    if (named := _named(environment)) is not None:
+        return named
+    if site := _of_python(target):
         return Place(site, SITE_PACKAGES)
     places = find_places(target, environment)
-    if len(places) == 1 and (own or places[0].found_by == "ROCM_PATH"):
+    if len(places) == 1 and own:
         return places[0]
     if not places:
         return None

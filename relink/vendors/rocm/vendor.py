@@ -116,6 +116,7 @@ rocm = Vendor(
         variable="ROCM_PATH",
         find=places.find_places,
         choose=places.choose_place,
+        find_beside=places.find_places_beside,
         prefix_of_libraries=places.prefix_of_libraries,
     ),
     packages=Packages(

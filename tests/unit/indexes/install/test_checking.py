@@ -498,3 +498,25 @@ def test_a_plugin_that_another_package_opens(run: Run, venv: Path, index: Path, 
         1,
         True,
     ), out
+
+
+def test_the_rocm_that_a_module_names(
+    run: Run, venv: Path, gpu: Path, rocm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `check` prints needs no --prefix: repair finds the module's, and says so."""
+    put(venv, gpu)
+    module = rocm.rename(rocm.with_name("rocm-6.2.4"))
+    monkeypatch.setenv("LOADEDMODULES", "PrgEnv-gnu/8.5.0:rocm/6.2.4")
+    monkeypatch.setenv("CRAY_ROCM_PREFIX", str(module))
+    code, out, _ = run("check", venv)
+    step = out.splitlines()[-1]
+    assert (code, step) == (1, f"    relink repair --all --python {python_of(venv)}")
+    code, out, _ = run(*step.split()[1:])
+    assert code == 0
+    assert f"{module} ($PREFIX, no --prefix: found by CRAY_ROCM_PREFIX, module rocm/6.2.4)" in out
+    monkeypatch.delenv("CRAY_ROCM_PREFIX")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{module}/lib")
+    code, out, _ = run("install", gpu, "--python", python_of(venv))
+    assert code == 0
+    assert "no --prefix: found by LD_LIBRARY_PATH, module rocm/6.2.4" in out
+    assert ", found by LD_LIBRARY_PATH, module rocm/6.2.4" in run("doctor")[1]

@@ -78,6 +78,65 @@ def test_rocm_path_ends_the_search(root: Path) -> None:
     assert places(target(root), ROCM_PATH="") == [("/opt/rocm", "/opt")]
 
 
+@pytest.mark.parametrize("variable", ["ROCM_PATH", "CRAY_ROCM_PREFIX", "CRAY_ROCM_DIR"])
+def test_a_variable_of_a_module_ends_the_search(root: Path, variable: str) -> None:
+    """HPE's module sets all three; it is named where the path has its version."""
+    rocm(root / "opt/rocm-7.2.4", "7.2.4")
+    loaded = {"LOADEDMODULES": "craype/2.7.31:rocm/6.2.4:amd/6.2.4.old", variable: "/opt/rocm-6.2.4"}
+    named = Place("/opt/rocm-6.2.4", f"{variable}, module rocm/6.2.4")
+    assert find_places(target(root), loaded) == (named,)
+    assert choose_place(target(root), loaded, own=False) == named
+    assert places(target(root), **loaded | {variable: "/mine"}) == [("/mine", variable)]
+    assert places(target(root), **loaded, CRAY_ROCM_VERSION="6.2.4") == [(named.path, named.found_by)]
+
+
+def test_library_path_comes_before_opt(tmp_path: Path) -> None:
+    """A module, or a user, names the directory of libraries alone; two ROCms in it are two."""
+    for release in ("6.2.4", "7.2.4"):
+        rocm(tmp_path / f"rocm-{release}", release)
+    library(tmp_path / "rccl" / "lib" / "librccl.so.1")
+    one, other = (tmp_path / f"rocm-{release}" for release in ("6.2.4", "7.2.4"))
+    found = {"LD_LIBRARY_PATH": f":{tmp_path}/none:{one}/lib/:relative", "LOADEDMODULES": "amd-mixed/6.2.4"}
+    here = target()
+    named = Place(str(one), "LD_LIBRARY_PATH, module amd-mixed/6.2.4")
+    assert choose_place(here, found, own=True) == named
+    assert registry.find_places_beside(here, found, named.path) == ()
+    parts = {"LD_LIBRARY_PATH": f"{one}/lib:{one}/lib/rocprofiler:{tmp_path}/rccl/lib"}
+    library(one / "lib/rocprofiler/librocprofiler64.so.2")
+    beside = registry.find_places_beside(here, parts, str(one))
+    assert [(place.path, place.found_by) for place in beside] == [(f"{tmp_path}/rccl", "LD_LIBRARY_PATH")]
+    with pytest.raises(UsageError, match="several ROCms are here") as caught:
+        choose_place(here, {"LD_LIBRARY_PATH": f"{other}/lib;{one}/lib"}, own=True)
+    assert caught.value.issues[0] == f"--prefix {other}  ROCm 7.2.4, found in LD_LIBRARY_PATH"
+
+
+def test_a_part_of_rocm_in_a_directory_of_its_own(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module has RCCL alone, as Spack installs it; a directory of which the target can load nothing is passed over."""
+    rocm(tmp_path / "rocm", "7.2.4")
+    rccl = shared(tmp_path / "rccl" / "lib" / "librccl.so.1", "int ncclF(void){return 1;}")
+    library(tmp_path / "arm" / "lib" / "librocblas.so.5", machine=183)
+    member = shared(tmp_path / "a.so", "int ncclF(void); int f(void){return ncclF();}", needed=[rccl])
+    wheel = make_wheel(tmp_path / "vendor", {"demo/a.so": member})
+    monkeypatch.setenv("ROCM_PATH", f"{tmp_path}/rocm")
+    assert run(wheel, "--dry-run")[0] == 1
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}/arm/lib:{tmp_path}/rocm/lib:{tmp_path}/rccl/lib")
+    code, out, _ = run(wheel, "--dry-run", "--json")
+    providers = json.loads(out)["providers"]
+    assert code == 0
+    assert [(one["path"], one["found_by"]) for one in providers] == [
+        (f"{tmp_path}/rocm", "ROCM_PATH"),
+        (f"{tmp_path}/rccl", "LD_LIBRARY_PATH"),
+    ]
+
+
+def test_library_path_is_that_of_this_machine(root: Path) -> None:
+    rocm(root / "opt/rocm", "7.2.4")
+    rocm(root / str(root)[1:] / "mine", "6.2.4")
+    assert places(target(root), LD_LIBRARY_PATH=f"{root}/mine/lib") == [("/opt/rocm", "/opt")]
+
+
 def test_a_link_in_opt_is_one_installation(root: Path) -> None:
     rocm(root / "opt/rocm-7.2.4", "7.2.4")
     (root / "opt/rocm").symlink_to("rocm-7.2.4")
@@ -219,6 +278,7 @@ def test_the_one_that_was_found_is_told_first(
 def test_doctor_looks_at_every_one(run: Run, works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCM_PATH", str(works.prefix))
     assert str(works.prefix) in run("doctor")[1]
+    assert ", found by ROCM_PATH" in run("doctor")[1]
 
 
 @pytest.fixture(scope="module")
