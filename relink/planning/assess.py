@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from relink.elf.image import machine_name
 from relink.elf.symbols import SymbolTable
@@ -60,6 +61,9 @@ from relink.vendors.registry import add_archives, processors_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, relinked_name
 from relink.wheel.source import MemberSource
+
+if TYPE_CHECKING:  # slow to load
+    from relink.planning.processes import ImportOutcome
 
 MOST_ATTEMPTS = 30
 """How often one wheel is planned at most, the search for the way out of a refusal included."""
@@ -131,12 +135,14 @@ class Assessment:
     :ivar draft: what is decided about linking the files.
     :ivar stubs: the stubs and forwarders that are written.
     :ivar copies: the copies of the vendor's libraries that leave the wheel; `case.wheel` has them no longer.
+    :ivar imported: what becomes of the package's import, where that was followed: a file does not load alone.
     """
 
     case: Case
     draft: PlanDraft
     stubs: StubPlans
     copies: tuple[str, ...] = ()
+    imported: ImportOutcome | None = None
 
     @property
     def context(self) -> ResolveContext:
@@ -446,6 +452,10 @@ PRODUCERS: list[Producer] = [
 """Everything that yields findings, in the order in which they are shown."""
 
 
+# The commands that ask what the import of a wheel does without.
+_IMPORTS: frozenset[Command] = frozenset({"run", "verify", "explain", "nix"})
+
+
 @dataclass(frozen=True, slots=True)
 class _Setup:
     """The inputs of one attempt.
@@ -453,6 +463,7 @@ class _Setup:
     :ivar alone: the files stay as they are, and no provider counts: for a wheel that may have nothing to do with a vendor.
     :ivar leave_optional: parts that the package does without are left, if the providers cannot serve them.
     :ivar copies: as in :class:`Assessment`; `whole` is the case with them.
+    :ivar imported: what becomes of the package's import, once that has been followed.
     """
 
     case: Case
@@ -464,6 +475,7 @@ class _Setup:
     leave_optional: bool = True
     copies: tuple[str, ...] = ()
     whole: Case | None = None
+    imported: ImportOutcome | None = None
 
 
 def assess(case: Case, trace: Trace | None = None) -> Assessment:
@@ -479,7 +491,7 @@ def assess(case: Case, trace: Trace | None = None) -> Assessment:
     while True:
         context = replace(setup.context, providers=(), as_it_is=True) if setup.alone else setup.context
         draft = decide(context, setup.tables, leave_optional=setup.leave_optional)
-        made = Assessment(setup.case, draft, setup.stubs, setup.copies)
+        made = Assessment(setup.case, draft, setup.stubs, setup.copies, setup.imported)
         trace.note(setup.what, draft)
         following = None if trace.is_full else _following(setup, made)
         if following is None:
@@ -553,6 +565,14 @@ def _following(setup: _Setup, made: Assessment) -> _Setup | None:
             if _is_unrelated(setup.context, made)
             else replace(setup, alone=False, what="linked to the providers")
         )
+    if setup.imported is None and setup.case.command in _IMPORTS and made.draft.lacks:
+        from relink.planning.processes import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
+
+        imported = follow_wheel(setup.case.wheel, made.context, made.draft.tables)
+        if imported is not None:
+            context = replace(setup.context, optional=imported.find_optional())
+            what = f"{setup.what}, without what its import does without"
+            return replace(setup, imported=imported, context=context, what=what)
     errors = (reported for reported in made.findings if reported.level == "error")
     if setup.whole is not None and (error := next(errors, None)) is not None:
         return _with_copies(
@@ -569,5 +589,5 @@ def _is_unrelated(context: ResolveContext, made: Assessment) -> bool:
     draft, own = made.draft, context.vendor.libraries.is_own
     if has_errors(draft.findings) or any(own(edge.name) for edge in draft.opened):
         return False
-    outcomes = draft.outcomes.values()
+    outcomes = [draft.outcomes[file.path] for file in draft.files if file.served]
     return not any(not outcome.loads or has_vendors(context, list_mapped(outcome)) for outcome in outcomes)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 from packaging.utils import canonicalize_name
@@ -23,18 +24,34 @@ from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target
+from relink.planning.reading import Wheel
+from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
+from relink.planning.resolve.decide import ALONE
+from relink.providers.profiles import profile_for
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
 from relink.python.parts import FilePart, find_part_alone
-from relink.python.process import PythonProcesses
+from relink.python.process import PlannedFiles, PythonProcesses
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
+from relink.vendors.registry import vendors_of
+from relink.wheel.metadata import read_metadata
+from relink.wheel.schemes import site_path
+from relink.wheel.source import read_member
 
 ProcessPart: TypeAlias = FilePart | Literal["GPU"]
 """How a file gets into a process. ``GPU``: it is there for the GPU, whoever opens it."""
 
 _PARTS: Mapping[str, ProcessPart] = {"certain": "import", "guarded": "guarded", "inferred": "guarded"}
+# Why a package works without a file of a part; a part that is not here is not optional.
+_WHY_OPTIONAL: Mapping[ProcessPart, str] = {
+    "guarded": "the import goes on without it",
+    "later": "the import does not open it",
+    "carried": "only what the import does not open needs it",
+    "unknown": "nothing is known to open it",
+    "foreign": "it is for another Python or machine",
+}
 # Directories of a distribution that no installed program imports.
 _NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
 
@@ -65,6 +82,7 @@ class ImportOutcome:
     :ivar lost: what fails, and the package goes on: by the name of the module or library.
     :ivar stopped: the module that is not there, as Python says it, where an import ends so.
     :ivar mapped: soname and path of what is mapped in the end, but for what Python itself needs.
+    :ivar assumed: modules that are not there and were taken to be.
     """
 
     parts: Mapping[str, ProcessPart]
@@ -72,11 +90,28 @@ class ImportOutcome:
     lost: Mapping[str, FailedOpening] = field(default_factory=dict)
     stopped: str | None = None
     mapped: tuple[tuple[str, str], ...] = ()
+    assumed: frozenset[str] = frozenset()
 
     @property
     def missing(self) -> frozenset[str]:
         """The names that nothing serves, and whose absence ends the import."""
         return frozenset(soname for opening in self.failed for soname in opening.missing)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the import was followed to its end and opens something; else what opens the package's files is not seen."""
+        return self.stopped is None and any(part in ("import", "guarded") for part in self.parts.values())
+
+    def find_optional(self) -> dict[str, OptionalMember]:
+        """Return the files without which the import ends well, as far as it can be followed."""
+        if self.stopped is not None:
+            return {}
+        found = {}
+        for member, part in self.parts.items():
+            if (why := _WHY_OPTIONAL.get(part)) and (self.is_seen or part != "unknown"):
+                is_told = part in ("guarded", "later")
+                found[member] = OptionalMember(_module_of(member) if is_told else None, why)
+        return found
 
     def findings(self, site: str) -> Iterator[Finding]:
         """Yield what ends the import as errors, and RLK124 for each thing that the package does without."""
@@ -118,6 +153,7 @@ class EnvironmentProcesses:
 
     :param files: what a loader sees; with what was read of it before.
     :param variables: the environment variables of the processes; LD_LIBRARY_PATH, LD_PRELOAD and PYTHONPATH count.
+    :param tables: the symbols that were read of these files before.
     :raises RootRefusedError: the Python is not a file that the loader accepts.
     """
 
@@ -128,6 +164,9 @@ class EnvironmentProcesses:
         files: Files,
         variables: Mapping[str, str],
         cache: FactsCache,
+        *,
+        tables: Tables | None = None,
+        planned: PlannedFiles | None = None,
     ) -> None:
         self._machine = target.header.machine
         self.interpreter = _interpreter(target, python, variables)
@@ -136,8 +175,9 @@ class EnvironmentProcesses:
             cache=cache,
             variables=variables,
             find_soname=lambda name: _find_library(target, name),
+            planned=planned,
         )
-        tables = self._tables = Tables(files, {})
+        tables = self._tables = tables or Tables(files, {})
         self._plain = Process(Environment(target, files), tables, python.file)
         self._process = self._plain
         library_path = re.split("[:;]", variables.get("LD_LIBRARY_PATH", ""))
@@ -238,6 +278,7 @@ class EnvironmentProcesses:
             {_shown_name(opening.event, site): opening for opening in lost.values()},
             stopped,
             tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
+            frozenset(self._python.evaluation.assumed),
         )
 
     def _part_of(self, member: str, image: Image) -> ProcessPart:
@@ -264,6 +305,113 @@ class EnvironmentProcesses:
                 if before.name == event.name:
                     return opened and replace(opened, event=event)
         return opening
+
+
+def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> ImportOutcome | None:
+    """Follow the import of a wheel in the environment that it will be installed into; None where no Python is known.
+
+    What it requires and is not there counts as there, and maps nothing.
+    """
+    source, target = wheel.source, context.target
+    python, site = target.python_facts, context.layout.site_packages
+    if python is None or context.layout.tree:
+        return None
+    exact = read_exact_version(source.name)
+    if exact and exact != python.directory_version:
+        return None
+    names = {below: member for member in source.members if (below := site_path(member))}
+    gpu = find_gpu_members(wheel)
+    members = {f"{site}/{below}": partial(read_member, source, member) for below, member in names.items()}
+    metadata = read_member(source, f"{source.dist_info}/METADATA")
+    processes = EnvironmentProcesses(
+        target,
+        replace(python, site_packages=(site, *python.site_packages)),
+        context.members.files,
+        {},
+        FactsCache(None),
+        tables=tables,
+        planned=PlannedFiles(members, frozenset(read_metadata(metadata).required())),
+    )
+    images = {below: context.images[member] for below, member in names.items() if member in context.images}
+    files = DistributionFiles(
+        site,
+        source.name.distribution,
+        names,
+        images,
+        gpu=[below for below, member in names.items() if member in gpu],
+        preload=[member for member in context.profile.preload if member in images],
+    )
+    outcome = processes.follow(files)
+    return replace(outcome, parts={names[below]: part for below, part in outcome.parts.items()})
+
+
+def apply_import(
+    findings: Sequence[Finding],
+    outcome: ImportOutcome,
+    site: str,
+    of_files: Sequence[Finding] = (),
+    *,
+    is_installed: bool = False,
+) -> list[Finding]:
+    """Return the findings about single files, and what becomes of the import.
+
+    Those errors go that the process which imports the package has not, where that is seen.
+
+    :param of_files: findings that stay: about files that cannot be read.
+    :param is_installed: what opens these files is there, so that an import which opens none of them is seen as well.
+    """
+    kept = list(findings)
+    is_seen = outcome.stopped is None if is_installed else outcome.is_seen
+    if is_seen:
+        kept = [_as_opened(reported, outcome) for reported in findings]
+    if outcome.assumed:
+        # What the missing modules would have mapped is not known.
+        return [*of_files, *kept]
+    if is_seen:
+        causes = {opening.failure.cause for opening in outcome.failed}
+        kept = [
+            reported
+            for reported in kept
+            if (expected := ALONE.get(reported.code) if reported.level == "error" else None) is None
+            or not (
+                expected.isdisjoint(causes)
+                or (reported.code == "RLK101" and outcome.missing.isdisjoint(reported.subjects))
+            )
+        ]
+    kept = [*of_files, *kept]
+    errors = [reported for reported in kept if reported.level == "error"]
+    told = {subject for reported in errors for subject in reported.subjects}
+    told |= {reported.subject for reported in kept if reported.code == "RLK124"}
+    codes = {reported.code for reported in errors} - {"RLK101"}
+    # What the planner says of the vendor's libraries says more than the process does.
+    kept += [
+        reported
+        for reported in outcome.findings(site)
+        if not (told & {*reported.subjects, reported.subject} or reported.code in codes)
+    ]
+    return kept
+
+
+def _as_opened(reported: Finding, outcome: ImportOutcome) -> Finding:
+    """Return a finding about a damaged ELF file as a warning, where the import does not end with it."""
+    if not (reported.code == "RLK506" and reported.message.startswith("damaged ELF file")):
+        return reported
+    opened = (text for one in outcome.failed for text in (one.event.name, one.failure.refused or ""))
+    return (
+        reported if any(reported.subject in text for text in opened) else replace(reported, level="warning")
+    )
+
+
+def find_gpu_members(wheel: Wheel) -> list[str]:
+    """Return the files that are there for a vendor's GPU: they need, are or open a library of the vendor's, or have GPU code."""
+    profile = profile_for(wheel.source.name.distribution)
+    found = []
+    for member, image in wheel.images.items():
+        code = wheel.codes.get(member)
+        names = (image.soname or "", *image.needed, *wheel.opens.get(member, ()))
+        if (code and code.present) or profile.dlopens(member) or vendors_of(names):
+            found.append(member)
+    return found
 
 
 def _module_of(member: str) -> str:

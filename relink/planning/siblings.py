@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
@@ -70,14 +69,9 @@ def find_siblings(
 
 def _evidence(source: MemberSource, profile: Profile, members: Collection[str]) -> Iterator[str]:
     """Yield how the wheel says that it needs a package: a requirement without an extra, or an import of its packages."""
-    for text in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).requires_dist:
-        try:
-            requirement = Requirement(text)
-            optional = requirement.marker is not None and "extra" in str(requirement.marker)
-        except (InvalidRequirement, RecursionError):  # a marker in thousands of brackets
-            continue
-        if not optional and canonicalize_name(requirement.name) in profile.distributions:
-            yield f"METADATA requires {requirement.name}"
+    for name in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).required():
+        if name in profile.distributions:
+            yield f"METADATA requires {name}"
     modules = [f"{member.split('/')[0]}/__init__.py" for member in members]
     # A library beside the packages may be loaded by any of them, as pyg_lib/__init__.py loads libpyg.so.
     if any("/" not in member for member in members):

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -443,11 +443,7 @@ def requirement_findings(
 
 
 def _requirements(source: MemberSource) -> Iterator[tuple[str, Requirement]]:
-    for text in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).requires_dist:
-        try:
-            yield text, Requirement(text)
-        except (InvalidRequirement, RecursionError):  # a marker in thousands of brackets
-            continue
+    return read_metadata(read_member(source, f"{source.dist_info}/METADATA")).requirements()
 
 
 def _is_version(text: str) -> bool:

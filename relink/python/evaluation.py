@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.python.events import STRICTNESS, Event, EventKind, When
@@ -72,6 +73,9 @@ class Evaluation:
     :ivar values: variables of modules that are known better than their sources say.
     :ivar find_soname: returns what the loader's cache has for ``libNAME.so``; None without.
     :ivar imported_by: returns the names of modules that an extension names.
+    :ivar required: distributions whose modules count as there where they are not: those that a wheel requires. None where the
+        environment is complete.
+    :ivar assumed: the modules that were taken to be there.
     :ivar flags: those of sys.setdlopenflags.
     """
 
@@ -86,6 +90,8 @@ class Evaluation:
     imported_by: Callable[[str], Sequence[str]]
     modules: dict[str, Module] = field(default_factory=dict)
     editable: dict[str, str] = field(default_factory=dict)
+    required: frozenset[str] | None = None
+    assumed: set[str] = field(default_factory=set)
     flags: int = 2
     state: State = field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
     _read_variables: list[str] = field(default_factory=list)
@@ -140,6 +146,9 @@ class Evaluation:
             spec = self.find_spec(name, parent)
             if spec is None and parent is not None and parent.spec.kind == "extension":
                 spec = Spec(name, "builtin")  # an extension may make modules below itself
+            if spec is None and self._is_assumed(name):
+                self.assumed.add(name)
+                spec = Spec(name, "builtin")
             if spec is None:
                 raise Raised("ModuleNotFoundError", f"No module named {name!r}", is_certain=True)
             module = Module(name, spec)
@@ -151,6 +160,13 @@ class Evaluation:
         if parent is not None:
             parent.names.setdefault(name.rpartition(".")[2], module)
         return module
+
+    def _is_assumed(self, name: str) -> bool:
+        """Whether a module that is not there will be: the distribution is required, or without it no import would end well."""
+        top, dot, _ = name.partition(".")
+        if self.required is None or dot:
+            return dot != "" and top in self.assumed
+        return canonicalize_name(top) in self.required or not self._is_caught("ModuleNotFoundError")
 
     def find_spec(self, name: str, parent: Module | None) -> Spec | None:
         """Return where a module lies; `parent` is the package above it."""
@@ -628,7 +644,9 @@ class Evaluation:
         """Follow the body of a function; of the standard library, and of long ones, only one that opens something itself."""
         state = self.state
         if state.calls >= _CALLS or (
-            self.is_standard(function.module) and not function.opens and function.module is not state.module
+            self.interpreter.is_standard(function.module.spec.file)
+            and not function.opens
+            and function.module is not state.module
         ):
             return UNKNOWN
         if function.body is None:
@@ -658,13 +676,6 @@ class Evaluation:
 
     # The environment
 
-    def is_standard(self, module: Module | None) -> bool:
-        """Whether a module is of the standard library."""
-        file = module.spec.file if module else ""
-        return file.startswith(self.interpreter.standard) and not file.startswith(
-            self.interpreter.site_packages
-        )
-
     def variable(self, name: Any, default: Any = None, *, strict: bool = False) -> Any:
         """Return an environment variable, and note that it was read.
 
@@ -678,23 +689,11 @@ class Evaluation:
         return self.variables.get(name, default)
 
 
+_FOLLOWED = (
+    "Expr Assign AnnAssign AugAssign If Match Try With For While FunctionDef ClassDef",
+    "Import ImportFrom Return Raise Global",
+)
 _STATEMENTS: dict[str, Callable[..., Signal]] = {
-    name: getattr(Evaluation, f"_{name.lower()}")
-    for name in (
-        *(
-            "Expr",
-            "Assign",
-            "AnnAssign",
-            "AugAssign",
-            "If",
-            "Match",
-            "Try",
-            "With",
-            "For",
-            "While",
-            "FunctionDef",
-        ),
-        *("ClassDef", "Import", "ImportFrom", "Return", "Raise", "Global"),
-    )
+    name: getattr(Evaluation, f"_{name.lower()}") for names in _FOLLOWED for name in names.split()
 }
 _STATEMENTS |= {"Break": lambda *_: ("break", None), "Continue": lambda *_: ("continue", None)}

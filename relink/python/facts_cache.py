@@ -19,16 +19,31 @@ from pathlib import Path
 from typing import Any
 
 _TABLE = "create table if not exists facts (file text primary key, facts text not null, sum integer not null) without rowid"
+LIMIT = 256 << 20
+"""Bytes of the file: past that, what the process has not used goes. An environment of 19 GB has 120 MB."""
 _WAIT = 5.0  # seconds for another process of relink
 # What readers make of a file: a new number makes every older entry unknown.
 _EDITION = f"8:{sys.version_info[0]}.{sys.version_info[1]}"
 
 
+def user_cache_directory() -> Path:
+    """Return the directory of what relink remembers for this user, which need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG Base Directory Specification has relative paths ignored.
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "relink")
+
+
 class FactsCache:
     """Facts of files by what identifies the content; in memory alone without a place."""
 
+    @classmethod
+    def of_user(cls) -> FactsCache:
+        """Return that of this user."""
+        return cls(user_cache_directory() / "sources.sqlite")
+
     def __init__(self, place: Path | None) -> None:
         self._new: dict[str, str] = {}
+        self._used: set[str] = set()
         self._database: sqlite3.Connection | None = None
         if place is not None:
             with contextlib.suppress(OSError, sqlite3.Error):
@@ -44,6 +59,7 @@ class FactsCache:
         except OSError:
             return read()[kind]
         key = f"{_EDITION}:{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+        self._used.add(f"{kind}:{key}")
         text = self._new.get(f"{kind}:{key}") or self._remembered(f"{kind}:{key}")
         if text is not None:
             with contextlib.suppress(ValueError, RecursionError):
@@ -63,16 +79,27 @@ class FactsCache:
                 return str(row[0])
         return None
 
-    def save(self) -> None:
+    def close(self) -> None:
         """Remember what is new; a place that cannot be written costs time later and nothing else."""
-        if self._database is not None and self._new:
-            rows = (
-                (key, text, zlib.crc32(text.encode("utf-8", "surrogatepass")))
-                for key, text in self._new.items()
+        database, self._database = self._database, None
+        if database is None:
+            return
+        rows = (
+            (key, text, zlib.crc32(text.encode("utf-8", "surrogatepass"))) for key, text in self._new.items()
+        )
+        with contextlib.suppress(OSError, sqlite3.Error), contextlib.closing(database):
+            with database:
+                database.executemany("insert or replace into facts values (?, ?, ?)", rows)
+            pages, size = (
+                database.execute(f"pragma page_{what}").fetchone()[0] for what in ("count", "size")
             )
-            with contextlib.suppress(OSError, sqlite3.Error), self._database:
-                self._database.executemany("insert or replace into facts values (?, ?, ?)", rows)
-        self._new.clear()
+            if pages * size > LIMIT:
+                with database:
+                    database.execute("create temp table used (file text primary key)")
+                    used = self._used.union(self._new)
+                    database.executemany("insert into used values (?)", ((key,) for key in used))
+                    database.execute("delete from facts where file not in (select file from used)")
+                database.execute("vacuum")
 
 
 def _is_own(place: Path) -> bool:

@@ -186,9 +186,9 @@ def _read_version(evaluation: Evaluation, arguments: list[Any], named: dict[str,
             stem, _, version = entry.removesuffix(".dist-info").partition("-")
             if entry.endswith(".dist-info") and canonicalize_name(stem) == canonicalize_name(name):
                 return version
-    if isinstance(name, str):
-        raise Raised("ModuleNotFoundError", f"No package metadata was found for {name}", is_certain=True)
-    return UNKNOWN
+    if not isinstance(name, str) or evaluation.required is not None:
+        return UNKNOWN
+    raise Raised("ModuleNotFoundError", f"No package metadata was found for {name}", is_certain=True)
 
 
 def _make_version(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -216,7 +216,7 @@ def _has_attribute(evaluation: Evaluation, arguments: list[Any], _named: dict[st
     if found is UNKNOWN:
         # The standard library asks its own extension modules for what Linux has.
         frame = evaluation.state.frame
-        return True if evaluation.is_standard(frame.module if frame else None) else UNKNOWN
+        return True if frame and evaluation.interpreter.is_standard(frame.module.spec.file) else UNKNOWN
     return found is not MISSING
 
 

@@ -46,6 +46,10 @@ class Interpreter:
         """The endings that name this Python: ``name.so`` is taken, too, and may as well be any library."""
         return tuple(suffix for suffix in self.suffixes if suffix != ".so")
 
+    def is_standard(self, file: str) -> bool:
+        """Whether a file is of the standard library."""
+        return file.startswith(self.standard) and not file.startswith(self.site_packages)
+
 
 _FROZEN = frozenset({"_frozen_importlib", "_frozen_importlib_external"})
 """Modules that every Python has inside of itself, and sys.builtin_module_names lacks."""

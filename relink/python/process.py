@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from packaging.utils import canonicalize_name
@@ -30,14 +30,24 @@ _T = TypeVar("_T")
 _STACK, _FRAMES = 512 << 20, 20_000
 # Bytes of a RECORD or METADATA.
 _RECORD_LIMIT = 64 << 20
-_REQUIREMENT = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFiles:
+    """The files of a wheel that is not installed yet.
+
+    :ivar members: their contents, by the path that they will have.
+    :ivar required: as in :class:`relink.python.evaluation.Evaluation`.
+    """
+
+    members: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
+    required: frozenset[str] | None = None
 
 
 class PythonProcesses:
     """The processes of one environment. A module is read and followed once for all of them.
 
     :param variables: the environment variables that they have.
-    :param members: files that are not installed yet, by the path that they will have.
     :param find_soname: returns what ctypes.util.find_library does.
     """
 
@@ -48,10 +58,11 @@ class PythonProcesses:
         cache: FactsCache,
         variables: Mapping[str, str],
         find_soname: Callable[[str], str | None] = lambda _: None,
-        members: Mapping[str, Callable[[], bytes]] | None = None,
+        planned: PlannedFiles | None = None,
     ) -> None:
+        planned = planned or PlannedFiles()
         self._cache = cache
-        self._disk = Disk(members or {})
+        self._disk = Disk(planned.members)
         self.evaluation = Evaluation(
             interpreter,
             self._disk,
@@ -62,6 +73,7 @@ class PythonProcesses:
             known_values(interpreter),
             find_soname,
             self._imported_by,
+            required=planned.required,
         )
         self._installed: dict[str, dict[str, tuple[frozenset[str], frozenset[str]]]] = {}
 
@@ -156,12 +168,7 @@ class PythonProcesses:
             raise_if_machine_fault(error, directory)
             return frozenset(), frozenset()
         tops = {line.partition("/")[0].partition(".")[0].partition(",")[0] for line in record.splitlines()}
-        needs = {
-            canonicalize_name(_REQUIREMENT.split(one, maxsplit=1)[0])
-            for one in metadata.requires_dist
-            if "extra" not in one
-        }
-        return frozenset(tops - {""}), frozenset(needs)
+        return frozenset(tops - {""}), frozenset(metadata.required())
 
     def _is_module(self, name: str) -> bool:
         """Whether there is a module of that name, by the directories alone."""

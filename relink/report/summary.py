@@ -115,11 +115,11 @@ def verification_verdict(
     every = causes(findings)
     errors = [cause for cause in every if cause.level == "error"]
     if not errors:
-        loads = _with_losses(f"Loads; checked by ld.so for {pluralize(len(asked), 'file')}", every)
-        text = (
-            ". ".join([loads, *_allowed(every)]) if asked else "No ELF file for this loader: nothing to check"
-        )
-        return Verdict(_without_errors(every), f"{text}.")
+        confirmed = f"; checked by ld.so for {pluralize(len(asked), 'file')}" if asked else ""
+        loads = _with_losses(f"Loads{confirmed}", every)
+        if loads == "Loads":
+            loads = "No ELF file for this loader: nothing to check"
+        return Verdict(_without_errors(every), f"{'. '.join([loads, *_allowed(every)])}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
     step = f"relink {shlex.quote(made_from or wheel)} --prefix DIR"
     todo = (step, (step,)) if missing and not any(cause.step for cause in errors) else _step(errors)

@@ -22,6 +22,7 @@ from relink.planning.contents import Contents
 from relink.planning.embedded import read_plan
 from relink.planning.model import Plan, TargetFacts
 from relink.planning.options import Options, check_trust
+from relink.planning.processes import apply_import, follow_wheel
 from relink.planning.reading import open_wheel, read_wheel
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site
 from relink.planning.wheel_plan import describe_target, describe_wheel
@@ -88,20 +89,25 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
         site = find_environment_site(options.environment, python)
     gpus = tuple(options.requested_gpus or (() if options.sysroot else find_local_gpus()))
     assessed = assess(Case(wheel, target, (), options, "verify", gpus, site=site, plan=plan))
-    archive, loaded = contents.archive, contents.loaded
+    archive, loaded, draft = contents.archive, contents.loaded, assessed.draft
+    left = {file.path for file in draft.files if not file.served} & {*draft.context.optional}
     result = verify(
         archive.path.name,
         lambda name: (archive.chunks(name), loaded[name].gaps if name in loaded else ()),
-        [member for member in wheel.images if member not in assessed.draft.carried],
+        [member for member in wheel.images if member not in draft.carried | left],
         assessed.context,
-        assessed.draft.tables,
+        draft.tables,
         sandbox=sandbox,
         trust=check_trust(options),
     )
     # What the loader says of something that was found already is said once.
     known = {(reported.code, reported.subject) for reported in assessed.found}
     more = [one for one in result.findings if (one.code, one.subject) not in known]
-    hinted = add_hints((*assessed.found, *more, *sandbox_findings(sandbox)), assessed.context.profile)
+    found = [*assessed.found, *more, *sandbox_findings(sandbox)]
+    imported = assessed.imported or follow_wheel(wheel, assessed.context, draft.tables)
+    if imported is not None:
+        found = apply_import(found, imported, assessed.context.layout.site_packages)
+    hinted = add_hints(found, assessed.context.profile)
     findings = select_findings(tuple(hinted), options.select, options.ignore)
     name = archive.name
     vendor = vendors_wheel(plan, name.distribution, str(name.version)) if plan is not None else None

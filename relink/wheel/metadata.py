@@ -8,9 +8,10 @@ the form of an e-mail's header; where the header ends is decided as Python's :mo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -38,6 +39,20 @@ class Metadata:
     version: str
     requires_dist: tuple[str, ...]
     requires_python: str | None = None
+
+    def requirements(self) -> Iterator[tuple[str, Requirement]]:
+        """Yield the requirements that can be read, each with its text; markers are not decided."""
+        for text in self.requires_dist:
+            try:
+                yield text, Requirement(text)
+            except (InvalidRequirement, RecursionError):  # a marker in thousands of brackets
+                continue
+
+    def required(self) -> Iterator[str]:
+        """Yield the normalized names of the distributions that are required without an extra."""
+        for _, requirement in self.requirements():
+            if "extra" not in str(requirement.marker):
+                yield canonicalize_name(requirement.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relink.planning.embedded import PLAN_MEMBER
+from relink.python.facts_cache import user_cache_directory
 from relink.system.atomic import atomic_file, copy_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import UsageError, WheelError, raise_if_machine_fault
@@ -51,11 +52,7 @@ class CachedWheel:
 
 def cache_directory() -> Path:
     """Return the directory of fetched wheels, which need not exist."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG Base Directory Specification has relative paths ignored.
-    if not os.path.isabs(base):
-        base = os.path.expanduser("~/.cache")
-    return Path(base) / "relink" / "wheels"
+    return user_cache_directory() / "wheels"
 
 
 @contextlib.contextmanager

@@ -22,7 +22,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.gpu.coverage import RequestedGpu
-from relink.indexes.install.cache import cache_directory
 from relink.indexes.install.environment import TargetEnvironment
 from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
@@ -34,7 +33,14 @@ from relink.planning.contents import Contents
 from relink.planning.embedded import PLAN_MEMBER
 from relink.planning.model import to_data
 from relink.planning.options import Options
-from relink.planning.processes import DistributionFiles, EnvironmentProcesses, FailedOpening, ImportOutcome
+from relink.planning.processes import (
+    DistributionFiles,
+    EnvironmentProcesses,
+    FailedOpening,
+    ImportOutcome,
+    apply_import,
+    find_gpu_members,
+)
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
@@ -67,14 +73,6 @@ from relink.wheel.zipformat import Member
 
 _NATIVE = re.compile(r"\.so(?:\.[\w.]+)?$")
 _MENDABLE = {"RLK101", "RLK104", "RLK105", "RLK111", "RLK130", "RLK132", "RLK301", "RLK302"}
-# What the planner says of one file that is opened by itself → the causes for which a dlopen of the process fails then.
-_LOADS: Mapping[str, set[str]] = {
-    "RLK101": {"missing"},
-    "RLK105": {"refused"},
-    "RLK301": {"versions"},
-    "RLK302": {"symbols", "missing"},
-    "RLK305": {"aborts"},
-}
 # The modules of a package without native code that are looked at, how many of them, and how far.
 _SHALLOW = re.compile(r"[^/]+(?:/[^/]+)?\.py")
 _MOST_MODULES = 2_000
@@ -182,7 +180,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     gpus = tuple(options.requested_gpus or find_local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
-    cache = FactsCache(cache_directory().parent / "sources.sqlite")
+    cache = FactsCache.of_user()
     python = target.python_facts or ask_python(environment.python)
     unreadable: list[Finding] = []
     sources = [found for site in environment.site for found in _distributions(site, unreadable)]
@@ -221,7 +219,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
         if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
             others[one.name] = other
         sonames |= dict.fromkeys(mapped)
-    cache.save()
+    cache.close()
     if what := find_interrupted(environment):
         remedy = "The next `relink install` or `relink repair` of this environment puts it back."
         unreadable.append(finding("RLK554", what, "was being replaced when relink was killed", remedy))
@@ -305,7 +303,7 @@ def _checked(
     if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
         # Which of several variants Python picks is that vendor's business whose own packages are installed.
         return Checked(canonicalize_name(name), source.version, "info", "works"), {}
-    gpu = _gpu_members(wheel, name)
+    gpu = find_gpu_members(wheel)
     preload = [member for member in profile_for(name).preload if member in wheel.images]
     hosts = {
         owner.name.distribution: owner.members
@@ -321,15 +319,7 @@ def _checked(
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
     assessed = _assess(source, wheel, world, options, judged)
     outcome = _without_optional(outcome, assessed.found, str(source.path))
-    every = [*wheel.findings, *_confirmed(assessed.found, outcome)]
-    told = {subject for reported in every if reported.level == "error" for subject in reported.subjects}
-    codes = {reported.code for reported in every if reported.level == "error"}
-    # What the planner says of the vendor's libraries says more than the process does.
-    every += [
-        reported
-        for reported in outcome.findings(str(source.path))
-        if not (told & {*reported.subjects} or reported.code in codes - {"RLK101"})
-    ]
+    every = apply_import(assessed.found, outcome, str(source.path), wheel.findings, is_installed=True)
     findings = _selected(every, options)
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
     vendor = assessed.context.vendor
@@ -359,22 +349,6 @@ def _checked(
         drivers=drivers,
     )
     return checked, dict.fromkeys(soname for soname, _ in loaded)
-
-
-def _gpu_members(wheel: Wheel, name: str) -> list[str]:
-    """Return the files that are there for a vendor's GPU: they need, are or open a library of the vendor's, or have GPU code."""
-    profile = profile_for(name)
-    found = []
-    for member, image in wheel.images.items():
-        code = wheel.codes.get(member)
-        names = (image.soname or "", *image.needed, *wheel.opens.get(member, ()))
-        if (
-            (code and code.present)
-            or profile.dlopens(member)
-            or any(vendor.libraries.is_own(soname) for vendor in VENDORS for soname in names)
-        ):
-            found.append(member)
-    return found
 
 
 def _assess(
@@ -408,24 +382,6 @@ def _without_optional(outcome: ImportOutcome, findings: Iterable[Finding], site:
         if opening.event.when == "certain" or opening.event.name not in optional
     )
     return replace(outcome, failed=failed)
-
-
-def _confirmed(findings: Iterable[Finding], outcome: ImportOutcome) -> Iterator[Finding]:
-    """Yield the planner's findings without those errors of single files that the process which imports the package has not.
-
-    A process that cannot be followed to its end takes none of them away.
-    """
-    if outcome.stopped is not None:
-        yield from findings
-        return
-    causes = {opening.failure.cause for opening in outcome.failed}
-    for reported in findings:
-        expected = _LOADS.get(reported.code) if reported.level == "error" else None
-        if expected is None or not (
-            expected.isdisjoint(causes)
-            or (reported.code == "RLK101" and outcome.missing.isdisjoint(reported.subjects))
-        ):
-            yield reported
 
 
 def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, ...]:

@@ -174,6 +174,17 @@ class ShimUse:
     versions: tuple[VersionEdit, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OptionalMember:
+    """A member that the package works without.
+
+    :ivar what: what people miss without it; None where they miss nothing.
+    """
+
+    what: str | None
+    why: str
+
+
 @dataclass(frozen=True)
 class ResolveContext:
     """All facts that decisions about the images of one wheel rest on.
@@ -194,6 +205,7 @@ class ResolveContext:
     :ivar left_out: the names of copies that leave the wheel, as NEEDED has them → their sonames.
     :ivar as_it_is: nothing is edited; the question is what loads now.
     :ivar opens: the library names in the read-only data of the members that import dlopen.
+    :ivar optional: the members without which the import ends well, where that has been followed.
     """
 
     target: Target
@@ -218,6 +230,7 @@ class ResolveContext:
     opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     as_it_is: bool = False
+    optional: Mapping[str, OptionalMember] = field(default_factory=dict)
     # By soname: the same question is asked for each edge of each attempt.
     _serving: dict[str, list[Provider]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _identities: dict[str, set[object]] = field(default_factory=dict, init=False, repr=False, compare=False)

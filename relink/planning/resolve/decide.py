@@ -36,6 +36,17 @@ from relink.system.text import group_pairs, join_truncated
 _SEARCHED = 4
 
 
+ALONE: Mapping[str, frozenset[str]] = {
+    "RLK101": frozenset({"missing"}),
+    "RLK105": frozenset({"refused"}),
+    "RLK116": frozenset({"refused"}),
+    "RLK301": frozenset({"versions"}),
+    "RLK302": frozenset({"symbols", "missing"}),
+    "RLK305": frozenset({"aborts"}),
+}
+"""The errors about a file that is opened by itself → the causes (`Failure.cause`) for which it fails in a process then."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanDraft:
     """The decisions about linking the members, in the wheel's order; a plan has names, providers and GPUs as well.
@@ -60,6 +71,12 @@ class PlanDraft:
     opened: tuple[DlopenEdge, ...] = ()
     is_in_vain: bool = False
     carried: frozenset[str] = frozenset()
+
+    @property
+    def lacks(self) -> bool:
+        """Whether a file does not load by itself."""
+        codes = {reported.code for reported in self.findings if reported.level == "error"}
+        return not codes.isdisjoint(ALONE)
 
 
 def decide(
@@ -117,7 +134,8 @@ def decide(
         # Members that all need each other load the square of their number, so the limit is on the sum over all members.
         loaded += len(outcome.closure.scope)
         budget.check_loads(loaded)
-        optional = leave_optional and profile.why_optional(member) is not None
+        by_profile = profile.why_optional(member) is not None
+        optional = (leave_optional and by_profile) or member in context.optional
         # An import that is open may be one of the library that --allow-missing promises.
         allowed = any(issue.kind == "allowed" for issue in outcome.issues)
         open_imports = optional and not allowed and bool(prover.open_imports(member, outcome))
@@ -133,9 +151,8 @@ def decide(
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
     mapped = {member: list_mapped(outcome) for member, outcome in served.items()}
     # An optional part is left only where another part gets the vendor's libraries. If none does, all parts are to be planned.
-    in_vain = not all(map(profile.is_variant, unserved)) and not any(
-        has_vendors(context, objects) for objects in mapped.values()
-    )
+    left = [one for one in unserved if not (profile.is_variant(one) or one in context.optional)]
+    in_vain = bool(left) and not any(has_vendors(context, objects) for objects in mapped.values())
     closures = {member: prover.knowledge.follow(member, outcome) for member, outcome in served.items()}
     # A file is shown by the shortest of its paths: tensorflow/libtensorflow_framework.so.2 for
     # tensorflow/python/../libtensorflow_framework.so.2. The program and the loader may be another file in each closure.

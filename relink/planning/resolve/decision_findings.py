@@ -279,8 +279,9 @@ def _unserved_members(
             yield finding("RLK103", member, text, profile=profile.name)
         else:
             text = "left unchanged: some of its imports are in no library that it loads"
-            if lacking[member]:
-                text = f"left as it is: no prefix has {join_truncated([*lacking[member]])}"
+            if gone := join_truncated([*lacking[member]]):
+                text = f"left as it is: no prefix has {gone}"
+                text = f"it does not load: {gone} not found" if context.as_it_is else text
             yield optional_member_finding(context, member, text, lacking[member])
     if not (context.providers or context.as_it_is):
         return
@@ -313,9 +314,16 @@ def optional_member_finding(
     :param text: what is wrong with it.
     :param sonames: the libraries that it lacks.
     """
-    part, lacks = context.profile.part_of(member), join_truncated(list(sonames))
-    message = f"{text}; {context.profile.why_optional(member)}"
-    reported = finding("RLK124", member, message, profile=context.profile.name)
+    part, why, profile = context.profile.part_of(member), context.profile.why_optional(member), None
+    lacks = join_truncated(list(sonames))
+    if why is not None:
+        profile = context.profile.name
+    elif member in context.optional:
+        what, why = context.optional[member].what, context.optional[member].why
+        if what is None:
+            return finding("RLK124", member, f"{text}; {why}", level="info")
+        part = what
+    reported = finding("RLK124", member, f"{text}; {why}", profile=profile)
     return replace(reported, without=f"{part} ({lacks})" if lacks else part)
 
 

@@ -167,7 +167,8 @@ def test_verify_sees_python_code_that_loads_a_library_by_name(run: Run, tmp_path
         "demo/a.so": shared(tmp_path / "a.so", source, needed=[hip], flags=[f"-Wl,-rpath,{hip.parent}"]),
     }
     code, text, _ = run("verify", make_wheel(tmp_path, files), "--output-format", "github")
-    assert (code, "RLK538" in text) == (0, True), text
+    assert (code, "RLK538" in text) == (1, True), text
+    assert "libamdhip64.so.7 not found; demo/__init__.py:2 opens libamdhip64.so.7" in text
 
 
 def test_the_report_of_an_applied_plan_has_each_finding_once(works: Works, tmp_path: Path) -> None:

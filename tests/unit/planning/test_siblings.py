@@ -158,7 +158,7 @@ def told(report: Report, code: str) -> list[str]:
     [
         (IMPORTS, (), "demo/__init__.py imports torch"),
         (b"from torch.ops import x\n", (), "demo/__init__.py imports torch"),
-        (b"", ("Torch >= 2 ; python_version >= '3.8'",), "METADATA requires Torch"),
+        (b"", ("Torch >= 2 ; python_version >= '3.8'",), "METADATA requires torch"),
         (b"", ("torchvision",), None),
         (b"", ("torch ; extra == 'gpu'",), None),
         (b"", ("not a requirement !",), None),

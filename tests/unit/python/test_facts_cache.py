@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from relink.python import facts_cache
 from relink.python.facts_cache import FactsCache
 
 
@@ -19,7 +20,7 @@ def facts_of(place: Path, path: Path, found: list[str]) -> object:
         return {"first": ["facts", 1], "second": 2}
 
     facts = cache.facts("first", str(path), read)
-    cache.save()
+    cache.close()
     return facts
 
 
@@ -74,3 +75,20 @@ def test_a_place_that_cannot_be_written_costs_nothing(source: Path) -> None:
 
 def test_a_file_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
     assert FactsCache(None).facts("a", str(tmp_path / "absent"), lambda: {"a": 3}) == 3
+
+
+def test_what_is_not_used_goes_once_there_is_too_much(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, other, read = tmp_path / "cache/sources.sqlite", tmp_path / "other.py", list[str]()
+    other.write_text("")
+    facts_of(place, other, read)
+    facts_of(place, source, read)
+    facts_of(place, other, read)
+    assert read == ["read", "read"]
+    monkeypatch.setattr(facts_cache, "LIMIT", 1)
+    facts_of(place, source, read)
+    monkeypatch.undo()
+    facts_of(place, source, read)
+    facts_of(place, other, read)
+    assert read == ["read", "read", "read"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import shutil
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -135,6 +138,50 @@ def test_a_library_that_only_others_need_is_judged_where_they_load_it(tmp_path: 
     (tmp_path / "other").mkdir()
     alone = verify_wheel(make_wheel(tmp_path / "other", members, name="num", tag=TAG), Options())
     assert [found.code for found in alone.findings if found.level == "error"] == ["RLK101"]
+
+
+def lost_parts(directory: Path) -> dict[str, bytes | Path]:
+    """Return a package whose import does without two of its files; nothing opens a third one, and none is for a GPU."""
+    gone = shared(directory / "gone/libtbb.so.12", "int tbb(void){return 1;}")
+    lost = shared(directory / "lost.so", "extern int tbb(void); int u(void){return tbb();}", needed=[gone])
+    core = shared(directory / "core.so", "int c(void){return 1;}")
+    source = """
+        import ctypes, os, relink_required
+        here = os.path.dirname(__file__)
+        ctypes.CDLL(os.path.join(here, "core.so"))
+        try:
+            ctypes.CDLL(os.path.join(here, "guarded.so"))
+        except OSError:
+            pass
+    """
+    return {
+        "parts/__init__.py": dedent(source).encode(),
+        "parts/core.so": core,
+        "parts/guarded.so": lost,
+        f"parts/later{EXTENSION_SUFFIXES[0]}": lost,
+        "parts/unknown.so": lost,
+    }
+
+
+def test_a_wheel_is_judged_by_what_its_import_opens(tmp_path: Path) -> None:
+    files = lost_parts(tmp_path)
+    checked = verify_wheel(make_wheel(tmp_path, files, name="parts"), Options())
+    assert (checked.ok, [*checked.maps]) == (True, ["parts/core.so"])
+    assert {(found.level, found.without) for found in checked.findings if found.code == "RLK124"} == {
+        ("warning", "parts.guarded (libtbb.so.12)"),
+        ("warning", "parts.later (libtbb.so.12)"),
+        ("info", None),
+    }
+    files["parts/__init__.py"] = bytes(files["parts/__init__.py"]).replace(b'"core.so"', b'"unknown.so"')
+    (tmp_path / "other").mkdir()
+    assert not verify_wheel(make_wheel(tmp_path / "other", files, name="parts"), Options()).ok
+
+
+def test_a_run_leaves_what_the_import_does_without(works: Works, tmp_path: Path) -> None:
+    report = relink(make_wheel(tmp_path, lost_parts(tmp_path), name="parts"), works.options(tmp_path / "out"))
+    assert report.ok
+    left = [found.subject for found in report.findings if found.code == "RLK124"]
+    assert {posixpath.basename(name).partition(".")[0] for name in left} == {"guarded", "later", "unknown"}
 
 
 def test_the_demo_gets_its_words_and_gives_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
