@@ -127,8 +127,8 @@ class Options:
     prefixes: Sequence[str] = Option(
         (*_RESOLVES, "doctor", "check"),
         LINK,
-        "A ROCm to link to, or an environment with pip's; repeatable. Default: $ROCM_PATH, that of the Python, of modules, or the "
-        "one in /opt, ld.so.cache or /usr.",
+        "A ROCm to link to, or an environment with pip's; repeatable. Default: $ROCM_PATH, that of the Python, of modules, or "
+        "the one in /opt, ld.so.cache or /usr.",
         ("--prefix",),
         "DIR",
         instead={
