@@ -7,6 +7,7 @@ copy of a tree call :func:`assess`. Everything that yields findings before somet
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from relink.planning.options import Options
 from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.resolve.decision_findings import has_vendors, list_mapped
+from relink.planning.resolve.decision_findings import has_vendors, list_mapped, replaced_findings
 from relink.planning.resolve.shims import plan_shims
 from relink.planning.resolve.stubs import StubPlans, add_stubs, plan_forwarders, plan_stubs
 from relink.planning.site import (
@@ -304,6 +305,18 @@ def _find_refused(assessed: Assessment) -> Iterator[Finding]:
             yield finding("RLK116", member, f"dlopen does not load {what}: {reason}")
 
 
+def _find_replaced(assessed: Assessment) -> Iterable[Finding]:
+    """Yield RLK210 where the files will be loaded by a Python of this machine, in a shell such as this one."""
+    draft, options = assessed.draft, assessed.case.options
+    value = "" if options.interpreter or options.sysroot else os.environ.get("LD_LIBRARY_PATH", "")
+    # Tokens ($ORIGIN) are the loader's to expand, and an empty entry is the current directory.
+    entries = (
+        entry if entry[:1] in ("/", "$") else os.path.abspath(entry) for entry in re.split("[:;]", value)
+    )
+    outcomes = {file.path: draft.outcomes[file.path] for file in draft.files if file.served}
+    return replaced_findings(assessed.context, outcomes, tuple(entries) if value else ())
+
+
 def _find_layers(assessed: Assessment) -> Iterable[Finding]:
     context, named = assessed.context, is_python_named(assessed.case.options)
     return layer_findings(context.providers, context.target, context.vendor, named=named)
@@ -402,6 +415,9 @@ _DRAWN: Mapping[Command, str] = {"explain": "its trees show it"}
 _ELSEWHERE: Mapping[Command, str] = {
     "explain": "it shows who loads whom; `relink WHEEL --dry-run` has everything"
 }
+_ANYWHERE: Mapping[Command, str] = dict.fromkeys(
+    ("nix", "nix without libraries"), "the package runs in other shells than this one"
+)
 _IMPORTED: Mapping[Command, str] = {"check": "the processes that import it show it"}
 _OF_FILES: Mapping[Command, str] = {
     "tree": "a directory is not installed",
@@ -433,6 +449,9 @@ PRODUCERS: list[Producer] = [
     Producer("programs that find site-packages", _find_python_of_programs, {**_PLANNED, **_DRAWN}),
     Producer("executable stacks", _find_stacks, _PLANNED),
     Producer("static TLS and the processor's ISA level", _find_refused, _PLANNED),
+    Producer(
+        "LD_LIBRARY_PATH of the shell", _find_replaced, {**_PLANNED, **_DRAWN, **_IMPORTED, **_ANYWHERE}
+    ),
     Producer("several site-packages of one Python", _find_layers, {**_PLANNED, **_ELSEWHERE, **_OF_FILES}),
     Producer("the vendor's packages beside it", _find_packages, {**_PLANNED, **_ELSEWHERE}),
     Producer(

@@ -24,8 +24,8 @@ BASE_PREFIX: Final = "$BASE_PREFIX"
 """Stands for ``sys.base_prefix`` of that Python, before what it loads from there."""
 SITE: Final = "$SITE"
 """Stands for the site-packages that had the packages which the result finds beside it."""
-_OF_THE_PYTHON: Final = frozenset({"RLK520", "RLK522"})
-"""Findings about the Python that the plan was made for."""
+_OF_THE_PLACE: Final = frozenset({"RLK210", "RLK520", "RLK522"})
+"""Findings about the Python that the plan was made for, and about the shell that it was made in."""
 _ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
 # Every machine has these directories, so they say nothing of the maker.
 _SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})
@@ -41,7 +41,7 @@ def embed_plan(plan: Plan) -> Plan:
         plan,
         target=replace(target, python=ANY_PYTHON if python else None, sysroot="/"),
         providers=tuple(replace(provider, found_by=None) for provider in plan.providers),
-        findings=tuple(found for found in plan.findings if found.code not in _OF_THE_PYTHON),
+        findings=tuple(found for found in plan.findings if found.code not in _OF_THE_PLACE),
         basis=None,
     )
     base = posixpath.dirname(posixpath.dirname(python)) if python else ""

@@ -60,10 +60,10 @@ _FIELDS: Final = {
     f"--{name.replace('_', '-')}": name
     for name in (
         *("preload", "substitute", "stub", "forward", "ignore", "leave_out", "clear_execstack"),
-        *("interpreter", "python"),
+        *("interpreter", "python", "search_path"),
     )
 }
-_ONE_VALUE: Final = {"--interpreter", "--python"}
+_ONE_VALUE: Final = {"--interpreter", "--python", "--search-path"}
 # These commands take the target from the environment that they change.
 _OF_A_TARGET: Final = {"install", "repair"}
 

@@ -178,7 +178,11 @@ def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
     """The step after a run without errors, and the commands of it."""
     if report.output is not None:
         command = f"pip install {shlex.quote(report.output.path)}"
-        return f"{_whose_pip(report)}{command}", (command,)
+        step = f"{_whose_pip(report)}{command}"
+        offered = any(found.code == "RLK210" and found.step for found in report.findings)
+        if offered and (again := _again([*report.command, "--search-path", "rpath"])):
+            return f"{step}; or, for shells with this LD_LIBRARY_PATH: {again[0]}", (command, *again)
+        return step, (command,)
     again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
     return "the same command without --dry-run", again
 

@@ -51,6 +51,7 @@ TRIGGERS: dict[str, str] = {
     "RLK208": "tests/unit/planning/test_assess.py::test_a_program_of_a_wheel_for_any_python",
     "RLK301": "tests/unit/planning/resolve/test_decide.py::test_a_version_that_the_provider_lacks",
     "RLK135": "tests/unit/planning/checks/test_executable_stack.py::test_a_flag_is_cleared",
+    "RLK210": "tests/unit/planning/resolve/test_search_kind.py::test_a_shell_that_replaces_a_library",
     "RLK209": "tests/unit/planning/resolve/test_search_kind.py::test_libraries_below_a_runpath_are_flattened",
     "RLK302": "tests/unit/planning/resolve/test_proof.py::TestBinding::test_a_missing_symbol",
     "RLK303": "tests/unit/planning/resolve/test_proof.py::TestBinding::test_assumed",

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from relink.loader.binding import unserved_records
+from relink.loader.closure import Closure, LoadedObject
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
@@ -93,6 +94,38 @@ def decision_findings(
     yield from _versions(context, served, tables, gaps)
     yield from _libraries(context, served)
     yield from _unused_patterns(context, outcomes)
+
+
+def replaced_findings(
+    context: ResolveContext, outcomes: Mapping[str, Outcome], library_path: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Yield RLK210 for each library of the wheel or of a provider that a shell's LD_LIBRARY_PATH has another file for.
+
+    :param library_path: its entries, absolute.
+    """
+    replaced: dict[str, str] = {}
+    for member, outcome in outcomes.items() if library_path else ():
+        closure = simulate_loading(context, member, outcome.image, shell=library_path)
+        now = _served(closure)
+        if closure.fatal is not None and outcome.closure.fatal is None:
+            replaced.setdefault(posixpath.basename(closure.fatal.partition(": ")[0]), closure.fatal)
+        for soname, loaded in _served(outcome.closure).items():
+            own = loaded.identity[0] == "member" or context.provider_path(soname) is not None
+            if own and soname in now and now[soname].identity != loaded.identity:
+                replaced.setdefault(soname, now[soname].path)
+    number = pluralize(len(replaced), "library", "libraries")
+    cause = f"LD_LIBRARY_PATH of this shell comes before what finds {number} of the wheel or the prefix"
+    offered = context.search_path == "auto" and not context.as_it_is
+    for soname, path in replaced.items():
+        text = f"LD_LIBRARY_PATH of this shell comes before what finds it, and has {path}"
+        told = finding("RLK210", soname, text, step="--search-path rpath" if offered else None)
+        yield replace(told, cause=cause if len(replaced) > 1 else None)
+
+
+def _served(closure: Closure) -> dict[str, LoadedObject]:
+    """What serves each soname first, but for the C library."""
+    edges = (edge for edge in reversed(closure.edges) if edge.soname not in GLIBC_SONAMES)
+    return {edge.soname: closure.objects[edge.target] for edge in edges if edge.target is not None}
 
 
 def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:

@@ -327,16 +327,18 @@ def simulate_loading(
     *,
     dlopens: DlopenNames | None = None,
     via_library_path: bool = False,
+    shell: tuple[str, ...] = (),
 ) -> Closure:
     """Load `member`, looking as `image`, in the process that will load it: the target's Python, or the target's loader alone.
 
     :param dlopens: follow what the objects dlopen, too.
     :param via_library_path: with the providers' directories on LD_LIBRARY_PATH, and without any edit. A Python's own libraries
         are found as ever, so that only the member and what it needs can differ.
+    :param shell: the entries of the process's LD_LIBRARY_PATH.
     """
     layout, target = context.layout, context.target
     path = layout.path_of(member)
-    environment = Environment(target, context.members.with_image(path, image))
+    environment = Environment(target, context.members.with_image(path, image), shell)
     library_path: tuple[str, ...] = ()
     if via_library_path:
         library_path = tuple(
@@ -350,7 +352,7 @@ def simulate_loading(
         return load(environment, roots, target.python, dlopens=dlopens, library_path=library_path)
     # A loader without a program: any process that it starts has the loader's own C library mapped.
     libc = None if image.is_executable else find_own_libc(context)
-    environment = replace(environment, library_path=library_path)
+    environment = replace(environment, library_path=library_path or shell)
     return trace(environment, path, [libc] if libc else [], dlopens=dlopens)
 
 
