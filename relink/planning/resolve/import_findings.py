@@ -123,7 +123,8 @@ def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tabl
     for file, same in by_supplier.items():
         needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"
         if file:
-            sentences[file] = f"{needs} of {file}; {same[0].supplier} goes up to {same[0].highest}"
+            supplier = context.describe_library(file, same[0].supplier)
+            sentences[file] = f"{needs} of {file}; {supplier} goes up to {same[0].highest}"
         else:
             own = target.glibc or max((gap.highest for gap in same), key=_order)
             cause = mismatch or f"{needs}; the target has {own}"
@@ -267,7 +268,10 @@ def _unbound_imports(
         text = f"imports {'; '.join(parts)}{more}, which no library that it loads has"
         remedy, steps = suppliers.advice(context, [imported for imported, _ in imports])
         steps = steps if cause is None else ()
-        owners = _list_owners(context, imports) if cause is None else {}
+        # glibc's versions are the target's, and no library beside it has them.
+        file = imports[0][0].file or ""
+        versioned = cause == gaps.sentences.get(file) and file not in GLIBC_SONAMES
+        owners = _list_owners(context, imports) if cause is None or versioned else {}
         held = [owner for owner in dict.fromkeys(owners.values()) if context.is_held(owner[1])]
         if held:
             text += f"; looked for in {', '.join(context.describe_library(*owner) for owner in held)}"

@@ -174,9 +174,9 @@ class Cause(Finding):
 def causes(findings: Iterable[Finding]) -> tuple[Cause, ...]:
     """Group findings by what is behind them, in the order of the first of each group.
 
-    Findings with the same `cause` are one, whatever their codes: the worst of them, of these the first, speaks for all, and the
-    cause is its message; one that is alone has its own message. Without a cause, findings that differ in nothing but their
-    subject are one.
+    Findings with the same `cause` are one, whatever their codes: the worst of them, of these the first with a step, speaks for
+    all, and the cause is its message; one that is alone has its own message. Without a cause, findings that differ in nothing
+    but their subject are one.
     """
     return tuple(map(_cause, group_pairs((_behind(one), one) for one in findings).values()))
 
@@ -189,7 +189,8 @@ def _behind(one: Finding) -> tuple[str | None, ...]:
 
 
 def _cause(group: Sequence[Finding]) -> Cause:
-    first = min(group, key=lambda finding: ORDER[finding.level])  # the first of the worst
+    # The first of the worst, and rather one that says what to type.
+    first = min(group, key=lambda finding: (ORDER[finding.level], finding.step is None))
     own = [finding for finding in group if finding.code == first.code]
     # By identity: two findings may be equal, and both are told.
     rest = [finding for finding in group if finding is not first]

@@ -451,7 +451,10 @@ class TestOneCause:
         (cause,) = causes(lost)
         assert (cause.code, cause.subjects) == ("RLK301", ("$WHEEL/demo/a.so", "$WHEEL/demo/b.so"))
         lib = scene.prefix / "lib" / "libhip.so.7"
-        assert cause.message == f"2 files need up to hip_6.0 of libhip.so.7; {lib} goes up to hip_4.2"
+        assert (
+            cause.message
+            == f"2 files need up to hip_6.0 of libhip.so.7; libhip.so.7 ({lib}) goes up to hip_4.2"
+        )
 
     def test_an_import_that_no_missing_version_explains_is_told(self, scene: Scene) -> None:
         scene.provide("lib/libhip.so.7", source=define("f"))

@@ -14,6 +14,7 @@ from relink.library import apply, plan, relink, verify
 from relink.planning.model import Plan, from_json, to_json
 from relink.planning.options import Options
 from relink.report.model import Report
+from relink.system.findings.model import causes
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.wheels import make_wheel
@@ -25,6 +26,7 @@ RCCL, SHIM = "librccl.so.1", "relink-shim-librccl.so.1"
 PLACE = f"demo.libs/relink-stubs/{SHIM}"
 LACKED = "ncclCommWindowRegister"
 USES = f"int ncclGetVersion(int *); int {LACKED}(void *); "
+ONLY = f"int {LACKED}(void *); int window(void){{return {LACKED}(0);}}"
 USES += (
     f"int version(void){{int v = 0; ncclGetVersion(&v); return v;}} int window(void){{return {LACKED}(0);}}"
 )
@@ -107,15 +109,27 @@ def test_the_function_refuses_and_all_else_is_the_real_librarys(tmp_path: Path, 
     assert not [item for item in verify(str(report.output.path)).findings if item.level == "error"]  # type: ignore[union-attr]
 
 
-def test_it_is_the_way_out(tmp_path: Path) -> None:
-    """RLK302 says which release lacks the function; the option that it offers was tried."""
-    world = World(tmp_path)
-    refused = relink(world.wheel(), world.options())
-    (error,) = (item for item in refused.findings if item.level == "error")
+@pytest.mark.parametrize(
+    ("old", "new", "source"),
+    [
+        ((), (), USES),
+        (("RCCL_1:ncclGetVersion",), ("RCCL_1:ncclGetVersion", f"RCCL_2:{LACKED}"), USES),
+        (("RCCL_1:ncclGetVersion",), ("RCCL_1:ncclGetVersion", f"RCCL_2:{LACKED}"), ONLY),
+    ],
+)
+def test_it_is_the_way_out(tmp_path: Path, old: tuple[str, ...], new: tuple[str, ...], source: str) -> None:
+    """RLK302 says which release lacks the function, also where its version is missing; the option that it offers was tried."""
+    world = World(tmp_path, old, new)
+    refused = relink(world.wheel(source), world.options())
+    (error,) = causes([item for item in refused.findings if item.level == "error"])
+    lacking = f"{RCCL} of ROCm 7.0.0 ({world.rccl})"
     assert error.code == "RLK302"
-    assert f"looked for in {RCCL} of ROCm 7.0.0 ({world.rccl})" in error.message
+    assert f"looked for in {lacking}" in error.findings[0].message
+    assert not old or error.message == f"a.so needs up to RCCL_2 of {RCCL}; {lacking} goes up to RCCL_1"
     assert error.step == f"--stub {RCCL}:{LACKED}"
     assert refused.way_out == ("--stub", f"{RCCL}:{LACKED}")
+    _, member = world.relinked(refused.way_out[1], source=source)
+    assert call(member, "window") == [2]
 
 
 @pytest.mark.parametrize(
@@ -136,9 +150,7 @@ def test_versions(tmp_path: Path, old: tuple[str, ...], new: tuple[str, ...], we
 
 def test_a_record_of_its_own_names_the_shim(tmp_path: Path) -> None:
     world = World(tmp_path, ("RCCL_1:ncclGetVersion",), ("RCCL_1:ncclGetVersion", f"RCCL_2:{LACKED}"))
-    report, member = world.relinked(
-        "auto", source=f"int {LACKED}(void *); int window(void){{return {LACKED}(0);}}"
-    )
+    report, member = world.relinked("auto", source=ONLY)
     assert call(member, "window") == [2]
     file = next(file for file in report.plan.files if file.path == "demo/a.so")
     assert [(edit.file, edit.file_after, edit.weak) for edit in file.versions] == [(RCCL, SHIM, False)]
