@@ -568,6 +568,7 @@ def _setup_of(case: Case, what: str) -> _Setup:
         context.layout.tree
         or added.stubs
         or options.leave_out
+        or options.clear_execstack
         or find_vendor_requirements(case.wheel.source, context.vendor, context.providers)
     )
     alone = not (related or asks)

@@ -62,6 +62,7 @@ ACROSS = {
     "test_canaries": "no code of a wheel runs",
     "test_rocm_sdk": "the stand-in for ROCm as pip installs it",
     "test_demo_standin": "the demo's stand-in for a GPU library",
+    "test_fixed_hosts": "hosts whose ROCm nobody may change: reports rebuilt, one command each",
     "test_faults": "disks, memory and patchelf that fail during a run",
     "test_lock": "requirements/*.txt",
     "test_mirror": "this test",

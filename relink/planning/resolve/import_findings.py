@@ -285,7 +285,7 @@ def _unbound_imports(
             )
         # What a package has mapped before decides: that package is relinked first, for the same libraries.
         suppliers_of = (find_loaded(closure, imported.file) for imported, closure in imports)
-        for place in (path, *filter(None, suppliers_of)):
+        for place in (path, *filter(None, suppliers_of), *(place for _, place in owners.values())):
             if first := advise_relinking_first(context, place):
                 remedy, steps = first[0], (first[1],)
                 break

@@ -244,6 +244,16 @@ def test_trampolines_keep_their_stack(works: Works, tmp_path: Path, flags: list[
     assert taken.output is None
 
 
+def test_a_flag_of_a_wheel_without_a_vendors_library_is_cleared(works: Works, tmp_path: Path) -> None:
+    bad = shared(tmp_path / "bad.so", PLAIN, flags=[STACK])
+    vendor = works.wheel(tmp_path / "vendor", {"demo/bad.so": bad})
+    result = relink(vendor, works.options(tmp_path / "out", clear_execstack=["bad.so"]))
+    assert [file.clear_stack for file in result.files] == [True]
+    assert [(item.code, item.level) for item in result.findings if item.subject == "demo/bad.so"] == [
+        ("RLK135", "info")
+    ]
+
+
 def test_a_pattern_that_clears_nothing(works: Works, tmp_path: Path) -> None:
     result = relink(works.small(tmp_path), works.options(tmp_path / "out", clear_execstack=["a.so"]))
     assert [item.subject for item in result.findings if item.code == "RLK109"] == ["a.so"]

@@ -1,0 +1,136 @@
+"""The reports of people who may not change the ROCm of their host: one command each, and the real loader takes the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.real.conftest import small_prefix
+from tests.support import fixed_hosts
+from tests.support.cc import cc, shared
+from tests.support.command import Run
+from tests.support.fixed_hosts import HIP, RCCL, SMI
+from tests.support.outside import OFFLINE
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG, install, installed
+
+__all__ = ["small_prefix"]
+
+Answer = tuple[list[int], list[str], str]
+
+
+def answer(python: Path | str, package: str, *calls: str, site: Path | None = None) -> Answer:
+    """Import a package in a process of its own, in the host's shell: what its functions return, what is mapped, the error."""
+    code = (
+        f"import sys, json; sys.path[:0] = {[str(site)] if site else []}; import {package}; "
+        f"print(json.dumps([[{package}.lib[n]() for n in {list(calls)}], "
+        "sorted({l.split()[-1] for l in open('/proc/self/maps') if '.so' in l})]))"
+    )
+    run = subprocess.run(
+        [str(python), "-c", code], capture_output=True, text=True, env={**os.environ}, check=False
+    )
+    if run.returncode:
+        return [], [], run.stderr.splitlines()[-1]
+    values, mapped = json.loads(run.stdout.splitlines()[-1])
+    return values, mapped, ""
+
+
+def unpacked(out: Path) -> Path:
+    (wheel,) = out.iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(out / "site")
+    return out / "site"
+
+
+def printed(out: str) -> list[list[str]]:
+    """The words of the commands below the verdict, without ``relink``."""
+    below = out.rpartition("\nNext:\n")[2]
+    return [shlex.split(line)[1:] for line in below.splitlines() if line.startswith("    relink ")]
+
+
+def test_jax_on_lumi(run: Run, tmp_path: Path) -> None:
+    """laifs-container-recipes#31: a link, a copied libdw and a library by gcc, all by hand: here it is one printed command."""
+    prefix = fixed_hosts.rocm(tmp_path / "opt", "7.0.3")
+    cray = tmp_path / "opt/cray/pe/cdst-support/2.14.6"
+    shared(cray / "lib/libdw.so.1", "int dwfl_begin(void){return 5;}")
+    wheel = fixed_hosts.jax_wheel(tmp_path)
+    code, out, _ = run(wheel, "--prefix", prefix, "--prefix", cray, "-o", tmp_path / "out")
+    assert code == 1
+    assert run(*printed(out)[0])[0] == 0
+    values, mapped, _ = answer(
+        sys.executable, "jaxdemo", "run", "version", "trace", "window", site=unpacked(tmp_path / "out")
+    )
+    assert values == [47, 22600, 5, 2]  # ncclSystemError
+    assert {f"{prefix}/lib/{SMI}.7", f"{prefix}/lib/{RCCL}", f"{cray}/lib/libdw.so.1"} <= {*mapped}
+
+
+def test_jax_on_adastra(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROCm/jax#268: librocm_smi64.so.6, and the module's ROCm has .so.7; no root."""
+    prefix = fixed_hosts.rocm(tmp_path / "opt", "7.0.3")
+    for name, value in fixed_hosts.module_variables(prefix).items():
+        monkeypatch.setenv(name, value)
+    wheel = fixed_hosts.jax_wheel(tmp_path, smi="6", window=False, dw=False)
+    code, out, _ = run(wheel, "-o", tmp_path / "out")
+    assert code == 1
+    assert f"{prefix} ($PREFIX, no --prefix: found by ROCM_PATH, module rocm/7.0.3)" in out
+    assert printed(out)[0][-2:] == ["--substitute", f"{SMI}.6={SMI}.7"]
+    assert run(*printed(out)[0])[0] == 0
+    assert answer(sys.executable, "jaxdemo", "run", site=unpacked(tmp_path / "out"))[0] == [47]
+
+
+def test_vllm_on_frontier(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vllm#8042: torch has an older HIP inside of it; what was told was to copy the host's into torch/lib."""
+    prefix = fixed_hosts.rocm(tmp_path / "opt", "6.2.0")
+    shared(prefix / f"lib/{HIP}.6", "int hipMalloc(void){return 40;} int hipGetFuncBySymbol(void){return 2;}")
+    torch = fixed_hosts.torch_wheel(tmp_path)
+    python = installed(torch, tmp_path / "venv")
+    install(python, fixed_hosts.vllm_wheel(tmp_path, prefix))
+    for name, value in fixed_hosts.module_variables(prefix).items():
+        monkeypatch.setenv(name, value)
+    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
+        monkeypatch.setenv(name, str(torch.parent))
+    caches = {"XDG_CACHE_HOME": f"{tmp_path}/cache", "UV_CACHE_DIR": f"{tmp_path}/uv"}
+    for name, value in (OFFLINE | caches).items():
+        monkeypatch.setenv(name, value)
+    assert "undefined symbol: hipGetFuncBySymbol" in answer(python, "vllm", "run")[2]
+    code, out, _ = run("check", tmp_path / "venv")
+    assert code == 1
+    code, out, _ = run(*printed(out)[0])
+    assert code == 1
+    first, again = printed(out)
+    assert first == ["repair", "torch", "--prefix", str(prefix), "--python", f"{python}3"]
+    assert again == ["repair", "--all", "--python", str(python)]
+    assert run(*first)[0] == 0
+    values, mapped, _ = answer(python, "vllm", "run")
+    assert values == [42]
+    assert [path for path in mapped if HIP in path] == [f"{prefix}/lib/{HIP}.6"]
+    assert run("check", tmp_path / "venv")[0] == 0
+
+
+@pytest.mark.real
+def test_an_executable_stack_with_glibc_2_44(run: Run, tmp_path: Path, small_prefix: Path) -> None:
+    """The loader of Debian sid dlopens no such library, and the one that the printed command writes."""
+    loader = small_prefix / "lib64/ld-linux-x86-64.so.2"
+    lib = shared(tmp_path / "built/lib.so", "int f(void){return 42;}", flags=["-Wl,-z,execstack"])
+    files: dict[str, bytes | Path] = {"demo/__init__.py": fixed_hosts.LOAD, "demo/lib.so": lib}
+    wheel = make_wheel(tmp_path / "fetched", files, tag=TAG)
+    source = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int n, char **a){void *h = dlopen(a[1], 2);"
+    program = cc(source + 'puts(h ? "opened" : dlerror()); return !h;}', tmp_path / "program")
+
+    def opened(member: Path) -> str:
+        libraries = small_prefix / "lib/x86_64-linux-gnu"
+        words = [str(loader), "--library-path", str(libraries), str(program), str(member)]
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+
+    assert "executable stack" in opened(lib)
+    code, out, _ = run(wheel, "--prefix", small_prefix, "--interpreter", loader, "-o", tmp_path / "out")
+    assert code == 1
+    assert run(*printed(out)[-1])[0] == 0
+    assert opened(unpacked(tmp_path / "out") / "demo/lib.so") == "opened"
