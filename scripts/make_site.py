@@ -50,6 +50,7 @@ NAVIGATION = {
     "Use": [
         "start",
         "distributions",
+        "hpc",
         "install",
         "missing",
         "rules/index",
@@ -80,6 +81,7 @@ RUN_BY = {
     "README.md": "tests/unit/test_readme.py",
     "docs/start.md": "tests/unit/test_readme.py",
     "docs/cli.md": "tests/unit/cli/test_helping.py",
+    "docs/hpc.md": "tests/unit/test_fixed_hosts.py",
     "examples/jax-debian-rocm/README.md": "tests/examples/test_printed.py",
     "examples/python-api/README.md": "tests/examples/test_printed.py",
     "examples/ci/README.md": "tests/examples/test_printed.py",

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
+import venv
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from relink.loader.target import find_target
 from tests.real.conftest import small_prefix
 from tests.support import fixed_hosts
+from tests.support.built import ROOT
 from tests.support.cc import cc, shared
 from tests.support.command import Run
 from tests.support.fixed_hosts import HIP, RCCL, SMI
 from tests.support.outside import OFFLINE
+from tests.support.transcripts import Result, commands, rewritten
+from tests.support.transcripts import run as run_commands
 from tests.support.wheels import make_wheel
-from tests.support.works import TAG, install, installed
+from tests.support.works import PYTHON_TAG, TAG, copy_glibc, install, installed
 
 __all__ = ["small_prefix"]
 
@@ -134,3 +141,70 @@ def test_an_executable_stack_with_glibc_2_44(run: Run, tmp_path: Path, small_pre
     assert code == 1
     assert run(*printed(out)[-1])[0] == 0
     assert opened(unpacked(tmp_path / "out") / "demo/lib.so") == "opened"
+
+
+MODULE = """() {
+    prefix=%s/rocm-${2#rocm/}
+    export LOADEDMODULES="PrgEnv-gnu/8.6.0:$2" ROCM_PATH="$prefix" CRAY_ROCM_PREFIX="$prefix" LD_LIBRARY_PATH="$prefix/lib"
+}"""
+
+
+def lay_out(root: Path) -> dict[str, str]:
+    """Make what the pages are about below `root`, with ``try`` for the current directory; returns the environment."""
+    opt, here = root / "opt", root / "try"
+    for release in ("7.0.3", "6.4.1"):
+        fixed_hosts.rocm(opt, release)
+    shared(opt / f"rocm-6.4.1/lib/{RCCL}", "int ncclGetVersion(void){return 22203;}")
+    wheel = fixed_hosts.jax_wheel(root, dw=False)
+    here.mkdir()
+    wheel.rename(here / wheel.name)
+    venv.create(here / "envs/jax", symlinks=True)
+    (here / "envs/jax/conda-meta").mkdir()
+    (root / "bin").mkdir()
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from relink.cli import main; main()"
+    program = root / "bin/relink"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+    program.chmod(0o755)
+    target = find_target()
+    image = here / "images/compute"
+    loader = copy_glibc(image / target.libc_directory.lstrip("/"), "libc.so.6")
+    named = image / target.interpreter.lstrip("/")
+    if not named.exists():
+        named.parent.mkdir(parents=True, exist_ok=True)
+        named.symlink_to("/" + str(loader.relative_to(image)))
+    fixed_hosts.rocm(image / str(opt)[1:], "7.0.3")
+    given = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
+    cached = {"XDG_CACHE_HOME": f"{root}/cache", "UV_CACHE_DIR": f"{root}/uv", "LC_ALL": "C.UTF-8"}
+    paths = {"PATH": f"{root}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return given | OFFLINE | cached | paths | {"BASH_FUNC_module%%": MODULE % opt}
+
+
+def as_printed(page: Path, root: Path) -> str:
+    """The page with what its commands print below `root`; stops behind one that fails."""
+    text = page.read_text(encoding="utf-8")
+    environment = lay_out(root)
+    asked = commands(text)
+    here = [
+        replace(one, text=one.text.replace("/opt/", f"{root}/opt/").replace("cp312", PYTHON_TAG))
+        for one in asked
+    ]
+    results = run_commands(here, root / "try", environment)
+    assert [one.code for one in results] == [0] * len(here), results[-1].output
+
+    def of_any_machine(output: str) -> str:
+        output = output.replace(f"{root}/opt", "/opt").replace(PYTHON_TAG, "cp312")
+        return re.sub(r"glibc \d\.\d+", "glibc 2.38", re.sub(r"CPython 3\.\d+", "CPython 3.12", output))
+
+    return rewritten(text, asked, [Result(one.code, of_any_machine(one.output)) for one in results])
+
+
+@pytest.mark.parametrize("name", ["hpc.md"])
+def test_a_page_has_what_its_commands_print(tmp_path: Path, name: str) -> None:
+    """RELINK_WRITE_PAGES=1 writes what they print into the page."""
+    if subprocess.run(["unshare", "--map-root-user", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("user namespaces are not allowed here, and --sysroot is entered in one")
+    page = ROOT / "docs" / name
+    text = as_printed(page, tmp_path)
+    if os.environ.get("RELINK_WRITE_PAGES"):
+        page.write_text(text, encoding="utf-8")
+    assert text == page.read_text(encoding="utf-8")

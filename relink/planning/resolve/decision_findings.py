@@ -113,8 +113,9 @@ def replaced_findings(
             own = loaded.identity[0] == "member" or context.provider_path(soname) is not None
             if own and soname in now and now[soname].identity != loaded.identity:
                 replaced.setdefault(soname, now[soname].path)
-    number = pluralize(len(replaced), "library", "libraries")
-    cause = f"LD_LIBRARY_PATH of this shell comes before what finds {number} of the wheel or the prefix"
+    places = join_truncated([*dict.fromkeys(map(posixpath.dirname, replaced.values()))])
+    names = f"{pluralize(len(replaced), 'library', 'libraries')}, and has others in {places}"
+    cause = f"LD_LIBRARY_PATH of this shell comes before what finds {names}: {join_truncated([*replaced])}"
     offered = context.search_path == "auto" and not context.as_it_is
     for soname, path in replaced.items():
         text = f"LD_LIBRARY_PATH of this shell comes before what finds it, and has {path}"
