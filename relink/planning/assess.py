@@ -40,6 +40,7 @@ from relink.planning.site import (
     choose_platform_tag,
     device_findings,
     find_copies,
+    find_hosts,
     find_members_to_drop,
     find_relied_on,
     find_relocation,
@@ -521,8 +522,15 @@ def assess(case: Case, trace: Trace | None = None) -> Assessment:
 def _first_setup(case: Case) -> _Setup:
     """Return the first attempt for a case: a wheel with copies of libraries is planned without them."""
     wheel = case.wheel
+    if case.options.use_host and case.command == "tree":
+        raise UsageError("--use-host is for a wheel; of a directory no file is left out")
     if case.as_it_is or not case.is_installed:
         return _setup_of(case, "the files as they are" if case.as_it_is else "the files of the directory")
+    if case.options.use_host:
+        hosts, providers = find_hosts(wheel, case.options.use_host, case.vendor, case.providers)
+        left = finding("RLK541", wheel.source.path.name, hosts.explanation)
+        rest = replace(case, wheel=replace(hosts.rest, findings=(*wheel.findings, left)), providers=providers)
+        return replace(_setup_of(rest, "with libraries of the host"), copies=hosts.removed)
     profile = profile_for(wheel.source.name.distribution, case.options.profile)
     copies = find_copies(wheel, profile, case.vendor, case.providers)
     if copies is None:

@@ -210,6 +210,13 @@ class Options:
         metavar="GLOB",
         decides=True,
     ).field(())
+    use_host: Sequence[str] = Option(
+        _RELINKS,
+        KNOWN,
+        "A library that is this machine's (the HSA runtime within WSL), in place of the one that the wheel brings; repeatable.",
+        metavar="SONAME",
+        decides=True,
+    ).field(())
     substitute: Sequence[str] = Option(
         _RESOLVES,
         KNOWN,

@@ -623,15 +623,58 @@ def find_copies(
     explanation = f"left out: {names_of[0]}, copies of what {where} has"
     explanation += f", and {pluralize(len(files), 'file')} of theirs" if files else ""
     explanation += f"; kept, as it has no such library: {names_of[1]}" if own - leaving else ""
-    rest = replace(
+    rest = _without(wheel, {member: sonames[member] for member in leaving})
+    return Copies(rest, (*sorted(leaving), *files), explanation)
+
+
+def find_hosts(
+    wheel: Wheel, names: Iterable[str], vendor: Vendor, providers: Sequence[Provider]
+) -> tuple[Copies, tuple[Provider, ...]]:
+    """Return a wheel that brings the vendor's libraries, without those that the host's replace, and providers of these alone.
+
+    :param names: the sonames, as ``--use-host`` has them.
+    :raises UsageError: one is no library of the machine's, no provider has it, or the wheel does not bring it.
+    """
+    reasons: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        why = vendor.libraries.of_host(name)
+        if why is None:
+            text = "of a vendor's libraries only those of the machine's driver or network are taken from it"
+        elif not any(provider.find(name) for provider in providers):
+            text = f"{', '.join(provider.path for provider in providers) or 'no place'} has no such library"
+        elif not any(image.soname == name for image in wheel.images.values()):
+            text = f"{wheel.source.path.name} brings no library of that soname"
+        else:
+            reasons[name] = why
+            continue
+        raise UsageError(f"--use-host {name}: {text}")
+    leaving = {
+        member: image.soname or "" for member, image in wheel.images.items() if image.soname in reasons
+    }
+    where = providers[0].path
+    taken = "; ".join(
+        f"left out: {posixpath.basename(member)}, for {soname} of {where} (--use-host): {reasons[soname]}"
+        for member, soname in sorted(leaving.items())
+    )
+    hosts = (
+        replace(
+            provider, libraries={name: provider.libraries[name] for name in reasons if provider.find(name)}
+        )
+        for provider in providers
+    )
+    return Copies(_without(wheel, leaving), tuple(sorted(leaving)), taken), tuple(hosts)
+
+
+def _without(wheel: Wheel, leaving: Mapping[str, str]) -> Wheel:
+    """The wheel as if it had only the other members; `leaving`: member → soname."""
+    return replace(
         wheel,
         images={member: image for member, image in wheel.images.items() if member not in leaving},
         tables={member: table for member, table in wheel.tables.items() if member not in leaving},
         codes={member: code for member, code in wheel.codes.items() if member not in leaving},
         opens={member: names for member, names in wheel.opens.items() if member not in leaving},
-        left_out={posixpath.basename(member): sonames[member] for member in leaving},
+        left_out={posixpath.basename(member): soname for member, soname in leaving.items()},
     )
-    return Copies(rest, (*sorted(leaving), *files), explanation)
 
 
 def _matching(members: Iterable[str], globs: Sequence[str]) -> list[str]:

@@ -166,6 +166,7 @@ class Libraries:
     :ivar is_runtime: soname → whether all of the vendor's libraries share it and it goes with a driver: the first prefix alone
         serves it.
     :ivar is_driver: soname → whether it comes with the driver of the machine, and with nothing that is installed into Python.
+    :ivar of_host: soname → why it belongs to the machine's driver or network rather than to a release, or None where it does not.
     :ivar same_abi: two sonames → why they are one ABI, or None where nothing says so.
     :ivar copy_of: soname → the sonames of the system's libraries that it is a copy of, of which the first that there is counts,
         and why that is known; or None.
@@ -188,6 +189,7 @@ class Libraries:
     has: Callable[[str], bool] = lambda *_: False
     is_runtime: Callable[[str], bool] = lambda *_: False
     is_driver: Callable[[str], bool] = lambda *_: False
+    of_host: Callable[[str], str | None] = lambda *_: None
     same_abi: Callable[[str, str], str | None] = lambda *_: None
     copy_of: Callable[[str], tuple[Sequence[str], str] | None] = lambda *_: None
     optional: Callable[[str], OptionalLibrary | None] = lambda *_: None

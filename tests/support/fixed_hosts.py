@@ -104,3 +104,24 @@ def vllm_wheel(directory: Path, prefix: Path) -> Path:
     )
     files: dict[str, bytes | Path] = {"vllm/__init__.py": b"import torch\n" + LOAD, "vllm/lib.so": member}
     return make_wheel(directory / "fetched", files, name="vllm", tag=TAG, requires=("torch",))
+
+
+def wsl(root: Path) -> Path:
+    """``/opt/rocm`` within WSL as AMD's packages leave it: the HSA runtime of hsa-runtime-rocr4wsl-amdgpu, and no libroctx64."""
+    script = root / "hsa.map"
+    root.mkdir(parents=True, exist_ok=True)
+    script.write_text("ROCR_1 { global: *; };")
+    source = "int hsa_init(void){return 1000;}"
+    shared(root / "opt/rocm/lib/libhsa-runtime64.so.1", source, flags=[f"-Wl,--version-script={script}"])
+    (root / "opt/rocm/.info").mkdir()
+    (root / "opt/rocm/.info/version").write_text("7.2.0-43\n")
+    return root / "opt/rocm"
+
+
+def marking_wheel(directory: Path) -> Path:
+    """A package of which a library marks ranges for a profile (ROCm/legacy-rocm-build#6053: libroctx64.so.4 is not there)."""
+    roctx = shared(directory / "built-with/libroctx64.so.4", "int roctxRangePushA(const char *m){return 0;}")
+    source = 'int roctxRangePushA(const char *); int push(void){return roctxRangePushA("x");}'
+    member = shared(directory / "built/lib.so", source, needed=[roctx], flags=["-Wl,-rpath,/opt/rocm/lib"])
+    files: dict[str, bytes | Path] = {"marks/__init__.py": LOAD, "marks/lib.so": member}
+    return make_wheel(directory / "fetched", files, name="marks", tag=TAG)

@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from relink.library import apply, plan
 from relink.loader.target import find_target
+from relink.planning.model import Plan
+from relink.planning.options import Options
 from tests.real.conftest import small_prefix
-from tests.support import fixed_hosts
+from tests.support import fixed_hosts, torch_wheels
 from tests.support.built import ROOT
 from tests.support.cc import cc, shared
 from tests.support.command import Run
@@ -27,6 +30,7 @@ from tests.support.transcripts import Result, commands, rewritten
 from tests.support.transcripts import run as run_commands
 from tests.support.wheels import make_wheel
 from tests.support.works import PYTHON_TAG, TAG, copy_glibc, install, installed
+from tests.unit.test_readme import BY_STAND_INS
 
 __all__ = ["small_prefix"]
 
@@ -121,6 +125,67 @@ def test_vllm_on_frontier(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run("check", tmp_path / "venv")[0] == 0
 
 
+HSA = "libhsa-runtime64.so.1"
+TORCH = (
+    "import torch; print(torch._call_rocm()); "
+    "print(*{l.split()[-1] for l in open('/proc/self/maps') if 'hsa-' in l or 'amdhip' in l})"
+)
+
+
+def test_a_torch_within_wsl(run: Run, tmp_path: Path) -> None:
+    """AMD's instructions: rm torch/lib/libhsa-runtime64.so*; cp that of /opt/rocm. All else of the wheel stays as it is."""
+    prefix = fixed_hosts.wsl(tmp_path / "wsl")
+    (wheel,) = torch_wheels.build(tmp_path / "fetched", "bundling")
+    words = (wheel, "--prefix", prefix, "-o", tmp_path / "out")
+    assert run(*words, "--use-host", HSA)[0] == 0
+    (output,) = (tmp_path / "out").iterdir()
+    with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(output) as after:
+        gone = {*before.namelist()} - {*after.namelist()}
+        same = {*before.namelist()} & {*after.namelist()}
+        changed = {name for name in same if before.read(name) != after.read(name)}
+        (record,) = (name for name in after.namelist() if name.endswith("/RECORD"))
+        assert b"libhsa" not in after.read(record)
+    assert {name for name in gone if ".dist-info/" not in name} == {"torch/lib/libhsa-runtime64.so"}
+    assert changed == {"torch/lib/libamdhip64.so"}
+    site = unpacked(tmp_path / "out")
+    done = subprocess.run([sys.executable, "-c", TORCH], cwd=site, capture_output=True, text=True, check=True)
+    value, *mapped = done.stdout.split()
+    assert int(value) > 1000  # what the host's hsa_init gives is in it
+    assert {*mapped} == {f"{prefix}/lib/{HSA}", f"{site}/torch/lib/libamdhip64.so"}
+    assert run("verify", output)[0] == 0
+    plan(wheel, Options(prefixes=(str(prefix),), use_host=(HSA,))).save(tmp_path / "plan.json")
+    again = apply(Plan.load(tmp_path / "plan.json"), output_directory=tmp_path / "again")
+    assert Path(again.path or "").read_bytes() == output.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("libamdhip64.so.7", "only those of the machine's driver or network are taken from it"),
+        ("librccl-net.so", "/opt/rocm has no such library"),
+        (HSA, "brings no library of that soname"),
+    ],
+)
+def test_what_is_not_taken_of_the_host(run: Run, tmp_path: Path, name: str, why: str) -> None:
+    prefix = fixed_hosts.wsl(tmp_path / "wsl")
+    code, _, err = run(fixed_hosts.marking_wheel(tmp_path), "--prefix", prefix, "--use-host", name)
+    assert code == 2
+    assert f"--use-host {name}: " in err
+    assert why in err.replace("\n", " ")
+    tree = (tmp_path / "wsl", "--prefix", prefix, "-o", tmp_path / "copy", "--use-host", HSA)
+    assert "--use-host is for a wheel" in run(*tree)[2]
+
+
+def test_marks_within_wsl(run: Run, tmp_path: Path) -> None:
+    """legacy-rocm-build#6053: AMD's packages for WSL lack libroctx64.so.4, and nothing needs it but a profile."""
+    prefix = fixed_hosts.wsl(tmp_path / "wsl")
+    code, out, _ = run(fixed_hosts.marking_wheel(tmp_path), "--prefix", prefix, "-o", tmp_path / "out")
+    assert code == 1
+    assert printed(out)[-1][-2:] == ["--stub", "libroctx64.so.4"]
+    assert run(*printed(out)[-1])[0] == 0
+    assert answer(sys.executable, "marks", "push", site=unpacked(tmp_path / "out"))[0] == [-1]
+
+
 @pytest.mark.real
 def test_an_executable_stack_with_glibc_2_44(run: Run, tmp_path: Path, small_prefix: Path) -> None:
     """The loader of Debian sid dlopens no such library, and the one that the printed command writes."""
@@ -155,9 +220,10 @@ def lay_out(root: Path) -> dict[str, str]:
     for release in ("7.0.3", "6.4.1"):
         fixed_hosts.rocm(opt, release)
     shared(opt / f"rocm-6.4.1/lib/{RCCL}", "int ncclGetVersion(void){return 22203;}")
-    wheel = fixed_hosts.jax_wheel(root, dw=False)
     here.mkdir()
-    wheel.rename(here / wheel.name)
+    for wheel in (fixed_hosts.jax_wheel(root, dw=False), fixed_hosts.marking_wheel(root)):
+        wheel.rename(here / wheel.name)
+    fixed_hosts.wsl(root)
     venv.create(here / "envs/jax", symlinks=True)
     (here / "envs/jax/conda-meta").mkdir()
     (root / "bin").mkdir()
@@ -183,6 +249,8 @@ def as_printed(page: Path, root: Path) -> str:
     """The page with what its commands print below `root`; stops behind one that fails."""
     text = page.read_text(encoding="utf-8")
     environment = lay_out(root)
+    if "torch-" in text:
+        torch_wheels.build(root / "try", "bundling")
     asked = commands(text)
     here = [
         replace(one, text=one.text.replace("/opt/", f"{root}/opt/").replace("cp312", PYTHON_TAG))
@@ -198,7 +266,7 @@ def as_printed(page: Path, root: Path) -> str:
     return rewritten(text, asked, [Result(one.code, of_any_machine(one.output)) for one in results])
 
 
-@pytest.mark.parametrize("name", ["hpc.md"])
+@pytest.mark.parametrize("name", BY_STAND_INS)
 def test_a_page_has_what_its_commands_print(tmp_path: Path, name: str) -> None:
     """RELINK_WRITE_PAGES=1 writes what they print into the page."""
     if subprocess.run(["unshare", "--map-root-user", "true"], capture_output=True, check=False).returncode:

@@ -110,7 +110,9 @@ def decide(
     # Each member comes after those that it needs, as far as there is no cycle.
     by_name: dict[str, str] = {}
     for member, image in images.items():
-        by_name.setdefault(image.soname or posixpath.basename(member), member)
+        # A copy may be needed by the name of its file, which is not its soname (pytorch.org's libamdhip64.so).
+        for name in filter(None, (image.soname, posixpath.basename(member))):
+            by_name.setdefault(name, member)
     for member in needed_first(
         before.images, lambda name: (by_name[of] for of in before.images[name].needed if of in by_name)
     ):

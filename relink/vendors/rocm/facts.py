@@ -39,6 +39,7 @@ class _Facts:
     copies: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     # The keys are sonames without their versions.
     stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)
+    of_host: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
     # Up to this version of HIP, ROCm has the same one.
     same_until: tuple[int, ...] = ()
@@ -88,6 +89,7 @@ def rocm_facts() -> _Facts:
             )
             for row in data.get("stub", ())
         },
+        {row["library"]: row["why"] for row in data.get("of_host", ())},
         {name: kind for kind, names in data.get("text", {}).items() for name in names},
         _numbers(data["hip"]["same_until"]),
         {_numbers(hip): release for hip, release in data["hip"]["releases"].items()},

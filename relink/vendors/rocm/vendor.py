@@ -99,6 +99,7 @@ rocm = Vendor(
         is_runtime=facts.is_runtime,
         # The driver of AMD's GPUs is a module of the kernel (amdgpu), and each library is ROCm's or the system's.
         is_driver=lambda _: False,
+        of_host=lambda soname: facts.rocm_facts().of_host.get(soname_stem(soname)),
         same_abi=facts.same_abi,
         copy_of=lambda soname: facts.rocm_facts().copies.get(soname),  # noqa: PLW0108 (read when it is asked)
         optional=lambda soname: facts.rocm_facts().stubs.get(soname_stem(soname)),

@@ -33,6 +33,12 @@ def test_rocm_smi_is_one_abi_under_two_numbers() -> None:
     assert same_abi("libhipblas.so.2", "libhipblas.so.3") is None
 
 
+def test_what_belongs_to_the_machine() -> None:
+    assert rocm.libraries.of_host("libhsa-runtime64.so.1")
+    assert rocm.libraries.of_host("librccl-net.so")
+    assert rocm.libraries.of_host("libamdhip64.so.7") is None
+
+
 def test_globs_are_matched_with_what_there_is() -> None:
     available = ("libamd_comgr.so.3", "libamd_comgr.so.2", "libfoo.so.1")
     assert set(dlopens_of("libamdhip64.so.7", available)) == {"libamd_comgr.so.3", "libamd_comgr.so.2"}
