@@ -52,6 +52,8 @@ _WHY_OPTIONAL: Mapping[ProcessPart, str] = {
     "unknown": "nothing is known to open it",
     "foreign": "it is for another Python or machine",
 }
+# Handlers whose own dlopens fail, of which each is followed.
+_ROUNDS = 8
 # Directories of a distribution that no installed program imports.
 _NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
 
@@ -148,6 +150,23 @@ class DistributionFiles:
     hosts: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Imported:
+    """What the imports of a distribution's modules have done, with the fields of :class:`ImportOutcome`.
+
+    :ivar refused: each dlopen that fails and is no guess, as :meth:`PythonProcesses.read_import` takes it.
+    :ivar pending: what is opened later.
+    """
+
+    process: Process
+    parts: dict[str, ProcessPart] = field(default_factory=dict)
+    failed: dict[str, FailedOpening] = field(default_factory=dict)
+    lost: dict[str, FailedOpening] = field(default_factory=dict)
+    refused: dict[str, FailedOpening] = field(default_factory=dict)
+    pending: dict[str, Event] = field(default_factory=dict)
+    stopped: str | None = None
+
+
 class EnvironmentProcesses:
     """The processes of one environment.
 
@@ -211,33 +230,58 @@ class EnvironmentProcesses:
             lost={key: named(opening) for key, opening in outcome.lost.items()},
         )
 
-    def _follow(self, start: Process, files: DistributionFiles) -> ImportOutcome:
-        site, members, images, gpu = files.site, files.members, files.images, files.gpu
-        process = start.fork()
-        paths = {f"{site}/{member}": member for member in images}
-        self._tables.known = {f"{site}/{member}": table for member, table in files.tables.items()}
-        parts: dict[str, ProcessPart] = {}
-        failed: dict[str, FailedOpening] = {}
-        lost: dict[str, FailedOpening] = {}
-        stopped = None
-        pending: dict[str, Event] = {}
+    def _import(
+        self, start: Process, files: DistributionFiles, paths: Mapping[str, str], refused: frozenset[str]
+    ) -> _Imported:
+        """Import the modules of a distribution.
+
+        :param paths: the members that are ELF files, by path.
+        :param refused: the dlopens that failed before.
+        """
+        site, members = files.site, files.members
+        made = _Imported(start.fork())
         for top in _top_modules(files.name, members, self.interpreter):
-            read = self._python.read_import(top)
-            stopped = stopped or read.failure
+            read = self._python.read_import(top, refused)
             for event in read.events:
                 if event.kind not in ("extension", "library") or event.flags & os.RTLD_NOLOAD:
                     continue
                 is_own = event.name in paths or _below(event.file, site) in members
                 if event.when in ("later", "conditional"):
                     if is_own:
-                        pending.setdefault(event.name, event)
+                        made.pending.setdefault(event.name, event)
                     continue
-                parts.setdefault(paths.get(event.name, ""), _PARTS[event.when])
-                opening = _open(process, event)
-                if opening and event.when == "certain":
-                    failed.setdefault(event.name, opening)
-                elif opening and is_own:
-                    lost.setdefault(event.name, opening)
+                made.parts.setdefault(paths.get(event.name, ""), _PARTS[event.when])
+                opening = _open(made.process, event)
+                if opening is None:
+                    continue
+                if event.when != "inferred":
+                    made.refused[event.name] = opening
+                # Where the failure is followed, the sources say whether it ends the import.
+                if event.name == read.opening or (event.when == "certain" and event.name not in refused):
+                    made.failed.setdefault(event.name, opening)
+                elif is_own:
+                    made.lost.setdefault(event.name, opening)
+            if read.opening not in made.failed:
+                made.stopped = made.stopped or read.failure
+        return made
+
+    def _follow(self, start: Process, files: DistributionFiles) -> ImportOutcome:
+        site, images, gpu = files.site, files.images, files.gpu
+        paths = {f"{site}/{member}": member for member in images}
+        self._tables.known = {f"{site}/{member}": table for member, table in files.tables.items()}
+        refused: frozenset[str] = frozenset()
+        made = first = self._import(start, files, paths, refused)
+        for _ in range(_ROUNDS):
+            # What a handler does about a dlopen that fails is followed only where it is known to fail.
+            if refused >= made.refused.keys():
+                break
+            refused |= made.refused.keys()
+            made = self._import(start, files, paths, refused)
+        # What an import does not come to, since it ends before, is told as well.
+        unreached = {name: one for name, one in first.failed.items() if name not in made.refused}
+        process, parts, failed = made.process, first.parts | made.parts, made.failed | unreached
+        lost, pending = made.lost, made.pending
+        stopped = made.stopped
         for path, member in paths.items():
             if member not in parts and process.index_of(path) is not None:
                 parts[member] = "carried"

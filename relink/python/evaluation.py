@@ -35,6 +35,7 @@ from relink.python.values import (
     Native,
     Raised,
     State,
+    absolute_name,
     bind_arguments,
     exception_kind,
     is_kind,
@@ -75,6 +76,7 @@ class Evaluation:
     :ivar imported_by: returns the names of modules that an extension names.
     :ivar required: distributions whose modules count as there where they are not: those that a wheel requires. None where the
         environment is complete.
+    :ivar refused: names of extensions and libraries whose dlopen fails.
     :ivar assumed: the modules that were taken to be there.
     :ivar flags: those of sys.setdlopenflags.
     """
@@ -89,17 +91,21 @@ class Evaluation:
     find_soname: Callable[[str], str | None]
     imported_by: Callable[[str], Sequence[str]]
     modules: dict[str, Module] = field(default_factory=dict)
-    editable: dict[str, str] = field(default_factory=dict)
     required: frozenset[str] | None = None
+    refused: frozenset[str] = frozenset()
     assumed: set[str] = field(default_factory=set)
     flags: int = 2
     state: State = field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
     _read_variables: list[str] = field(default_factory=list)
     _imports: int = 0
-    _handling: list[Raised] = field(default_factory=list)
+    # What handlers have taken that are followed now, with the variable of each.
+    _handling: list[tuple[Raised, str | None]] = field(default_factory=list)
 
     def record(self, kind: EventKind, name: str, by: str, *, flags: int = 0, caller: str = "") -> None:
-        """Note something that the module does that is imported now."""
+        """Note something that the module does that is imported now.
+
+        :raises Raised: it is a dlopen that fails.
+        """
         state = self.state
         where = state.frame.module if state.frame else state.module
         event = Event(
@@ -115,6 +121,9 @@ class Evaluation:
             state.deciding,
         )
         state.module.events.append(event)
+        if name in self.refused and kind in ("extension", "library"):
+            raised = "ImportError" if kind == "extension" else "OSError"
+            raise Raised(raised, name, is_certain=True, opening=name)
 
     @contextmanager
     def at_least(self, when: When, caught: frozenset[str] = frozenset()) -> Iterator[None]:
@@ -144,7 +153,7 @@ class Evaluation:
         module = self.modules.get(name)
         if module is None:
             spec = self.find_spec(name, parent)
-            if spec is None and parent is not None and parent.spec.kind == "extension":
+            if spec is None and parent is not None and parent.spec.kind in ("extension", "builtin"):
                 spec = Spec(name, "builtin")  # an extension may make modules below itself
             if spec is None and self._is_assumed(name):
                 self.assumed.add(name)
@@ -156,7 +165,7 @@ class Evaluation:
         if name not in self.modules:
             self.follow_module(module)
         if module.failure is not None:
-            raise Raised(module.failure.kind, module.failure.text, is_certain=module.failure.is_certain)
+            raise module.failure
         if parent is not None:
             parent.names.setdefault(name.rpartition(".")[2], module)
         return module
@@ -170,15 +179,12 @@ class Evaluation:
 
     def find_spec(self, name: str, parent: Module | None) -> Spec | None:
         """Return where a module lies; `parent` is the package above it."""
-        search: Sequence[str] = self.interpreter.path
+        search, given = self.interpreter.path, self.values["sys.path"]
         if parent is not None:
-            given = parent.names.get("__path__")
-            search = (
-                [one for one in given if isinstance(one, str)]
-                if isinstance(given, list)
-                else parent.spec.search or ()
-            )
-        return find_module(name, search, self.interpreter, self.disk, self.editable)
+            search, given = parent.spec.search or (), parent.names.get("__path__")
+        if isinstance(given, list):  # as the sources have changed it
+            search = tuple(one for one in given if isinstance(one, str))
+        return find_module(name, search, self.interpreter, self.disk)
 
     def follow_module(self, module: Module) -> Module:
         """Follow a module that was found; what it raises is its `failure`."""
@@ -232,19 +238,6 @@ class Evaluation:
                     self.import_module(name, "strings")
         elif spec.kind == "bytecode":
             self.record("unknown", f"{spec.file}: bytecode without its source", "source")
-
-    def absolute(self, level: int, name: str) -> str:
-        """Return the whole name of what a relative import names (importlib._bootstrap._resolve_name).
-
-        :raises Raised: it leads out of the package.
-        """
-        if not level or self.state.frame is None:
-            return name
-        package = self.state.frame.module.names.get("__package__")
-        parts = package.split(".") if isinstance(package, str) and package else []
-        if level > len(parts):
-            raise Raised("ImportError", "attempted relative import beyond top-level package", is_certain=True)
-        return ".".join([*parts[: len(parts) - level + 1], *([name] if name else [])])
 
     def import_from(self, module: Module, name: str) -> Any:
         """Return what ``from MODULE import NAME`` binds: an attribute, or a submodule, which is imported.
@@ -416,9 +409,13 @@ class Evaluation:
             if any(is_kind(raised.kind, kind) for kind in kinds):
                 if name:
                     frame.names[name] = UNKNOWN
-                self._handling.append(raised)
+                self._handling.append((raised, name))
                 try:
                     return self.block(frame, block)
+                except Raised as following:
+                    # Where the dlopen had not failed, the handler had not been there.
+                    following.opening = raised.opening or following.opening
+                    raise
                 finally:
                     self._handling.pop()
         raise raised
@@ -430,11 +427,13 @@ class Evaluation:
         return {exception_kind(one) for one in each if isinstance(one, Native | Class)}
 
     def _raise(self, frame: Frame, node: SyntaxNode | None) -> Signal:
-        handled = self._handling[-1] if self._handling else None
-        kind = exception_kind(self.value(frame, node)) if node else handled.kind if handled else "Exception"
-        raise Raised(
-            kind, handled.text if handled else "", is_certain=handled is not None and handled.is_certain
-        )
+        if not self._handling:
+            raise Raised(exception_kind(self.value(frame, node)) if node else "Exception")
+        handled = self._handling[-1][0]
+        named = [one for one, name in self._handling if node and node[0] == "Name" and name == node[2]]
+        if node is None or named:
+            raise named[-1] if named else handled
+        raise Raised(exception_kind(self.value(frame, node)), handled.text, is_certain=handled.is_certain)
 
     def _with(self, frame: Frame, managers: Nodes, body: Nodes) -> Signal:
         caught: set[str] = set()
@@ -516,7 +515,7 @@ class Evaluation:
         return None
 
     def _importfrom(self, frame: Frame, level: int, name: str | None, names: Nodes) -> Signal:
-        module = self.import_module(self.absolute(level, name or ""))
+        module = self.import_module(absolute_name(self.state.frame, level, name or ""))
         for _, _, wanted, alias in names:
             if wanted == "*":
                 self._import_star(frame, module)
@@ -570,7 +569,10 @@ class Evaluation:
                 found = owner.names.get(name, UNKNOWN)
                 found = owner.cls.find(name) if found is UNKNOWN else found
                 if found is UNKNOWN and isinstance(hook := owner.cls.find("__getattr__"), Function):
-                    return self.call(hook, [owner, name], {})
+                    # The attribute may be there: what the hook raises may never happen.
+                    with suppress(Raised):
+                        return self.call(hook, [owner, name], {})
+                    return UNKNOWN
                 if isinstance(found, Function) and found.kind == "property":
                     return self.call(found, [owner], {})
                 return (
@@ -689,11 +691,8 @@ class Evaluation:
         return self.variables.get(name, default)
 
 
-_FOLLOWED = (
-    "Expr Assign AnnAssign AugAssign If Match Try With For While FunctionDef ClassDef",
-    "Import ImportFrom Return Raise Global",
-)
+_KINDS = "Expr Assign AnnAssign AugAssign If Match Try With For While FunctionDef ClassDef Import ImportFrom Return Raise Global"
 _STATEMENTS: dict[str, Callable[..., Signal]] = {
-    name: getattr(Evaluation, f"_{name.lower()}") for names in _FOLLOWED for name in names.split()
+    name: getattr(Evaluation, f"_{name.lower()}") for name in _KINDS.split()
 }
 _STATEMENTS |= {"Break": lambda *_: ("break", None), "Continue": lambda *_: ("continue", None)}

@@ -51,9 +51,11 @@ class ImportEvents:
     """What ``import NAME`` does.
 
     :ivar events: in order; each dlopen once, where it happens first, with the strictest of its `when`.
-    :ivar failure: what ends the import whatever the loader does, as Python says it; None where nothing does.
+    :ivar failure: what ends the import, as Python says it; None where nothing does.
+    :ivar opening: the refused dlopen that `failure` comes from.
     """
 
     name: str
     events: tuple[Event, ...]
     failure: str | None = None
+    opening: str = ""

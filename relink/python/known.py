@@ -28,6 +28,7 @@ from relink.python.values import (
     Module,
     Native,
     Raised,
+    absolute_name,
     bounded,
     exception_kind,
     is_known,
@@ -106,7 +107,7 @@ def _open_library(by: str, first: int = 0) -> Known:
         flags = (mode if isinstance(mode, int) else 0) | _FLAGS["RTLD_NOW"]
         evaluation.record("library", name, by, flags=flags, caller=caller.spec.file if caller else "")
         if "/" in name and not evaluation.disk.exists(name):
-            raise Raised("OSError", f"{name}: cannot open shared object file", is_certain=True)
+            raise Raised("OSError", f"{name}: cannot open shared object file", is_certain=True, opening=name)
         return UNKNOWN
 
     return opened
@@ -134,7 +135,7 @@ def _import(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any])
     if not isinstance(name, str) or not isinstance(level, int):
         evaluation.record("unknown", "a module whose name is made at run time", "__import__")
         return UNKNOWN
-    module = evaluation.import_module(evaluation.absolute(level, name), "__import__")
+    module = evaluation.import_module(absolute_name(evaluation.state.frame, level, name), "__import__")
     for one in wanted or ():
         if isinstance(one, str):
             evaluation.import_from(module, one)

@@ -51,8 +51,8 @@ class Interpreter:
         return file.startswith(self.standard) and not file.startswith(self.site_packages)
 
 
-_FROZEN = frozenset({"_frozen_importlib", "_frozen_importlib_external"})
-"""Modules that every Python has inside of itself, and sys.builtin_module_names lacks."""
+_FROZEN = frozenset({"_frozen_importlib", "_frozen_importlib_external", "__main__"})
+"""Modules that every Python has, and sys.builtin_module_names lacks."""
 SpecKind: TypeAlias = Literal["source", "extension", "builtin", "namespace", "bytecode"]
 
 
@@ -129,21 +129,15 @@ def _exists(path: str) -> bool:
         return False
 
 
-def find_module(
-    name: str, search: Sequence[str], interpreter: Interpreter, disk: Disk, editable: Mapping[str, str]
-) -> Spec | None:
+def find_module(name: str, search: Sequence[str], interpreter: Interpreter, disk: Disk) -> Spec | None:
     """Return where a module lies, or None.
 
     :param name: the whole name, with dots.
     :param search: sys.path, or the search path of the package above it.
-    :param editable: directory or file by module, of an editable installation's finder.
     """
     tail = name.rpartition(".")[2]
     if name in interpreter.builtins or name in _FROZEN:
         return Spec(name, "builtin")
-    if name in editable:
-        search = [posixpath.dirname(editable[name])]
-        tail = posixpath.basename(editable[name]).removesuffix(".py")
     portions = []
     for directory in search:
         names = disk.names(directory)
@@ -154,7 +148,14 @@ def find_module(
             portions.append(inside)
         if found := _file_of(tail, directory, interpreter, disk):
             return Spec(name, *found)
-    return Spec(name, "namespace", search=tuple(portions)) if portions else None
+    if portions:
+        return Spec(name, "namespace", search=tuple(portions))
+    for site in interpreter.site_packages if name == "distutils" else ():
+        # Python 3.12 has none; setuptools puts its own there (_distutils_hack.DistutilsMetaFinder.spec_for_distutils).
+        inside = f"{site}/setuptools/_distutils"
+        if disk.exists(f"{site}/distutils-precedence.pth") and disk.exists(f"{inside}/__init__.py"):
+            return Spec(name, "source", f"{inside}/__init__.py", (inside,))
+    return None
 
 
 def _file_of(tail: str, directory: str, interpreter: Interpreter, disk: Disk) -> tuple[SpecKind, str] | None:

@@ -6,8 +6,7 @@ import gc
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from relink.python.facts_cache import FactsCache
 from relink.python.known import known_functions, known_values
 from relink.python.modules import Disk, Interpreter
 from relink.python.syntax import SOURCE_LIMIT, SyntaxNode, UnreadableSourceError, parse_source
-from relink.python.values import Class, Function, Module, Raised
+from relink.python.values import Module, Raised
 from relink.system.errors import RelinkError, WheelError, raise_if_machine_fault
 from relink.system.safe_open import map_file
 from relink.wheel.metadata import read_metadata
@@ -63,18 +62,25 @@ class PythonProcesses:
         planned = planned or PlannedFiles()
         self._cache = cache
         self._disk = Disk(planned.members)
-        self.evaluation = Evaluation(
-            interpreter,
-            self._disk,
-            self._statements,
-            self._bodies,
-            dict(variables),
-            known_functions(interpreter),
-            known_values(interpreter),
-            find_soname,
-            self._imported_by,
-            required=planned.required,
-        )
+
+        def start_evaluation(refused: frozenset[str]) -> Evaluation:
+            return Evaluation(
+                interpreter,
+                self._disk,
+                self._statements,
+                self._bodies,
+                dict(variables),
+                known_functions(interpreter),
+                known_values(interpreter),
+                find_soname,
+                self._imported_by,
+                required=planned.required,
+                refused=refused,
+            )
+
+        self._start_evaluation = start_evaluation
+        self.evaluation = start_evaluation(frozenset())
+        self._refusing: Evaluation | None = None
         self._installed: dict[str, dict[str, tuple[frozenset[str], frozenset[str]]]] = {}
 
     def _statements(self, path: str) -> list[SyntaxNode]:
@@ -198,50 +204,31 @@ class PythonProcesses:
                 break
         return found if found != top else None
 
-    def read_import(self, name: str) -> ImportEvents:
-        """Return what ``import NAME`` does."""
-        return _on_large_stack(lambda: self._read_import(name))
+    def read_import(self, name: str, refused: frozenset[str] = frozenset()) -> ImportEvents:
+        """Return what ``import NAME`` does.
 
-    def read_later(self, names: Iterable[str]) -> tuple[Event, ...]:
-        """Return what happens later in a process: the imports of other modules of a package, and what functions open.
-
-        :param names: all modules of the package; each is imported, and each function that opens something is called with
-            arguments that are not known.
+        :param refused: names of extensions and libraries whose dlopen fails; of the sources' other dlopens each succeeds.
         """
-        return _on_large_stack(lambda: self._read_later(names))
+        return _on_large_stack(lambda: self._read_import(name, refused))
 
-    def _read_later(self, names: Iterable[str]) -> tuple[Event, ...]:
-        evaluation = self.evaluation
-        start = evaluation.state.module
-        start.events.clear()
-        with evaluation.at_least("later"):
-            for name in names:
-                with suppress(Raised):
-                    module = evaluation.import_module(name)
-                    for function in _opening_functions(module.names, name):
-                        with suppress(Raised):
-                            evaluation.call(function, [], {})
-        return tuple(_in_order(start, evaluation.modules))
-
-    def _read_import(self, name: str) -> ImportEvents:
-        failure = None
-        evaluation = self.evaluation
+    def _read_import(self, name: str, refused: frozenset[str]) -> ImportEvents:
+        failure, opening = None, ""
+        evaluation = self._evaluation_with(refused)
         start = evaluation.state.module
         start.events.clear()
         try:
             evaluation.import_module(name)
         except Raised as raised:
-            failure = f"{raised.kind}: {raised.text}"
-        return ImportEvents(name, tuple(_in_order(start, evaluation.modules)), failure)
+            failure, opening = f"{raised.kind}: {raised.text}", raised.opening
+        return ImportEvents(name, tuple(_in_order(start, evaluation.modules)), failure, opening)
 
-
-def _opening_functions(names: Mapping[str, Any], module: str) -> Iterator[Function]:
-    """Yield the functions and methods of a module that import or open something themselves."""
-    for value in list(names.values()):
-        if isinstance(value, Function) and value.opens and value.module.name == module:
-            yield value
-        elif isinstance(value, Class) and value.name.startswith(f"{module}."):
-            yield from _opening_functions(value.names, module)
+    def _evaluation_with(self, refused: frozenset[str]) -> Evaluation:
+        """Return what follows modules where these dlopens fail; for the same ones again it has followed them."""
+        if not refused:
+            return self.evaluation
+        if self._refusing is None or self._refusing.refused != refused:
+            self._refusing = self._start_evaluation(refused)
+        return self._refusing
 
 
 def _in_order(start: Module, modules: Mapping[str, Module]) -> Iterator[Event]:

@@ -36,13 +36,15 @@ class Raised(Exception):  # noqa: N818 - what the source that is followed raises
 
     :ivar kind: name of the built-in class that it is, or that its class is derived from.
     :ivar is_certain: there is no such module or file; any other may rest on a value that is not what it is taken for.
+    :ivar opening: the dlopen that fails; empty for what has another reason.
     """
 
-    def __init__(self, kind: str, text: str = "", *, is_certain: bool = False) -> None:
+    def __init__(self, kind: str, text: str = "", *, is_certain: bool = False, opening: str = "") -> None:
         super().__init__(text)
         self.kind = kind
         self.text = text
         self.is_certain = is_certain
+        self.opening = opening
 
 
 @dataclass(eq=False, slots=True)
@@ -251,6 +253,8 @@ def binary(name: str, left: Any, right: Any) -> Any:
         if left.count("%") == left.count("%s") + left.count("%d") == len(given) and is_known(given):
             with suppress(TypeError):
                 return bounded(left % given)
+    elif name == "Mult" and isinstance(left, bool) and isinstance(right, str | list | tuple):
+        return right if left else right[:0]
     elif name in _BINARY and isinstance(left, str | int | list | tuple):
         with suppress(TypeError):
             return bounded(_BINARY[name](left, right))
@@ -286,6 +290,20 @@ def exception_kind(value: Any) -> str:
     cls = value.cls if isinstance(value, Instance) else value
     names = cls.lines() if isinstance(cls, Class) else (cls.name,) if isinstance(cls, Native) else ()
     return next((name for name in names if hasattr(builtins, name)), "Exception")
+
+
+def absolute_name(frame: Frame | None, level: int, name: str) -> str:
+    """Return the whole name of what a relative import names (importlib._bootstrap._resolve_name).
+
+    :raises Raised: it leads out of the package.
+    """
+    if not level or frame is None:
+        return name
+    package = frame.module.names.get("__package__")
+    parts = package.split(".") if isinstance(package, str) and package else []
+    if level > len(parts):
+        raise Raised("ImportError", "attempted relative import beyond top-level package", is_certain=True)
+    return ".".join([*parts[: len(parts) - level + 1], *([name] if name else [])])
 
 
 def bind_arguments(function: Function, given: list[Any], named: dict[str, Any]) -> dict[str, Any]:

@@ -127,6 +127,42 @@ def test_what_is_guarded_fails(site: Site) -> None:
     assert (found.level, found.code, found.without) == ("warning", "RLK124", "pool.so (libtbb.so.12)")
 
 
+@pytest.mark.parametrize(
+    ("handler", "ends"),
+    [
+        ("raise", True),
+        ("raise ImportError('no backend')", True),
+        ("import absent_backend", True),
+        ("ctypes.CDLL(os.path.join(HERE, 'other.so'))", True),
+        ("try:\n        import absent_backend\n    except ImportError:\n        raise first from None", True),
+        ("try:\n        import absent_backend\n    except ImportError:\n        pass", False),
+        ("ctypes.CDLL(os.path.join(HERE, 'there.so'))", False),
+    ],
+)
+def test_every_way_of_a_guarded_import_fails(site: Site, handler: str, ends: bool) -> None:
+    """Which library the import lacks is told by the first of them."""
+    lost_extension(site, "work/pool.so")
+    lost_extension(site, "work/other.so")
+    shared(site.path / "work/there.so", "int there(void){return 1;}")
+    opening = f"try:\n    try:\n        {opens('pool.so')}    except ValueError:\n        pass\n"
+    site.write("work/__init__.py", f"{OPEN}{opening}except OSError as first:\n    {handler}\n")
+    outcome = site.outcome("work")
+    assert site.imports("work") is not ends
+    errors = [found for found in outcome.findings(str(site.path)) if found.level == "error"]
+    assert [(found.code, found.subject) for found in errors][:1] == [("RLK101", "libtbb.so.12")] * ends
+    assert outcome.stopped is None
+
+
+def test_a_guard_holds_for_what_follows_only_if_it_succeeds(site: Site) -> None:
+    """As thinc imports cupy: what is imported again past the guard is not reached where the guard has failed."""
+    lost_extension(site, "work/pool.so")
+    site.write("work/gpu.py", OPEN + opens("pool.so"))
+    guard = "try:\n    import work.gpu as gpu\nexcept OSError:\n    gpu = None\n"
+    site.write("work/__init__.py", f"{guard}if gpu:\n    from . import gpu as again\n")
+    assert site.imports("work")
+    assert [found.level for found in site.outcome("work").findings(str(site.path))] == ["warning"]
+
+
 def test_what_is_not_guarded_ends_the_import(site: Site) -> None:
     lost_extension(site, "work/pool.so")
     site.write("work/__init__.py", OPEN + opens("pool.so"))

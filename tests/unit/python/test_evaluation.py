@@ -64,6 +64,11 @@ X, Y = "package/x.so", "package/y.so"
         ("[__import__('package.' + name) for name in ['x', 'y'] if name != 'x']", [(Y, "certain")]),
         ("name = 'x' if True else 'y'\n__import__('package.%s' % name)", [(X, "certain")]),
         ("if (name := 'x') == 'x':\n __import__('package.' + name)", [(X, "certain")]),
+        ("import __main__\nfrom . import x", [(X, "certain")]),
+        (
+            "class Lazy:\n def __getattr__(self, name):\n  import absent\nLazy().name\nfrom . import x",
+            [(X, "certain")],
+        ),
     ],
 )
 def test_statements(tmp_path: Path, source: str, expected: list[tuple[str, str]]) -> None:
@@ -146,6 +151,27 @@ def test_a_hook_for_attributes_is_followed_where_one_is_asked_for(tmp_path: Path
     assert opened(read_events(tmp_path, "user"), tmp_path) == [(X, "certain")]
 
 
+def test_sources_add_to_the_search_path_of_modules(tmp_path: Path) -> None:
+    """As ray does for what lies inside of it, and setuptools."""
+    added = "os.path.join(os.path.dirname(__file__), 'inside')"
+    source = (
+        f"import os, sys\nsys.path.extend(((place := {added}) not in sys.path) * [place])\nimport below\n"
+    )
+    write_files(
+        tmp_path, {"package/__init__.py": source, "package/inside/below.so": "", "other.py": "import sys\n"}
+    )
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [("package/inside/below.so", "certain")]
+
+
+def test_a_python_without_distutils_has_that_of_setuptools(tmp_path: Path) -> None:
+    files = {"package/__init__.py": "import distutils.core\nfrom . import x\n", "package/x.so": ""}
+    write_files(tmp_path, files)
+    assert read_events(tmp_path, "package").failure == "ModuleNotFoundError: No module named 'distutils'"
+    inside = {f"setuptools/_distutils/{name}.py": "" for name in ("__init__", "core")}
+    write_files(tmp_path, {**inside, "distutils-precedence.pth": ""})
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [(X, "certain")]
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -181,7 +207,8 @@ def test_what_follows_a_return_that_is_not_decided_is_conditional(tmp_path: Path
 
 
 def test_an_extension_may_make_modules_below_itself(tmp_path: Path) -> None:
-    assert outcome(tmp_path, "import package.x.made\nfrom package.x.made import name\nfrom . import y\n") == [
+    source = "import package.x.made\nfrom package.x.made import name\nimport package.x.made.below\nfrom . import y\n"
+    assert outcome(tmp_path, source) == [
         (X, "certain"),
         (Y, "certain"),
     ]

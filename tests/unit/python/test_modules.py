@@ -51,25 +51,15 @@ def test_the_finder_agrees_with_that_of_python(tmp_path: Path, seed: int) -> Non
         portions += (spec and spec.submodule_search_locations) or []
     if expected is None and portions:
         expected = ("", tuple(portions))
-    found = find_module("a", [*map(str, directories)], python, Disk(), {})
+    found = find_module("a", [*map(str, directories)], python, Disk())
     assert (found and (found.file, found.search)) == expected
 
 
 def test_a_builtin_module_comes_first(tmp_path: Path) -> None:
     (tmp_path / "sys.py").write_text("")
-    found = find_module("sys", [str(tmp_path)], python_of(tmp_path), Disk(), {})
+    found = find_module("sys", [str(tmp_path)], python_of(tmp_path), Disk())
     assert found is not None
     assert found.kind == "builtin"
-
-
-def test_an_editable_installation_has_its_own_place(tmp_path: Path) -> None:
-    (tmp_path / "source" / "package").mkdir(parents=True)
-    (tmp_path / "source" / "package" / "__init__.py").write_text("")
-    found = find_module(
-        "package", [], python_of(tmp_path), Disk(), {"package": str(tmp_path / "source" / "package")}
-    )
-    assert found is not None
-    assert found.file == str(tmp_path / "source" / "package" / "__init__.py")
 
 
 def test_members_of_a_wheel_lie_over_the_disk(tmp_path: Path) -> None:
@@ -83,6 +73,6 @@ def test_members_of_a_wheel_lie_over_the_disk(tmp_path: Path) -> None:
     assert not disk.exists(f"{site}/other/d.so")
     assert not disk.exists("/\0")
     assert disk.read(f"{site}/package/__init__.py", 100) == b"import b"
-    found = find_module("package", [site], python_of(tmp_path), disk, {})
+    found = find_module("package", [site], python_of(tmp_path), disk)
     assert found is not None
     assert found.search == (f"{site}/package",)

@@ -58,6 +58,34 @@ def test_one_source_is_read_once_for_all_imports(tmp_path: Path) -> None:
     assert processes.read_import("absent").failure == "ModuleNotFoundError: No module named 'absent'"
 
 
+def test_a_handler_is_followed_where_the_dlopen_is_refused(tmp_path: Path) -> None:
+    """Which dlopen ends the import is said; a module of which one was refused fails for whoever imports it."""
+    write_files(
+        tmp_path,
+        {
+            "way.py": "try:\n import a\nexcept ImportError:\n import b\n",
+            "ended.py": "try:\n import way\nexcept ValueError:\n pass\nimport c\n",
+            "a.so": "",
+            "b.so": "",
+            "c.so": "",
+        },
+    )
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    first, second = str(tmp_path / "a.so"), str(tmp_path / "b.so")
+    assert opened(processes.read_import("way"), tmp_path) == [("a.so", "guarded")]
+    assert opened(processes.read_import("way", frozenset({first})), tmp_path) == [
+        ("a.so", "guarded"),
+        ("b.so", "certain"),
+    ]
+    for name in ("way", "ended"):
+        events = processes.read_import(name, frozenset({first, second}))
+        assert (events.opening, opened(events, tmp_path)) == (
+            first,
+            [("a.so", "guarded"), ("b.so", "certain")],
+        )
+    assert processes.read_import("ended").failure is None
+
+
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     write_files(tmp_path, {"user.py": "import newer\nimport large\nimport compiled\nimport x\n", "x.so": ""})
     write_files(
