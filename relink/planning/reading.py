@@ -331,6 +331,7 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
 def mark_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssue]:
     """Return the issues, with those about files of the distribution's ``*.dist-info``, whatever its version, as stale lines.
 
+    So are lines of another distribution's ``*.dist-info`` that is not in the wheel: a tool renamed the distribution.
     A path that is no plain one leads elsewhere: an installer that removes the distribution follows it.
 
     :param dist_info: the directory that the wheel has.
@@ -339,7 +340,8 @@ def mark_stale(issues: Iterable[RecordIssue], dist_info: str) -> list[RecordIssu
     return [
         replace(issue, kind=RecordKind.STALE)
         if issue.kind in _OF_A_FILE
-        and _distribution(issue.path.partition("/")[0]) == distribution
+        and (of := _distribution(issue.path.partition("/")[0])) is not None
+        and (of == distribution or issue.kind is RecordKind.ABSENT)
         and name_defect(issue.path) is None
         else issue
         for issue in issues

@@ -227,7 +227,7 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
             case "RLK101":
                 yield f"{pluralize(len(missing), 'library is', 'libraries are')} missing"
             case "RLK301" if _is_glibc(cause):
-                yield "the prefix was built for a newer glibc than the target's"
+                yield f"{_whose(cause)} built for a newer glibc than the target's"
             case _ if cause.whole and cause.code == "RLK302":
                 yield cause.message
             case "RLK130" if (vendor := _vendor_twice([cause])) is not None:
@@ -238,6 +238,12 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
                 way = _WAY.search(cause.remedy) if cause.code in _ON_A_GPU else None
                 how = f": {re.sub('^Use', 'use', way[0])}" if way else ""
                 yield f"{rule.title if rule else cause.code} ({join_truncated(cause.subjects, 1)}){how}"
+
+
+def _whose(cause: Cause) -> str:
+    """Whose files a cause is about, with the verb: a wheel's own have no absolute path."""
+    whose = {"the prefix" if subject.startswith("/") else "the wheel" for subject in cause.subjects}
+    return f"{join_with_and(sorted(whose))} {'was' if len(whose) == 1 else 'were'}"
 
 
 def _is_glibc(cause: Cause) -> bool:

@@ -91,6 +91,23 @@ def test_what_python_has_loaded_shadows_the_prefix(scene: Scene) -> None:
     assert f"served by {own}, although the prefix has {scene.prefix}/lib/libtool.so.1" in found.message
 
 
+def test_an_older_library_of_pythons_own_environment(scene: Scene) -> None:
+    """A Python of conda maps its own libstdc++.so.6; another loader changes nothing about that."""
+    old, new = (f"int f(void){{return {number};}}" for number in range(2))
+    own = scene.library(
+        scene.root / "conda" / "lib" / "libtool.so.1", source=old, flags=[scene.versions("T_1:f")]
+    )
+    newer = scene.library(scene.root / "new" / "libtool.so.1", source=new, flags=[scene.versions("T_2:f")])
+    program = "extern int f(void); int main(void){return f();}"
+    scene.provide("lib/libhip.so.1")
+    (scene.root / "conda" / "bin").mkdir()
+    python = cc(program, scene.root / "conda" / "bin" / "python", f"-Wl,-rpath,{own.parent}", needed=[own])
+    scene.member("demo/a.so", [], USES_F, flags=[str(newer)])
+    context = replace(scene.context(), target=replace(find_target(), python=str(python)))
+    found = only(decide(context, scene.tables).findings, "RLK301")
+    assert f"{scene.root}/conda has its own libtool.so.1: install one there" in found.remedy
+
+
 def test_a_library_of_the_system(scene: Scene) -> None:
     scene.provide("lib/libhip.so.1")
     system = scene.library(scene.root / "system" / "libtool.so.1", source="int f(void){return 3;}").parent

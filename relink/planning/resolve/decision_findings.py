@@ -22,7 +22,12 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
-from relink.planning.resolve.import_findings import VersionGaps, advise_relinking_first, find_prefix_loader
+from relink.planning.resolve.import_findings import (
+    VersionGap,
+    VersionGaps,
+    advise_relinking_first,
+    find_prefix_loader,
+)
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
@@ -471,7 +476,8 @@ def _versions(
     for gap in gaps.gaps:
         message = f"needs {', '.join(gap.versions)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
         step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
-        lacking = finding("RLK301", gap.requester, message, remedy if loader else None, step=step)
+        fix = _newer_beside_python(context, gap) or (remedy if loader else None)
+        lacking = finding("RLK301", gap.requester, message, fix, step=step)
         yield replace(lacking, cause=gaps.sentences[gap.file])
     left: dict[tuple[str, str], None] = {}
     for outcome in served.values():
@@ -483,6 +489,18 @@ def _versions(
     for requester, file in left:
         text = f"a version record names {file}, which is neither NEEDED nor loaded"
         yield finding("RLK305", requester, text)
+
+
+def _newer_beside_python(context: ResolveContext, gap: VersionGap) -> str | None:
+    """Return what to do where the target's Python brings the library that is too old, as conda's brings libstdc++.so.6."""
+    path, python = posixpath.normpath(gap.supplier), context.target.python
+    own = posixpath.dirname(posixpath.dirname(python)) if python else ""
+    if own in ("", "/", "/usr") or not path.startswith(f"{own}/"):
+        return None
+    if any(provider.holds(path) for provider in context.providers):
+        return None
+    package = " (conda: libstdcxx-ng)" if gap.file == "libstdc++.so.6" else ""
+    return f"{own} has its own {gap.file}: install one{package} there that has these versions, or name another Python (--python)."
 
 
 def _libraries(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:

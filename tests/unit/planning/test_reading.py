@@ -60,7 +60,6 @@ OLD = f"{DIST_INFO.partition('-')[0].replace('_', '-')}-0.9.dist-info"  # the sa
     [
         (f"{DIST_INFO}/entry_points.txt", True),
         (f"{OLD}/WHEEL", True),
-        ("other-1.0.dist-info/WHEEL", False),
         ("demo_pkg-1.0.data/scripts/run", False),
         ("demo_pkg/a.py", False),
         (f"demo_pkg/{DIST_INFO}/WHEEL", False),
@@ -70,6 +69,13 @@ OLD = f"{DIST_INFO.partition('-')[0].replace('_', '-')}-0.9.dist-info"  # the sa
 def test_what_lines_of_another_version_are_about(kind: RecordKind, path: str, stale: bool) -> None:
     (issue,) = mark_stale([RecordIssue(kind, path, "is odd")], DIST_INFO)
     assert (issue.kind is RecordKind.STALE, issue.level) == (stale, "warning" if stale else "error")
+
+
+@pytest.mark.parametrize("kind", [RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED])
+def test_lines_of_a_renamed_distribution(kind: RecordKind) -> None:
+    """hip-python-fork 6.3.3 lists hip_python-6.3.3.dist-info/*, which are not in it; pip takes the wheel."""
+    (issue,) = mark_stale([RecordIssue(kind, "other-1.0.dist-info/WHEEL", "is odd")], DIST_INFO)
+    assert issue.level == ("warning" if kind is RecordKind.ABSENT else "error")
 
 
 def test_what_is_wrong_in_another_way_stays_an_error() -> None:

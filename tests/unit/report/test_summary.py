@@ -97,13 +97,20 @@ def left(without: str) -> Finding:
             report(
                 replace(
                     finding(
-                        "RLK301", "a", "needs G_2 of libc.so.6; x goes up to G_1", step="--interpreter /l"
+                        "RLK301", "/p/a", "needs G_2 of libc.so.6; x goes up to G_1", step="--interpreter /l"
                     ),
                     cause="c",
                 ),
-                replace(finding("RLK302", "a", "imports f@G_2 of libc.so.6"), cause="c"),
+                replace(finding("RLK302", "/p/a", "imports f@G_2 of libc.so.6"), cause="c"),
             ),
             "Cannot work yet: the prefix was built for a newer glibc than the target's.",
+            "relink rules RLK301",
+        ),
+        (
+            report(
+                replace(finding("RLK301", "w/a.so", "needs G_2 of libc.so.6; x goes up to G_1"), cause="c")
+            ),
+            "Cannot work yet: the wheel was built for a newer glibc than the target's.",
             "relink rules RLK301",
         ),
         (
