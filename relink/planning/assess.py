@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -546,8 +547,25 @@ def _first_setup(case: Case) -> _Setup:
 def _with_copies(case: Case, why: str) -> _Setup:
     wheel, text = case.wheel, f"the wheel's own copies of the libraries stay: {why}"
     stay = finding("RLK546", wheel.source.path.name, text)
+    if hosts := _list_hosts(case):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in hosts.items())
+        step = " ".join(f"--use-host {shlex.quote(name)}" for name in hosts)
+        text = f"{text}; but this machine's are to be taken: {reasons}"
+        stay = finding("RLK546", wheel.source.path.name, text, level="warning", step=step)
     kept = replace(case, wheel=replace(wheel, findings=(*wheel.findings, stay)))
     return _setup_of(kept, "with its own copies of libraries")
+
+
+def _list_hosts(case: Case) -> dict[str, str]:
+    """Return the libraries that a wheel brings and that a provider has for the driver of this machine: soname → why."""
+    vendor = case.vendor
+    if not vendor.libraries.needs_host(case.target.sysroot):
+        return {}
+    names = dict.fromkeys(image.soname for image in case.wheel.images.values() if image.soname)
+    reasons = ((name, vendor.libraries.of_host(name)) for name in names)
+    return {
+        name: why for name, why in reasons if why and any(provider.find(name) for provider in case.providers)
+    }
 
 
 def _setup_of(case: Case, what: str) -> _Setup:

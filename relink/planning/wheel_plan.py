@@ -60,6 +60,7 @@ _FIELDS: Final = {
     f"--{name.replace('_', '-')}": name
     for name in (
         *("preload", "substitute", "stub", "forward", "ignore", "leave_out", "clear_execstack"),
+        "use_host",
         *("interpreter", "python", "search_path"),
     )
 }

@@ -167,6 +167,7 @@ class Libraries:
         serves it.
     :ivar is_driver: soname → whether it comes with the driver of the machine, and with nothing that is installed into Python.
     :ivar of_host: soname → why it belongs to the machine's driver or network rather than to a release, or None where it does not.
+    :ivar needs_host: root directory → whether its driver is one that the libraries of this kind in a wheel do not know.
     :ivar same_abi: two sonames → why they are one ABI, or None where nothing says so.
     :ivar copy_of: soname → the sonames of the system's libraries that it is a copy of, of which the first that there is counts,
         and why that is known; or None.
@@ -190,6 +191,7 @@ class Libraries:
     is_runtime: Callable[[str], bool] = lambda *_: False
     is_driver: Callable[[str], bool] = lambda *_: False
     of_host: Callable[[str], str | None] = lambda *_: None
+    needs_host: Callable[[str], bool] = lambda *_: False
     same_abi: Callable[[str, str], str | None] = lambda *_: None
     copy_of: Callable[[str], tuple[Sequence[str], str] | None] = lambda *_: None
     optional: Callable[[str], OptionalLibrary | None] = lambda *_: None

@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from relink.library import relink
+import pytest
+
+from relink.library import plan, relink
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.target import GLIBC_SONAMES, find_target
@@ -95,7 +97,18 @@ def _decoys(root: Path, chance: random.Random) -> list[str]:
     return [str(root / f"d{number}") for number in range(20)]
 
 
-def test_random_library_paths(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def _tell(root: Path, library_path: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The libraries that relink says are replaced, where its own shell has that LD_LIBRARY_PATH."""
+    (wheel,) = (root / "vendor").glob("*.whl")
+    with monkeypatch.context() as patched:
+        patched.setenv("LD_LIBRARY_PATH", library_path)
+        planned = plan(wheel, Options(prefixes=(str(root / "rocm"),), search_path="runpath"))
+    return {item.subject for item in planned.findings if item.code == "RLK210"}
+
+
+def test_random_library_paths(
+    tmp_path: Path, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(54)
     members, target = _build(tmp_path), find_target()
     places = [*_decoys(tmp_path / "decoys", chance), "", ".", "/nonexistent", "$ORIGIN/libs", "d1"]
@@ -110,7 +123,8 @@ def test_random_library_paths(tmp_path: Path, record_property: Callable[[str, ob
         return real
 
     usual = {kind: dict(ask(kind, ()).rows) for kind in members}
-    for _ in range(PATHS):
+    monkeypatch.chdir(cwd)
+    for number in range(PATHS):
         library_path = tuple(chance.choices(places, k=chance.randrange(1, 5)))
         for kind in members:
             answer = ask(kind, library_path)
@@ -125,6 +139,14 @@ def test_random_library_paths(tmp_path: Path, record_property: Callable[[str, ob
                 }
             counts[f"{kind}: a file changed"] += bool(changed)
             counts[f"{kind}: a file that is not named changed"] += bool(changed - NAMED)
+            if kind == "runpath" and number % 20 == 0 and not any("$" in entry for entry in library_path):
+                told = _tell(tmp_path, ":".join(library_path), monkeypatch)
+                own = {name for name in changed - NAMED if answer.fatal or name in rows}
+                # What the member of the wheel needs is told as well where that member is loaded by itself.
+                more = told - NAMED - own - {DEPENDS}
+                assert own <= told, (library_path, told, changed)
+                assert not more or answer.fatal, (library_path, told, changed)
+                counts["RLK210 told"] += bool(told)
     for name, value in counts.items():
         record_property(COUNTED + name, value)
     assert counts["rpath: a file that is not named changed"] == 0, counts

@@ -132,11 +132,16 @@ TORCH = (
 )
 
 
-def test_a_torch_within_wsl(run: Run, tmp_path: Path) -> None:
+def test_a_torch_within_wsl(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AMD's instructions: rm torch/lib/libhsa-runtime64.so*; cp that of /opt/rocm. All else of the wheel stays as it is."""
     prefix = fixed_hosts.wsl(tmp_path / "wsl")
     (wheel,) = torch_wheels.build(tmp_path / "fetched", "bundling")
     words = (wheel, "--prefix", prefix, "-o", tmp_path / "out")
+    assert "RLK546" not in run(*words, "--dry-run")[1]
+    monkeypatch.setattr("relink.gpu.amd.device.is_wsl", lambda root: root == "/")
+    told = run(*words, "--dry-run")[1]
+    assert "warning RLK546" in told
+    assert f"    → Pass --use-host {HSA}\n" in told
     assert run(*words, "--use-host", HSA)[0] == 0
     (output,) = (tmp_path / "out").iterdir()
     with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(output) as after:

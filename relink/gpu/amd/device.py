@@ -163,9 +163,14 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
     return apply_override(Devices(tuple(gpus), True, tuple(problems)), environment or {})
 
 
+def is_wsl(root: str | os.PathLike[str] = "/") -> bool:
+    """Whether the driver of the GPU is that of Windows."""
+    return Path(root, "dev/dxg").exists()
+
+
 def _why_none(root: str | os.PathLike[str]) -> str:
     """Say why the kernel shows no topology of GPUs, by what there is instead."""
-    if Path(root, "dev/dxg").exists():
+    if is_wsl(root):
         return "/dev/dxg is there, so this is WSL: the driver of the GPU is that of Windows, and says nothing of it here"
     if any(Path(root, name).exists() for name in _CONTAINER):
         return (

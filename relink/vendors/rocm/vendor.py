@@ -100,6 +100,7 @@ rocm = Vendor(
         # The driver of AMD's GPUs is a module of the kernel (amdgpu), and each library is ROCm's or the system's.
         is_driver=lambda _: False,
         of_host=lambda soname: facts.rocm_facts().of_host.get(soname_stem(soname)),
+        needs_host=lambda root: device.is_wsl(root),  # noqa: PLW0108 (looked up when it is asked)
         same_abi=facts.same_abi,
         copy_of=lambda soname: facts.rocm_facts().copies.get(soname),  # noqa: PLW0108 (read when it is asked)
         optional=lambda soname: facts.rocm_facts().stubs.get(soname_stem(soname)),
