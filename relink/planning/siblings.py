@@ -8,10 +8,12 @@ Source of the rules: "Core metadata" and "Dependency specifiers" of the PyPA spe
 
 from __future__ import annotations
 
+import glob
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from packaging.utils import canonicalize_name
 
@@ -19,9 +21,13 @@ from relink.elf.image import Image
 from relink.loader.closure import Closure
 from relink.loader.seen_files import Files
 from relink.loader.target import Target
+from relink.providers.distribution import is_platform_library
+from relink.providers.prefix import soname_stem
 from relink.providers.profiles import Profile, shipped_profiles
+from relink.providers.site_packages import find_distribution, find_listed, find_owners
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
+from relink.vendors.registry import vendor_that_has
 from relink.wheel.metadata import read_metadata
 from relink.wheel.source import MemberSource, read_member, read_prefix
 
@@ -64,12 +70,60 @@ def find_siblings(
             continue
         if (why := next(_evidence(source, profile, wanted.values()), None)) is not None:
             siblings.append(_located(Sibling(profile, why), wanted, target, files))
-    return tuple(siblings)
+    unknown = {
+        soname: member
+        for soname, member in needed.items()
+        if vendor_that_has(soname) is None
+        and not is_platform_library(soname, target.header.machine)
+        and find_sibling(siblings, soname) is None
+    }
+    return (*siblings, *_find_hosts(source, unknown, target, files))
+
+
+def _find_hosts(
+    source: MemberSource, unknown: Mapping[str, str], target: Target, files: Files
+) -> Iterator[Sibling]:
+    """Yield the packages that no profile is about and that have a library which a member needs.
+
+    METADATA requires such a package, or the library lies in a directory that the member's is in, as OpenMM's plugins need
+    libOpenMM.so of the directory above. A required one that is not installed is taken at the library's name:
+    libtriton.so for triton-rocm.
+
+    :param unknown: soname → the member that needs it; no vendor's, nor one of the system.
+    """
+    required = dict.fromkeys(read_required(source)) if unknown else {}
+    sites = target.python_facts.site_packages if target.python_facts is not None else ()
+    for soname, member in unknown.items():
+        parents = [str(parent) for parent in PurePosixPath(member).parents][:-1]
+        for site in sites:
+            path = find_listed(site, required, soname, target)
+            places = [path] if path else [f"{parent}/{soname}" for parent in parents]
+            path = next((one for one in places if files.open(f"{site}/{one}").image is not None), None)
+            if path and (owner := find_owners(site, {path}, target).get(path)) is not None:
+                is_required = owner.canonical in required
+                why = f"METADATA requires {owner.canonical}" if is_required else "its directory is above"
+                directory, libraries = posixpath.dirname(f"{site}/{path}"), {soname: f"{site}/{path}"}
+                yield Sibling(_profile(owner.canonical, path), why, directory, sites, libraries)
+                break
+        else:
+            stem = soname_stem(soname).removeprefix("lib").removesuffix(".so")
+            named = next((name for name in required if stem in name.split("-")), None)
+            if named is not None and not any(find_distribution(site, named, target) for site in sites):
+                yield Sibling(_profile(named, soname), f"METADATA requires {named}", searched=sites)
+
+
+def _profile(distribution: str, path: str) -> Profile:
+    return Profile(distribution, (distribution,), brings=(glob.escape(path),))
+
+
+def read_required(source: MemberSource) -> Iterator[str]:
+    """Yield the distributions that a wheel's METADATA requires without an extra, by their normalized names."""
+    return read_metadata(read_member(source, f"{source.dist_info}/METADATA")).required()
 
 
 def _evidence(source: MemberSource, profile: Profile, members: Collection[str]) -> Iterator[str]:
     """Yield how the wheel says that it needs a package: a requirement without an extra, or an import of its packages."""
-    for name in read_metadata(read_member(source, f"{source.dist_info}/METADATA")).required():
+    for name in read_required(source):
         if name in profile.distributions:
             yield f"METADATA requires {name}"
     modules = [f"{member.split('/')[0]}/__init__.py" for member in members]
@@ -117,7 +171,7 @@ def assumed_finding(sibling: Sibling, sonames: Iterable[str], members: Iterable[
     absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
     looked = absent if sibling.searched else "no Python of the target is known"
     text = f"{join_truncated(list(sonames))} of {who} come by its import ({sibling.why}), which is assumed: {looked}"
-    return finding("RLK118", name, text, profile=name)
+    return finding("RLK118", name, text, profile=_shipped(sibling))
 
 
 def sibling_findings(siblings: Iterable[Sibling], closures: Mapping[str, Closure]) -> Iterator[Finding]:
@@ -142,7 +196,11 @@ def sibling_findings(siblings: Iterable[Sibling], closures: Mapping[str, Closure
         if taken:
             who = join_truncated([posixpath.basename(member) for member in _all(taken)])
             text = f"{join_truncated(list(taken))} of {who} are those of {sibling.directory} ({sibling.why})"
-            yield finding("RLK119", sibling.profile.name, text, profile=sibling.profile.name)
+            yield finding("RLK119", sibling.profile.name, text, profile=_shipped(sibling))
+
+
+def _shipped(sibling: Sibling) -> str | None:
+    return sibling.profile.name if sibling.profile.imports else None
 
 
 def _all(needed: Mapping[str, Mapping[str, None]]) -> list[str]:

@@ -69,14 +69,29 @@ def find_owners(site: str, files: Collection[str], target: Target) -> dict[str, 
     found: dict[str, InstalledPackage] = {}
     for name in list_names_in(site, target.sysroot) if files else ():
         if _ANY_INFO.fullmatch(name):
-            # A row is path, hash and size. Only the path can have a comma.
-            rows = {
-                row.rpartition(",")[0].rpartition(",")[0].strip('"') for row in _record(site, name, target)
-            }
-            listed = rows.intersection(files)
+            listed = {*map(_path_of, _record(site, name, target))}.intersection(files)
             if listed and (package := _readable(site, name, target)):
                 found |= dict.fromkeys(listed, package)
     return found
+
+
+def find_listed(site: str, distributions: Collection[str], name: str, target: Target) -> str | None:
+    """Return the path in a site-packages of the file of that name that RECORD of one of some distributions lists, or None.
+
+    :param distributions: by their canonical names.
+    """
+    for info in sorted(list_names_in(site, target.sysroot)) if distributions else ():
+        match = _ANY_INFO.fullmatch(info)
+        if match and canonicalize_name(match[1]) in distributions:
+            for path in map(_path_of, _record(site, info, target)):
+                if posixpath.basename(path) == name and not posixpath.normpath(path).startswith(("..", "/")):
+                    return path
+    return None
+
+
+def _path_of(row: str) -> str:
+    """Return the path of a row of RECORD, which is path, hash and size: only the path can have a comma."""
+    return row.rpartition(",")[0].rpartition(",")[0].strip('"')
 
 
 def read_distributions(

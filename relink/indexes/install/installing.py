@@ -241,7 +241,7 @@ def repair(
         installed = _installed(name, environment)
         original = _original(installed, environment, wheel)
         if installed.plan is None:
-            refuse_another(original, installed)
+            refuse_another(original, installed, environment)
         report, result = relink_for(place, original, environment, options)
         if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)

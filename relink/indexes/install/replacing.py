@@ -284,8 +284,8 @@ def _digest(path: str, algorithm: str) -> bytes | None:
         return None
 
 
-def refuse_another(wheel: Path, installed: Installed) -> None:
-    """Compare what a wheel has with what is installed, both ways.
+def refuse_another(wheel: Path, installed: Installed, environment: TargetEnvironment) -> None:
+    """Compare what a wheel has with what is installed, both ways, but for files that another distribution has written as well.
 
     :raises UsageError: a file is another one, or missing on one side.
     """
@@ -306,7 +306,8 @@ def refuse_another(wheel: Path, installed: Installed) -> None:
                 same = _is_generated(path, paths, installed.dist_info, scripts) or not os.path.lexists(path)
             if not same:
                 other.append(os.path.relpath(path, site))
-    if other:
+    others = _files_of_others(environment, installed.dist_info) if other else {}
+    if other := [name for name in other if _real(f"{site}/{site_path(name) or name}") not in others]:
         raise UsageError(
             f"{wheel.name} is not the wheel that {installed.name} was installed from, or its files were changed since: "
             f"{join_truncated(other)} differ; pass the very wheel by --wheel, or install the package again"

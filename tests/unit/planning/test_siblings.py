@@ -235,3 +235,49 @@ def test_an_installed_one_without_the_symbol_is_refused(works: Works, tmp_path: 
     assert report.output is None
     (refused,) = told(report, "RLK302")
     assert "tensor" in refused
+
+
+@pytest.mark.parametrize(
+    ("member", "brought", "requires", "why"),
+    [
+        ("demo/ext.so", "planet/_C/libplanet.so", ("planet-rocm",), "METADATA requires planet-rocm"),
+        ("P.libs/lib/plugins/ext.so", "P.libs/lib/libplanet.so", (), "its directory is above"),
+    ],
+)
+def test_a_package_that_no_profile_is_about(
+    works: Works, tmp_path: Path, member: str, brought: str, requires: tuple[str, ...], why: str
+) -> None:
+    """triton-utlx-rocm requires triton-rocm, which has libtriton.so; OpenMM's plugins lie below its libOpenMM.so."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    options = works.options(tmp_path / "out", python=str(tmp_path / "env" / "bin" / "python"))
+    (site,) = ask_python(str(options.python)).site_packages
+    host = shared(tmp_path / "build" / "libplanet.so", "int tensor(void){return 1;}")
+    needed = [works.prefix / "lib" / "libhip.so.7", host]
+    extension = shared(tmp_path / "ext.so", USES, needed=needed)
+    made = make_wheel(tmp_path, {member: extension}, tag=TAG, requires=requires)
+    before = plan(made, options)
+    assert before.ok is bool(requires)
+    assert [found.subject for found in before.findings if found.code in ("RLK101", "RLK118")] == [
+        "planet-rocm" if requires else "libplanet.so"
+    ]
+    unpack([make_wheel(tmp_path, {brought: host}, name="planet_rocm")], Path(site))
+    report = relink(made, options)
+    assert report.output is not None
+    assert not [item for item in report.findings if item.level != "info"]
+    (taken,) = told(report, "RLK119")
+    assert f"{site}/{Path(brought).parent} ({why})" in taken
+
+
+def test_no_file_outside_of_site_packages_is_taken_for_a_packages(works: Works, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    options = works.options(tmp_path / "out", python=str(tmp_path / "env" / "bin" / "python"))
+    (site,) = ask_python(str(options.python)).site_packages
+    host = shared(tmp_path / "build" / "libplanet.so", "int tensor(void){return 1;}")
+    extension = shared(tmp_path / "ext.so", USES, needed=[works.prefix / "lib" / "libhip.so.7", host])
+    made = make_wheel(tmp_path, {"demo/ext.so": extension}, tag=TAG, requires=("planet-rocm",))
+    unpack([make_wheel(tmp_path, {"planet.py": b""}, name="planet_rocm")], Path(site))
+    with (Path(site) / "planet_rocm-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write("../../../../build/libplanet.so,,\n")
+    assert [found.subject for found in plan(made, options).findings if found.level == "error"] == [
+        "libplanet.so"
+    ]

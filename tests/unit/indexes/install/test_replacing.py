@@ -156,6 +156,23 @@ def test_a_wheel_that_lacks_files(
     assert "is not the wheel that demo was installed from" in err
 
 
+def test_a_file_that_another_package_has_written_over(
+    run: Run, works: Works, index: Path, venv: Path
+) -> None:
+    """openmm and openmm-hip-7 have a file in common: what is in the way is told, and what to do about it can be done."""
+    wheel = vendor(works, index)
+    put(venv, wheel)
+    put(venv, make_wheel(index, {"demo/more.txt": b"theirs"}, name="other", tag="py3-none-any"))
+    before = tree(venv)
+    code, _, err = repair(run, works, venv, "--wheel", wheel)
+    assert (code, tree(venv)) == (2, before)
+    assert "'demo/more.txt' is a file of other-1.0; remove these lines from " in err
+    record = site_of(venv) / "demo-1.0.dist-info/RECORD"
+    lines = [line for line in record.read_text().splitlines() if not line.startswith("demo/more.txt,")]
+    record.write_text("\n".join(lines) + "\n")
+    assert repair(run, works, venv, "--wheel", wheel)[0] == 0
+
+
 @pytest.mark.parametrize("path", ["../../../etc/demo.conf", "demo/more.txt", "demo/a.so"])
 @pytest.mark.parametrize("words", [(), ("--undo",)])
 def test_edits_are_kept(
