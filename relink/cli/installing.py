@@ -197,6 +197,7 @@ def check(
     from relink.indexes.install.environment import find_environment
     from relink.report.check_text import check_text
     from relink.report.formats import WheelResult
+    from relink.vendors.registry import find_named_place
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
     found = checking.check_environment(find_environment(python, os.environ, changed=False), options)
@@ -208,7 +209,9 @@ def check(
             *(["--python", python] if python else []),
             *(word for prefix in options.prefixes for word in ("--prefix", prefix)),
         ]
-        show(*check_text(found, again, verbose=shown.verbose))
+        place = None if options.prefixes else find_named_place(os.environ)
+        told = f"{place.path} (no --prefix: found by {place.found_by})" if place else None
+        show(*check_text(found, again, place=told, verbose=shown.verbose))
     else:
         findings = tuple(reported for one in found.distributions for reported in one.findings)
         print_results(

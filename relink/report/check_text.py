@@ -81,14 +81,17 @@ def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
     return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}."
 
 
-def check_text(check: EnvironmentCheck, repair: Sequence[str], *, verbose: bool) -> list[Line]:
+def check_text(
+    check: EnvironmentCheck, repair: Sequence[str], *, place: str | None = None, verbose: bool
+) -> list[Line]:
     """Return the lines about an environment: the answer first, and last where there is something between.
 
     :param repair: the words of the command that mends it, behind ``relink``.
+    :param place: the prefix that this takes where the command names none, and by what it is found.
     """
     level, text = environment_verdict(check)
     answer, lines = Line(text, style=VERDICT_STYLE[level]), list(_distributions(check, verbose=verbose))
-    return [answer, *lines, *([answer] if lines else []), *_next(check, repair)]
+    return [answer, *lines, *([answer] if lines else []), *_next(check, repair, place)]
 
 
 def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
@@ -102,11 +105,12 @@ def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
     yield from findings_text(check.findings, verbose=verbose)
 
 
-def _next(check: EnvironmentCheck, repair: Sequence[str]) -> list[Line]:
+def _next(check: EnvironmentCheck, repair: Sequence[str], place: str | None) -> list[Line]:
     command = shlex.join(["relink", *repair]) if check.mendable else "relink doctor"
     errors = [found for found in check.findings if found.level == "error"]
     errors += [found for one in check.distributions for found in one.findings if found.level == "error"]
     # A build for another vendor is replaced; nothing of this machine mends it.
     replaced = bool(errors) and all(found.code == "RLK551" for found in errors)
     helps = check.mendable or not (check.ok or replaced)
-    return [Line(NEXT.rstrip()), command_line(command)] if helps else []
+    told = f"with {place}:" if place and check.mendable else ""
+    return [Line(f"{NEXT}{told}".rstrip()), command_line(command)] if helps else []

@@ -211,6 +211,7 @@ class Places:
     """What is asked about the prefixes of a target that have a vendor's libraries.
 
     :ivar variable: the environment variable that names the prefix of the libraries; messages advise it.
+    :ivar named: environment → the prefix that a variable of it names, or None; it is not looked at.
     :ivar find: target, environment → every prefix of the target that has the libraries.
     :ivar choose: target, environment, whether the target is a Python of this machine with its own loader → the prefix to use
         where the user names none, or None where there is none. Raises UsageError: there are several, or nothing is to be guessed.
@@ -219,6 +220,7 @@ class Places:
     """
 
     variable: str = "LD_LIBRARY_PATH"
+    named: Callable[[Mapping[str, str]], Place | None] = lambda *_: None
     find: Callable[[Target, Mapping[str, str]], Sequence[Place]] = lambda *_: ()
     choose: Callable[[Target, Mapping[str, str], bool], Place | None] = lambda *_: None
     find_beside: Callable[[Target, Mapping[str, str], str], Sequence[Place]] = lambda *_: ()

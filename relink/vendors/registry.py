@@ -96,6 +96,11 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
     return tuple(place for vendor in VENDORS for place in vendor.places.find(target, environment))
 
 
+def find_named_place(environment: Mapping[str, str]) -> Place | None:
+    """Return the prefix that a variable of the environment names, or None."""
+    return next(filter(None, (vendor.places.named(environment) for vendor in VENDORS)), None)
+
+
 def choose_place(
     target: Target, environment: Mapping[str, str], sonames: Collection[str] = (), *, own: bool
 ) -> Place:

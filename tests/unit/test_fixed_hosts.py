@@ -62,7 +62,7 @@ def unpacked(out: Path) -> Path:
 
 def printed(out: str) -> list[list[str]]:
     """The words of the commands below the verdict, without ``relink``."""
-    below = out.rpartition("\nNext:\n")[2]
+    below = out.rpartition("\nNext:")[2]
     return [shlex.split(line)[1:] for line in below.splitlines() if line.startswith("    relink ")]
 
 

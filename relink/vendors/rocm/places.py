@@ -58,7 +58,7 @@ def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, 
 
     What $ROCM_PATH names is not looked at: whoever opens it says what is wrong with it.
     """
-    if (named := _named(environment)) is not None:
+    if (named := find_named(environment)) is not None:
         return (named,)
     return _different(_of_library_path(target, environment), target) or _different(_usual(target), target)
 
@@ -84,8 +84,8 @@ def find_places_beside(target: Target, environment: Mapping[str, str], prefix: s
     return tuple(found.values())
 
 
-def _named(environment: Mapping[str, str]) -> Place | None:
-    """The ROCm that a variable of a user or of a loaded module names, if one does."""
+def find_named(environment: Mapping[str, str]) -> Place | None:
+    """Return the ROCm that a variable of a user or of a loaded module names, if one does."""
     variable = next(filter(environment.get, _VARIABLES), None)
     return _named_place(environment[variable], variable, environment) if variable else None
 
@@ -131,7 +131,7 @@ def choose_place(target: Target, environment: Mapping[str, str], own: bool) -> P
         is guessed: the error says what was seen.
     :raises UsageError: there are several, or nothing is to be guessed; lists those that were found.
     """
-    if (named := _named(environment)) is not None:
+    if (named := find_named(environment)) is not None:
         return named
     if site := _of_python(target):
         return Place(site, SITE_PACKAGES)

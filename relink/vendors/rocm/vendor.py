@@ -116,6 +116,7 @@ rocm = Vendor(
     ),
     places=Places(
         variable="ROCM_PATH",
+        named=places.find_named,
         find=places.find_places,
         choose=places.choose_place,
         find_beside=places.find_places_beside,

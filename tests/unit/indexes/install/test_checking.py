@@ -509,7 +509,8 @@ def test_the_rocm_that_a_module_names(
     monkeypatch.setenv("LOADEDMODULES", "PrgEnv-gnu/8.5.0:rocm/6.2.4")
     monkeypatch.setenv("CRAY_ROCM_PREFIX", str(module))
     code, out, _ = run("check", venv)
-    step = out.splitlines()[-1]
+    told, step = out.splitlines()[-2:]
+    assert told == f"Next: with {module} (no --prefix: found by CRAY_ROCM_PREFIX, module rocm/6.2.4):"
     assert (code, step) == (1, f"    relink repair --all --python {python_of(venv)}")
     code, out, _ = run(*step.split()[1:])
     assert code == 0
