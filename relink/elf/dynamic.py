@@ -39,12 +39,23 @@ _TABLES: Final = frozenset(
     {DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED}
 )
 
+_PAGE: Final = 4096
 # Entries of the dynamic array; real files have less than a hundred.
 _MAX_DYNAMIC: Final = 1 << 16
 # The table is split only if it has at most so many strings for each symbol, and names that are tails of other strings are
 # read only up to so many bytes for each byte of the table.
 _MAX_STRINGS: Final = 4
 _PLUS_NUL: Final = (1).__add__
+
+
+def count_mapped(address: int, file_size: int, memory_size: int) -> int:
+    """Return how many bytes at the address of a PT_LOAD come from the file: whole pages, if nothing is cleared behind its end.
+
+    The smallest page that a kernel has is 4 KiB (elf/dl-map-segments.h; patchelf left programs in which that is needed).
+    """
+    if memory_size > file_size:
+        return file_size
+    return -(-(address + file_size) // _PAGE) * _PAGE - address
 
 
 class Memory:
@@ -55,12 +66,14 @@ class Memory:
         self.endian = "<"
         self.wide = True
         self.machine = 0
-        # Of each PT_LOAD the address, the bytes that the file has, and their offset.
+        # Of each PT_LOAD, the last one first, the address, the bytes that the file has, and their offset.
         self.loads: list[tuple[int, int, int]] = []
         # The dynamic array as it stands, as pairs of tag and value, without its DT_NULL.
         self.entries: list[tuple[int, int]] = []
         self.dynamic: dict[int, int] = {}  # of each tag the last
         self.problems: list[str] = []
+        # Those of them that concern what ld.so does not read.
+        self.unread: list[str] = []
 
     def read_header(self) -> None:
         """Read the segments and the dynamic array.
@@ -77,17 +90,19 @@ class Memory:
         self.machine = self.unpack("H", 18, 1)[0]
         start = self.unpack("Q", 32, 1)[0] if self.wide else self.unpack("I", 28, 1)[0]
         size, number = self.unpack("H", 54 if self.wide else 42, 2)
-        # Elf64_Phdr: type flags offset vaddr paddr filesz; Elf32_Phdr: type offset vaddr paddr filesz
-        row = struct.Struct(self.endian + ("I4xQQ8xQ" if self.wide else "III4xI"))
+        # Elf64_Phdr: type flags offset vaddr paddr filesz memsz; Elf32_Phdr: type offset vaddr paddr filesz memsz
+        row = struct.Struct(self.endian + ("I4xQQ8xQQ" if self.wide else "III4xII"))
         if number and (size < row.size or start + number * size > len(view)):
             raise ElfError(
                 f"the {number} program headers of {size} bytes at {start:#x} lie outside of the file"
             )
         dynamic = None
         for at in range(start, start + number * size, size or 1):
-            kind, offset, address, length = row.unpack_from(view, at)
+            kind, offset, address, length, size_in_memory = row.unpack_from(view, at)
             if kind == 1:  # PT_LOAD
-                self.loads.append((address, min(length, max(0, len(view) - offset)), offset))
+                length = count_mapped(address, length, size_in_memory)
+                # What is mapped later takes the place of what was there.
+                self.loads.insert(0, (address, min(length, max(0, len(view) - offset)), offset))
             elif kind == 2:  # PT_DYNAMIC
                 # Of several PT_DYNAMIC the last one counts (elf/dl-load.c).
                 dynamic = address
@@ -105,10 +120,15 @@ class Memory:
             self.dynamic[tag] = value
         self.problem("the dynamic segment has no end, or lies outside of the file")
 
-    def problem(self, sentence: str) -> None:
-        """Add `sentence` to the problems, unless it is there."""
+    def problem(self, sentence: str, *, read: bool = True) -> None:
+        """Add `sentence` to the problems, unless it is there.
+
+        :param read: whether ld.so reads what is wrong.
+        """
         if sentence not in self.problems:
             self.problems.append(sentence)
+            if not read:
+                self.unread.append(sentence)
 
     def unpack(self, kind: str, offset: int, count: int) -> tuple[int, ...]:
         """Return `count` integers of struct type `kind` at file `offset`."""
@@ -167,6 +187,8 @@ def open_memory(buffer: Buffer) -> Iterator[Memory]:
 class Strings:
     """DT_STRTAB. One decoding for the whole table where it is ASCII; undecodable names survive as surrogates.
 
+    ld.so does not ask how large the table is: where DT_STRSZ is not right, all bytes up to the next table are it.
+
     :param most: bytes of the table that are read, each of which takes three of memory.
     """
 
@@ -175,19 +197,41 @@ class Strings:
         # A file without DT_STRTAB has no strings; what lies at address 0 is its header.
         available = 0 if address is None else memory.available(address)
         if size is None or size > available:
-            memory.problem("DT_STRSZ is missing, or reaches outside of the file or into the next table")
-        data = memory.read(address or 0, min(available if size is None else size, available, most))
+            memory.problem(
+                "DT_STRSZ is missing, or reaches outside of the file or into the next table", read=False
+            )
         self._memory = memory
-        if not data.endswith(b"\0"):
-            memory.problem("the string table is empty or does not end in a zero byte")
-            data += b"\0"
+        self._address = address or 0
+        self._room = min(available, most)
+        self._set(memory.read(self._address, min(available if size is None else size, self._room)))
+        if not self.text.endswith("\0"):
+            memory.problem("the string table is empty or does not end in a zero byte", read=False)
+            self._widen()
+        if not self.text.endswith("\0"):
+            memory.problem("the string table has no end")
+            self.text += "\0"
+
+    def _set(self, data: bytes) -> None:
         self.ascii = data.isascii()
         # Latin-1 has one character for each byte, so offsets stay valid; `decode_utf8` decodes a name that is not ASCII again.
         self.text = data.decode("latin-1")
 
+    def _widen(self) -> bool:
+        """Read all that may be the table, up to the last zero byte; tell whether that is more than before."""
+        data = self._memory.read(self._address, self._room) if len(self.text) < self._room else b""
+        self._room = 0
+        data = data[: data.rfind(b"\0") + 1]
+        if len(data) <= len(self.text):
+            return False
+        self._memory.problem("strings lie behind the end that DT_STRSZ gives the string table", read=False)
+        self._set(data)
+        return True
+
     def get(self, offset: int, longest: int) -> str | None:
         """Return the string at `offset`; None if it lies outside of the table or has more than `longest` bytes."""
         end = self.text.find("\0", offset, offset + longest + 1)
+        if end < 0 and offset >= len(self.text) and self._widen():
+            end = self.text.find("\0", offset, offset + longest + 1)
         return None if end < 0 else self.decode_utf8(self.text[offset:end])
 
     def names(self, offsets: Sequence[int]) -> tuple[list[str], int]:
@@ -216,6 +260,8 @@ class Strings:
                 )
                 break
             names[number] = self.decode_utf8(self.text[start:end])
+        if outside and self._widen():
+            return self.names(offsets)
         return [name or "" for name in names], outside
 
     def decode_utf8(self, text: str) -> str:

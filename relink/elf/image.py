@@ -38,7 +38,7 @@ from relink.elf.constants import (
     PT_NOTE,
     SHT_NOBITS,
 )
-from relink.elf.dynamic import Buffer, Strings, open_memory
+from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.system.bounded_json import parse_json
 from relink.system.errors import ElfError
 
@@ -355,11 +355,14 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened:
     Unlike symbols, these decide what is loaded at all: where one cannot be read, nothing can be said about the file.
     """
     with open_memory(buffer) as memory:
-        entries = memory.entries
-        strings = Strings(memory)
-    last = next((segment for segment in reversed(segments) if segment.type == PT_DYNAMIC), None)
-    if last is not None and last.file_size and file_offset(segments, last.address) is None:
-        raise ElfError(f"{path}: damaged ELF file: PT_DYNAMIC lies in no PT_LOAD segment")
+        last = next((segment for segment in reversed(segments) if segment.type == PT_DYNAMIC), None)
+        if last is not None and last.file_size and not memory.read(last.address, 1):
+            raise ElfError(f"{path}: damaged ELF file: PT_DYNAMIC lies in no PT_LOAD segment")
+        return _read_entries(memory, path, dlopened)
+
+
+def _read_entries(memory: Memory, path: str, dlopened: int) -> dict[str, Any]:
+    entries, strings = memory.entries, Strings(memory)
     known: dict[int, str] = {}
 
     def text(offset: int, longest: int) -> str:

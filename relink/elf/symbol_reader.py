@@ -65,6 +65,8 @@ from relink.elf.symbols import (
 
 # A version number has 15 bits, so that no table has more versions.
 _MAX_VERSIONS: Final = 1 << 15
+# VER_FLG_BASE: the record of the file itself.
+_BASE: Final = 1
 _MAX_BYTES: Final = 1 << 22
 _MAX_NAME: Final = 1 << 10
 
@@ -114,17 +116,25 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     """
     size = 24 if memory.wide else 16
     if (declared := memory.dynamic.get(DT_SYMENT, 0)) != size:
-        memory.problem(f"DT_SYMENT is {declared}, not {size}")
+        memory.problem(f"DT_SYMENT is {declared}, not {size}", read=False)
     limit = memory.available(memory.dynamic[DT_SYMTAB]) // size
     gnu = _gnu_hash(memory, limit)
-    sysv = _sysv_hash(memory, limit)
+    sysv = _sysv_hash(memory, limit, read=DT_GNU_HASH not in memory.dynamic)
     shift = 32 if memory.wide else 8
     relocated, static = _relocated(memory), _R_STATIC_TLS.get(memory.machine)
     first, count = gnu or (limit, 0)
+    order: list[int] = []
+    hashed = bytearray()
     if sysv:
         if count > sysv[0]:
-            memory.problem(f"DT_HASH counts {sysv[0]} symbols, DT_GNU_HASH {count}")
+            memory.problem(f"DT_HASH counts {sysv[0]} symbols, DT_GNU_HASH {count}", read=False)
         count = max(count, sysv[0])
+        if not gnu:
+            order, hashed = _chains(memory, *sysv[1:])
+            named = (number for info in relocated if (number := info >> shift) < limit)
+            if (highest := max((0, *order, *named))) >= count:
+                memory.problem(f"DT_HASH counts {count} symbols, and there are more", read=False)
+                count = highest + 1
     elif count <= first:
         # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
         # the highest symbol that a relocation names counts.
@@ -133,13 +143,12 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
     data = memory.read(memory.dynamic[DT_SYMTAB], min(count, limit) * size)
     count = len(data) // size
-    order: list[int] = []
     if gnu or not sysv:
         flags = bytearray(min(first, count)).ljust(count, bytes((HASHED,)))
     else:
-        order, flags = _chains(memory, *sysv[1:], count)
+        flags = hashed[:count].ljust(count, b"\0")
         # ld.so finds none of these symbols; they stay in the table, since imports may be among them.
-        order += [i for i, hashed in enumerate(flags) if not hashed]
+        order += [i for i, flag in enumerate(flags) if not flag]
     for info in relocated:
         if info >> shift < count:
             is_static = memory.wide and info & 0xFFFFFFFF == static
@@ -196,37 +205,43 @@ def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:
     return first, last + 1
 
 
-def _sysv_hash(memory: Memory, limit: int) -> tuple[int, array[int], array[int]] | None:
-    """Return the number of symbols, the buckets and the chains of DT_HASH."""
+def _sysv_hash(memory: Memory, limit: int, *, read: bool) -> tuple[int, array[int], array[int]] | None:
+    """Return the number of symbols, the buckets and the chains of DT_HASH. ld.so does not read the number.
+
+    :param read: whether ld.so reads the table: there is no DT_GNU_HASH.
+    """
     address = memory.dynamic.get(DT_HASH)
     if address is None:
         return None
     # 64-bit s390 and Alpha have entries of eight bytes (Elf_Symndx).
     kind, width = ("Q", 8) if memory.wide and memory.machine in (22, 0x9026) else ("I", 4)
     header = memory.words(address, 2, kind)
-    if len(header) < 2 or sum(header) + 2 > memory.available(address) // width:
+    available = memory.available(address) // width
+    if len(header) < 2 or header[0] + 2 > available:
         memory.problem(
-            "DT_HASH lies outside of the file, or claims more buckets and symbols than there is room for"
+            "DT_HASH lies outside of the file, or claims more buckets than there is room for", read=read
         )
         return None
     number, count = header
+    room = min(limit, available - 2 - number)
+    if count > room:
+        memory.problem(f"DT_HASH counts {count} symbols, there is room for {room}", read=False)
     buckets = memory.words(address + 2 * width, number, kind)
-    if count > limit:
-        memory.problem(f"DT_HASH counts {count} symbols, there is room for {limit}")
-    return min(count, limit), buckets, memory.words(address + (2 + number) * width, count, kind)
+    return min(count, room), buckets, memory.words(address + (2 + number) * width, room, kind)
 
 
-def _chains(
-    memory: Memory, buckets: array[int], chains: array[int], count: int
-) -> tuple[list[int], bytearray]:
+def _chains(memory: Memory, buckets: array[int], chains: array[int]) -> tuple[list[int], bytearray]:
     """Walk the chains of DT_HASH: the symbols in the order ld.so meets them, and a flag for each symbol of the table."""
     order: list[int] = []
-    seen = bytearray(count)
+    seen = bytearray(len(chains))
     for bucket in buckets:
-        at = bucket
+        at, begin = bucket, len(order)
         while at:
-            if at >= min(count, len(chains)) or seen[at]:
-                memory.problem("a chain of DT_HASH leaves the table, meets another or runs in a circle")
+            if at >= len(chains) or (seen[at] and at in order[begin:]):
+                memory.problem("a chain of DT_HASH leaves the table or runs in a circle")
+                break
+            if seen[at]:
+                # The rest is that of another chain.
                 break
             seen[at] = HASHED
             order.append(at)
@@ -248,6 +263,8 @@ def _relocated(memory: Memory) -> set[int]:
     ):
         address = dynamic.get(table, 0)
         length = dynamic.get(size, 0) if address else 0
+        # ld.so takes an entry of which the size has only a part (elf/do-rel.h).
+        length = -(-length // (step * width)) * step * width
         # DT_RELASZ may include the entries of DT_JMPREL: these are read by themselves, and a set has each symbol once.
         available = memory.available(address)
         if length and not available:
@@ -280,15 +297,21 @@ def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
 
 
 def version_defs(memory: Memory, strings: Strings) -> tuple[VersionDef, ...]:
-    """Return the records of DT_VERDEF. The first name of a record is the version's, the others are its parents'."""
+    """Return the records of DT_VERDEF. The first name of a record is the version's, the others are its parents'.
+
+    ld.so reads the first alone, and none of the file's own record (VER_FLG_BASE).
+    """
     nodes: list[VersionDef] = []
-    for _, (_, flags, index, _, digest, *_), [(_, (own_at, _)), *parents] in _walk(
+    for _, (_, flags, index, _, digest, *_), entries in _walk(
         memory, "DT_VERDEF", DT_VERDEF, DT_VERDEFNUM, "HHHHIII", "II", "names"
     ):
-        name = _version_name(memory, strings, own_at, digest)
-        above = tuple(_version_name(memory, strings, name_at) for _, (name_at, _) in parents)
-        base, weak = bool(flags & 1), bool(flags & VER_FLG_WEAK)
-        nodes.append(VersionDef(name, index & ~VERSYM_HIDDEN, base, weak, above, digest))
+        base, weak = bool(flags & _BASE), bool(flags & VER_FLG_WEAK)
+        names = [
+            _version_name(memory, strings, name_at, None if number else digest, read=not (number or base))
+            for number, (_, (name_at, _)) in enumerate(entries)
+        ]
+        name, *above = names or [""]
+        nodes.append(VersionDef(name, index & ~VERSYM_HIDDEN, base, weak, tuple(above), digest))
     return tuple(nodes)
 
 
@@ -297,7 +320,8 @@ def _walk(
 ) -> Iterator[tuple[int, tuple[int, ...], list[tuple[int, tuple[int, ...]]]]]:
     """Walk a table as ld.so does: to the record without a next one, whatever its number of records says.
 
-    Yields the file offset and the fields of each record, and the same of each of its entries, of which there is one at least.
+    Yields the file offset and the fields of each record, and the same of each of its entries, of which there is one at least,
+    but for those of DT_VERDEF that ld.so does not read.
 
     :param record: the types of a record's fields. The first is its layout; the last four are the number of its entries, one of
         another meaning, the way to its first entry, and the way to the next record.
@@ -317,39 +341,53 @@ def _walk(
             fields = struct.unpack_from(memory.endian + record, data, at)
             *_, count, _, first, following = fields
             if fields[0] != 1:
-                memory.problem(f"{name} has a record of unknown layout {fields[0]}")
-                break
+                # Of DT_VERNEED ld.so looks at the first one's.
+                read = tag == DT_VERDEF or not records
+                memory.problem(f"{name} has a record of unknown layout {fields[0]}", read=read)
             entries: list[tuple[int, tuple[int, ...]]] = []
             entry_at, step = at + first, 1
             while step and total < _MAX_VERSIONS:
                 total += 1
+                unread = tag == DT_VERDEF and (entries or fields[1] & _BASE)
+                if unread and entry_at + struct.calcsize(entry) > len(data):
+                    memory.problem(f"{name} has names outside of its table", read=False)
+                    break
                 fields_of_entry = struct.unpack_from(memory.endian + entry, data, entry_at)
                 entries.append((start + entry_at, fields_of_entry))
                 step = fields_of_entry[-1]
                 entry_at += step
-            if step:
+            if total >= _MAX_VERSIONS:
                 memory.problem(f"{name} has more than {_MAX_VERSIONS} {called}")
                 break
             yield start + at, fields, entries
             if len(entries) != count:
-                memory.problem(f"a record of {name} counts {count} {called} and has {len(entries)}")
+                memory.problem(
+                    f"a record of {name} counts {count} {called} and has {len(entries)}", read=False
+                )
             records += 1
             at += following
     except struct.error:
         memory.problem(f"{name} has records outside of the file or of its table")
     if records != (number := memory.dynamic.get(number_tag, 0)):
-        memory.problem(f"{name}NUM is {number}, the records are {records}")
+        memory.problem(f"{name}NUM is {number}, the records are {records}", read=False)
 
 
-def _version_name(memory: Memory, strings: Strings, offset: int, digest: int | None = None) -> str:
-    """Return the name at `offset` of a file or a version, whose hash must be `digest`; empty if there is none."""
+def _version_name(
+    memory: Memory, strings: Strings, offset: int, digest: int | None = None, *, read: bool = True
+) -> str:
+    """Return the name at `offset` of a file or a version, whose hash must be `digest`; empty if there is none.
+
+    :param read: whether ld.so reads it.
+    """
     name = strings.get(offset, _MAX_NAME)
     if name is None:
-        memory.problem("a version record has a name outside of the string table")
+        memory.problem("a version record has a name outside of the string table", read=read)
         return ""
     # check_match compares hashes before names, and a hash of zero asks for no version at all.
     if digest and elf_hash(name) != digest:
-        memory.problem(f"the version record of {name[:80]!r} has the wrong hash: ld.so would not match it")
+        memory.problem(
+            f"the version record of {name[:80]!r} has the wrong hash: ld.so would not match it", read=read
+        )
     return name
 
 
@@ -450,6 +488,7 @@ def _read(memory: Memory) -> SymbolTable:
         verneeds=verneeds,
         count=len(symbols),
         problems=tuple(memory.problems),
+        unread=tuple(memory.unread),
         references=references,
         copies=tuple(
             _import(names[i], symbols.infos[i], versyms[i], records)

@@ -114,6 +114,7 @@ class SymbolTable:
     :ivar has_versym: DT_VERSYM is there and readable.
     :ivar count: symbols in the table, the null symbol included.
     :ivar problems: one sentence for each damage, none for a sound file.
+    :ivar unread: those of them that concern what ld.so does not read: sizes, counts, names that nothing looks up.
     :ivar references: name and version of the own definitions that relocations name. ld.so looks these up like imports, and
         another object can interpose them, unless they are protected.
     :ivar copies: variables that an executable copies into itself (copy relocations), looked up everywhere but in it.
@@ -130,6 +131,7 @@ class SymbolTable:
     verneeds: tuple[VersionNeed, ...] = ()
     count: int = 0
     problems: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     references: tuple[tuple[str, str | None], ...] = ()
     copies: tuple[Import, ...] = ()
     symbolic: bool = False

@@ -35,8 +35,6 @@ from relink.elf.constants import (
     DT_PLTREL,
     DT_RELA,
     DT_RELACOUNT,
-    DT_STRTAB,
-    DT_SYMENT,
     DT_SYMTAB,
     DT_TEXTREL,
     ET_DYN,
@@ -47,7 +45,7 @@ from relink.elf.constants import (
     PT_PHDR,
     PT_TLS,
 )
-from relink.elf.dynamic import Buffer
+from relink.elf.dynamic import Buffer, count_mapped
 from relink.elf.image import Segment
 from relink.loader.scan_relocations import (
     MACHINES,
@@ -149,14 +147,23 @@ def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Itera
         where = f"PT_LOAD {load.number}"
         if load.offset + load.file_size > size:
             yield Refusal(where, "ends past the end of the file")
-        if load.file_size > load.memory_size:
+        # Whole pages are mapped; the kernel refuses a program with such a segment.
+        if load.file_size > load.memory_size and (
+            kind == ET_EXEC or load.address + load.file_size > _last_page(load)
+        ):
             yield Refusal(where, "is larger in the file than in memory")
         highest = _HIGHEST_FIXED if kind == ET_EXEC else _HIGHEST
         if load.span[1] > highest:
             yield Refusal(where, f"reaches to {load.span[1]:#x}, which is beyond {highest:#x}")
     for before, after in pairwise(loads):
-        if after.address // page * page < -(-before.span[1] // page) * page:
+        end = max(before.span[1], before.address + before.file_size)
+        if after.address // page * page < -(-end // page) * page:
             yield Refusal(f"PT_LOAD {after.number}", "begins before the page on which the one before it ends")
+
+
+def _last_page(load: ProgramHeader) -> int:
+    """Return the address behind the last byte of a segment's pages in memory."""
+    return -(-load.span[1] // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: MappedFile) -> Iterator[Refusal]:
@@ -181,7 +188,7 @@ def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: Mapp
                     )
                 elif segment.file_size and memory.offset(start, segment.file_size) is None:
                     yield Refusal("PT_TLS", f"{start:#x} is not in the file's part of a segment")
-                if segment.align & (segment.align - 1) or not 0 < segment.align <= _LARGEST_TLS_ALIGN:
+                if not 0 < segment.align <= _LARGEST_TLS_ALIGN:
                     yield Refusal("PT_TLS", f"has the alignment {segment.align:#x}")
             case 0x6474E552:
                 # The loader takes write access from whole pages (elf/dl-reloc.c, _dl_protect_relro).
@@ -225,16 +232,16 @@ _TABLES = {
     17: ("DT_REL", 18, 16, 19),
     23: ("DT_JMPREL", 2, 24, None),
     36: ("DT_RELR", 35, 8, 37),
-    5: ("DT_STRTAB", 10, 1, None),
     25: ("DT_INIT_ARRAY", 27, 8, None),
     26: ("DT_FINI_ARRAY", 28, 8, None),
     32: ("DT_PREINIT_ARRAY", 33, 8, None),
 }
-_SIZED = {8: "DT_RELASZ", 18: "DT_RELSZ", 2: "DT_PLTRELSZ", 35: "DT_RELRSZ", 10: "DT_STRSZ", 27: "DT_INIT_ARRAYSZ",
+_SIZED = {8: "DT_RELASZ", 18: "DT_RELSZ", 2: "DT_PLTRELSZ", 35: "DT_RELRSZ", 27: "DT_INIT_ARRAYSZ",
           28: "DT_FINI_ARRAYSZ", 33: "DT_PREINIT_ARRAYSZ"}  # fmt: skip
 _RELOCATIONS = (7, 23, 36)
 # By tag: name, bytes that the loader reads at least.
 _READ = {
+    5: ("DT_STRTAB", 1),
     6: ("DT_SYMTAB", 24),
     4: ("DT_HASH", 8),
     0x6FFFFEF5: ("DT_GNU_HASH", 16),
@@ -248,13 +255,6 @@ _WRITTEN = {
     0x6FFFFEF7: ("DT_TLSDESC_GOT", 8),
 }
 _RUN = {12: "DT_INIT", 13: "DT_FINI", 0x6FFFFEF6: "DT_TLSDESC_PLT"}
-# By tag: name, tag of the table, size of an entry.
-_COUNTS = {
-    0x6FFFFFF9: ("DT_RELACOUNT", 7, 24),
-    0x6FFFFFFA: ("DT_RELCOUNT", 17, 16),
-    0x6FFFFFFD: ("DT_VERDEFNUM", 0x6FFFFFFC, 20),
-    0x6FFFFFFF: ("DT_VERNEEDNUM", 0x6FFFFFFE, 16),
-}
 
 
 def scan(buffer: Buffer) -> tuple[Refusal, ...]:
@@ -287,7 +287,7 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
     loads = [segment for segment in segments if segment.type == PT_LOAD]
     memory = MappedFile(
         view,
-        tuple((load.address, load.address + load.file_size, load.offset) for load in loads),
+        tuple((load.address, load.address + _in_file(load, len(view)), load.offset) for load in loads),
         tuple(load.span for load in loads if load.flags & 2),
         tuple(load.span for load in loads if load.flags & 1),
         tuple(load.span for load in loads),
@@ -306,6 +306,12 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
     if not wrong:
         array = dynamic.address, dynamic.address + 16 * count
         yield from _wrong_relocations(entries, memory, header, segments, array)
+
+
+def _in_file(load: ProgramHeader, size: int) -> int:
+    """Return how many bytes of a segment come from a file of that size."""
+    mapped = count_mapped(load.address, load.file_size, load.memory_size)
+    return min(mapped, size - load.offset)
 
 
 def _dynamic(memory: MappedFile, segment: ProgramHeader) -> tuple[dict[int, int] | None, int]:
@@ -335,16 +341,12 @@ def _wrong_entries(entries: dict[int, int], memory: MappedFile) -> Iterator[Refu
     for tag, name in _RUN.items():
         if entries.get(tag, 0) and not _within(memory.executable, entries[tag], 1):
             yield Refusal(name, f"{entries[tag]:#x} is not in an executable segment")
-    for tag, (name, table, size) in _COUNTS.items():
-        if tag not in entries:
-            continue
-        available = memory.available(entries.get(table, 0))
-        if table in _TABLES:
-            available = entries.get(_TABLES[table][1], 0)
-        if entries[tag] * size > available:
-            yield Refusal(name, f"{entries[tag]} entries are more than the table has room for")
-    if entries.get(DT_SYMENT, 24) != 24:
-        yield Refusal("DT_SYMENT", f"is {entries[DT_SYMENT]}, not 24")
+    size = entries.get(8, 0)
+    if entries.get(DT_RELACOUNT, 0) * 24 > _read_size(size, 24):
+        yield Refusal("DT_RELACOUNT", f"{entries[DT_RELACOUNT]} entries are more than the table has room for")
+    # The loader adds DT_JMPREL to what lies before it, and goes on with the entries of that (elf/dynamic-link.h).
+    if size % 24 and entries.get(DT_RELA, 0) + size == entries.get(DT_JMPREL):
+        yield Refusal("DT_RELASZ", f"{size} is not a multiple of 24, and DT_JMPREL follows")
     if DT_JMPREL in entries and entries.get(DT_PLTREL) != DT_RELA:
         yield Refusal("DT_PLTREL", "is not DT_RELA, the only kind of this machine")
     if DT_PLTREL in entries and DT_JMPREL not in entries:
@@ -364,30 +366,33 @@ def _wrong_table(
     entry_tag: int | None,
 ) -> Iterator[Refusal]:
     address, size = entries.get(tag, 0), entries.get(size_tag)
-    if tag not in entries or (tag != DT_STRTAB and not address and size == 0):
+    if tag not in entries or (not address and size == 0):
         return
     if size is None:
         # The loader passes over a DT_RELA of address 0 that has no size.
         if address or tag != DT_RELA:
             yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
-    elif size % entry:
-        yield Refusal(_SIZED[size_tag], f"{size} is not a multiple of {entry}")
     elif size and tag in (25, 26, 32):
         if not _within(memory.loads, address, size):
             yield Refusal(name, f"its {size} bytes at {address:#x} are not inside of a segment")
-    elif size and memory.offset(address, size) is None:
+    elif size and memory.offset(address, size := _read_size(size, entry)) is None:
         yield Refusal(name, f"its {size} bytes at {address:#x} are not in the file's part of a segment")
     if size and entry_tag is not None and entries.get(entry_tag) != entry:
         yield Refusal(name, f"has entries of {entries.get(entry_tag, 0)} bytes instead of {entry}")
 
 
+def _read_size(size: int, entry: int) -> int:
+    """Return how many bytes of a table of relocations the loader reads: whole entries (elf/do-rel.h)."""
+    return -(-size // entry) * entry
+
+
 def _wrong_hashes(entries: dict[int, int], memory: MappedFile) -> Iterator[Refusal]:
     """The sizes that the hash tables give themselves must not lead outside of the segment."""
     at = entries.get(DT_HASH)
-    if at is not None and (data := memory.read(at, 8)):
-        buckets, chains = struct.unpack("<II", data)
-        if memory.offset(at, 8 + 4 * (buckets + chains)) is None:
-            yield Refusal("DT_HASH", f"its {buckets} buckets and {chains} symbols are not in the segment")
+    if at is not None and DT_GNU_HASH not in entries and (data := memory.read(at, 8)):
+        buckets = struct.unpack_from("<I", data)[0]
+        if memory.offset(at, 8 + 4 * buckets) is None:
+            yield Refusal("DT_HASH", f"its {buckets} buckets are not in the segment")
     at = entries.get(DT_GNU_HASH)
     if at is not None and len(data := memory.read(at, 16)) == 16:
         buckets, _, bloom, _ = struct.unpack("<4I", data)
@@ -406,9 +411,9 @@ def _wrong_relocations(
 ) -> Iterator[Refusal]:
     """Look at where the relocations write: not outside of the object, and not on what the loader has yet to read."""
     tables = [
-        RelocationTable(_TABLES[tag][0], entries[tag], entries[tag] + size)
-        for tag in _RELOCATIONS
-        if tag in entries and (size := entries.get(_TABLES[tag][1]))
+        RelocationTable(name, entries[tag], entries[tag] + _read_size(size, entry))
+        for tag, (name, size_tag, entry, _) in _TABLES.items()
+        if tag in _RELOCATIONS and tag in entries and (size := entries.get(size_tag))
     ]
     kept: list[AddressRange] = [dynamic, *((table.start, table.end) for table in tables)]
     for table in tables:

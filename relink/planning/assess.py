@@ -59,7 +59,7 @@ from relink.providers.profiles import add_hints, profile_for
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
-from relink.system.text import join_with_and, pluralize
+from relink.system.text import join_truncated, join_with_and, pluralize
 from relink.vendors.registry import add_archives, processors_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, relinked_name
@@ -296,6 +296,15 @@ def _find_stacks(assessed: Assessment) -> Iterable[Finding]:
     return stack_findings(assessed.source, assessed.context, assessed.case.wheel.tables, mapped, cleared)
 
 
+def _find_unread(assessed: Assessment) -> Iterator[Finding]:
+    """Yield RLK506 for tables with a damage that the loader does not see: an error where patchelf would edit the file."""
+    for file in assessed.files:
+        if unread := assessed.case.wheel.tables[file.path].unread:
+            why = "what edits it reads them" if file.changed else "the loader does not read that"
+            text = f"damaged symbol tables ({join_truncated(unread)}): {why}"
+            yield finding("RLK506", file.path, text, level=None if file.changed else "warning")
+
+
 def _find_refused(assessed: Assessment) -> Iterator[Finding]:
     """Yield RLK116 for each file that dlopen refuses although the loader's dry run takes it."""
     draft, layout = assessed.draft, assessed.context.layout
@@ -449,6 +458,7 @@ PRODUCERS: list[Producer] = [
         {**_PLANNED, **_DRAWN, **_UNLINKED},
     ),
     Producer("programs that find site-packages", _find_python_of_programs, {**_PLANNED, **_DRAWN}),
+    Producer("tables of which the loader reads a part", _find_unread, {**_PLANNED, **_ELSEWHERE}),
     Producer("executable stacks", _find_stacks, _PLANNED),
     Producer("static TLS and the processor's ISA level", _find_refused, _PLANNED),
     Producer(

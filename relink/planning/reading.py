@@ -206,7 +206,7 @@ def read_members(
             elif member.size <= _SMALL:
                 named[name] = library_names(content, image)
             # The bindings of a file cannot be computed without its symbols.
-            if problems := tables[name].problems:
+            if problems := [text for text in tables[name].problems if text not in tables[name].unread]:
                 findings.append(
                     finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")
                 )

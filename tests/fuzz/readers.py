@@ -211,7 +211,7 @@ class Known:
 
 
 def _says(*words: str) -> Callable[[bytes, Answers], bool]:
-    """The damage is one that relink reports, with these words; a wheel with such a member is refused (RLK506)."""
+    """The damage is one that relink reports, with these words; a wheel is refused if it has to edit such a member (RLK506)."""
     return lambda _, found: any(word in found.ours for word in words)
 
 
@@ -232,7 +232,7 @@ def _open_interpreter(data: bytes, found: Answers) -> bool:
 
 
 KNOWN: Final = {
-    "a string beyond DT_STRSZ": Known(
+    "a string beyond the string table": Known(
         _DYNAMIC | {*REFUSED},
         _says(
             "string table is empty or does not end",
@@ -241,7 +241,7 @@ KNOWN: Final = {
             "name outside of the string",
         ),
         "relink",
-        "gABI, DT_STRSZ: the size of the string table. pyelftools does not read the tag, and takes what lies behind the table.",
+        "relink takes the next table for the end of the strings, as tables do not overlap; pyelftools reads what lies behind.",
     ),
     "no symbol table": Known(
         frozenset({"needs", REFUSED[1]}),

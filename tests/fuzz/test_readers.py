@@ -102,8 +102,8 @@ def with_another_array() -> bytes:
 NAMES = ("liba.so.1", "libb.so.1")
 CASES: dict[str, tuple[bytes, str, object, object]] = {
     # What: the file, the field, relink's answer, pyelftools's.
-    "a string beyond DT_STRSZ": (
-        put((entry(10) + 8, "<Q", value(14))),
+    "a string beyond the string table": (
+        put((entry(6) + 8, "<Q", value(5) + 4)),
         REFUSED[0],
         "outside of DT_STRTAB",
         "",

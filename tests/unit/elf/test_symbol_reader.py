@@ -35,6 +35,7 @@ from tests.unit.elf.handmade import (
     REL,
     RELA,
     RELSZ,
+    STRSZ,
     SYMENT,
     SYMTAB,
     TWO,
@@ -496,6 +497,44 @@ LIES_VERSIONS: dict[str, tuple[Handmade, str]] = {
 @pytest.mark.parametrize("lie", LIES_VERSIONS)
 def test_lies_of_version_records_are_problems_and_end_quickly(lie: str) -> None:
     told_quickly(*LIES_VERSIONS[lie])
+
+
+UNREAD: dict[str, Handmade] = {
+    "symbol entry": Handmade(tags={SYMENT: 17}),
+    "size of the strings": Handmade(tags={STRSZ: 2}),
+    "no size of the strings": Handmade(tags={STRSZ: None}),
+    "verneed count": Handmade(tags={VERNEEDNUM: 9}),
+    "verneed aux count": Handmade(halves={("verneed", 2): 9}),
+    "verdef count": Handmade(tags={VERDEFNUM: 0}),
+    "verdef aux count": Handmade(halves={("verdef", 6): 9}),
+    "parent": Handmade(words={("verdef", 84): 0xFFFFFFFF}),
+    "DT_HASH": Handmade(words={("sysv", 0): 0xFFFFFFFF}, tables=("gnu", "sysv", "versions", "rela")),
+    "nchain beside DT_GNU_HASH": Handmade(words={("sysv", 4): 4}, tables=("gnu", "sysv", "versions", "rela")),
+    "nchain": Handmade(words={("sysv", 4): 1}, tables=("sysv", "versions", "rela")),
+    "large nchain": Handmade(words={("sysv", 4): 0xFFFFFFF}, tables=("sysv", "versions", "rela")),
+}
+
+
+@pytest.mark.parametrize("lie", UNREAD)
+def test_lies_that_ld_so_does_not_see(lie: str) -> None:
+    """They are told, and what is read is the same as without."""
+    made = UNREAD[lie]
+    sound, found = read_symbols(Handmade(tables=made.tables).build()), read_symbols(made.build())
+    assert found.unread == found.problems != ()
+    assert (found.imports, found.exports, found.count) == (sound.imports, sound.exports, sound.count)
+    assert found.verneeds == sound.verneeds
+    assert [node.name for node in found.verdefs] == [node.name for node in sound.verdefs]
+
+
+def test_two_chains_may_end_in_one() -> None:
+    """ld.so follows each until its end, whatever else leads there."""
+    blob = struct.pack("<9I", 2, 5, 4, 2, 0, 0, 1, 2, 3)
+    made = Handmade(
+        words={("sysv", 4 * at): word for at, word in enumerate(struct.unpack("<8I", blob[:32]))},
+        tables=("sysv",),
+        tails={"sysv": blob[32:]},
+    )
+    assert read_symbols(made.build()).problems == ()
 
 
 @pytest.mark.parametrize("table", ["verneed", "verdef"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from relink.elf.image import read_image
+from relink.elf.symbol_reader import read_symbols
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target
 from relink.system.safe_open import map_file
@@ -24,6 +27,7 @@ from tests.support.elf_attacks import (
     rewritten,
 )
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
+from tests.support.elf_patching import Elf
 from tests.unit.loader.scanned import PAGE, own_slot, said
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -66,32 +70,63 @@ def test_a_tag(tag: int, name: str) -> None:
         (((23, 0x100), (20, 7)), "DT_JMPREL"),
         (((17, 0x100), (18, 16), (19, 16)), "DT_REL"),
         (((36, 0),), "DT_RELR"),
-        (((8, 25),), "DT_RELASZ"),
-        (((8, (1 << 64) - 24),), "DT_RELASZ"),
+        (((8, (1 << 64) - 24),), "DT_RELA"),
         (((9, 8),), "DT_RELA"),
         (((5, FAR),), "DT_STRTAB"),
-        (((10, 1 << 40),), "DT_STRTAB"),
         (((6, FAR),), "DT_SYMTAB"),
-        (((11, 16),), "DT_SYMENT"),
         (((4, FAR),), "DT_HASH"),
         (((0x6FFFFEF5, FAR),), "DT_GNU_HASH"),
         (((0x6FFFFEF5, 0),), "DT_GNU_HASH"),
-        (((4, 0),), "DT_HASH"),
         (((0x6FFFFFF0, FAR),), "DT_VERSYM"),
         (((0x6FFFFFFC, FAR), (0x6FFFFFFD, 1)), "DT_VERDEF"),
-        (((0x6FFFFFFC, 64), (0x6FFFFFFD, 1 << 63)), "DT_VERDEFNUM"),
         (((0x6FFFFFFE, FAR), (0x6FFFFFFF, 1)), "DT_VERNEED"),
         (((3, FAR),), "DT_PLTGOT"),
         (((0x6FFFFEF7, FAR),), "DT_TLSDESC_GOT"),
         (((12, FAR),), "DT_INIT"),
         (((13, (1 << 64) - 1),), "DT_FINI"),
         (((25, FAR), (27, 8)), "DT_INIT_ARRAY"),
-        (((25, 64), (27, 7)), "DT_INIT_ARRAYSZ"),
         (((32, 64),), "DT_PREINIT_ARRAY"),
     ],
 )
 def test_a_table_outside_of_the_segments(entries: tuple[tuple[int, int], ...], name: str) -> None:
     assert name in [refusal.where for refusal in scan(rewritten(entries=entries))]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [((11, 16),), ((10, 1 << 40),), ((4, 0),), ((8, 23),), ((25, 64), (27, 7)), ((0x6FFFFFFD, 1 << 63),)],
+)
+def test_what_the_loader_does_not_read(entries: tuple[tuple[int, int], ...]) -> None:
+    assert scan(rewritten(entries=entries)) == ()
+
+
+def test_a_part_of_a_relocation_counts_as_one() -> None:
+    assert said(rewritten(entries=((8, 25),))).startswith("relocation 1 of DT_RELA: writes 8 bytes")
+
+
+def test_relocations_that_go_on_in_the_next_table() -> None:
+    """The loader adds DT_JMPREL to the table in front of it, and counts entries from the start of that."""
+    data = rewritten()
+    start = next(value for _, tag, value in dynamic_entries(data) if tag == 7)
+    entries = ((8, 25), (23, start + 25), (2, 24), (20, 7))
+    assert "DT_RELASZ: 25 is not a multiple" in said(rewritten(entries=entries))
+
+
+def test_what_lies_on_the_last_page_of_a_segment(tmp_path: Path) -> None:
+    """Pages are mapped: patchelf left programs in a wheel (casadi) whose dynamic array lies behind its PT_LOAD."""
+    path = shared(tmp_path / "a.so", "int a(void){return 1;}", flags=["-nostdlib", "-Wl,-z,norelro"])
+    elf = Elf(bytearray(path.read_bytes()))
+    dynamic = elf.header(2)
+    assert dynamic is not None
+    address = elf.word(dynamic + 16)
+    load = next(at for at in elf.headers if elf.word(at, "I") == 1 and elf.word(at + 16) == address)
+    for place in (32, 40):
+        elf.put(load + place, 8)
+    path.write_bytes(elf.data)
+    ctypes.CDLL(str(path))
+    assert scan(path.read_bytes()) == ()
+    assert read_image(path.read_bytes(), "a.so").dynamic
+    assert "a" in read_symbols(path.read_bytes()).exports
 
 
 def test_few_words_about_many_faults() -> None:
@@ -172,7 +207,11 @@ def test_segments_out_of_order_replace_other_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "reason"),
     [
-        (1, {"memory_size": 16}, "is larger in the file than in memory"),
+        (
+            1,
+            {"address": PAGE - 8, "offset": PAGE - 8, "memory_size": 8},
+            "is larger in the file than in memory",
+        ),
         (1, {"memory_size": (1 << 64) - 1}, "reaches to"),
         (1, {"file_size": 1 << 40, "memory_size": 1 << 40}, "ends past the end of the file"),
         (1, {"type": 0}, "have no PT_LOAD"),
@@ -182,7 +221,8 @@ def test_segments_out_of_order_replace_other_memory(tmp_path: Path) -> None:
         (0x6474E551, {"type": 6, "address": 65}, "is not where the program headers are mapped"),
         (0x6474E551, {"type": 7, "memory_size": 1 << 40, "align": 8}, "PT_TLS: has 0 bytes"),
         (0x6474E551, {"type": 7, "memory_size": 8, "file_size": 16, "align": 8}, "PT_TLS: has 16 bytes"),
-        (0x6474E551, {"type": 7, "memory_size": 8, "align": 24}, "PT_TLS: has the alignment"),
+        (0x6474E551, {"type": 7, "memory_size": 8, "align": 1 << 21}, "PT_TLS: has the alignment"),
+        (0x6474E551, {"type": 7, "memory_size": 8, "align": 0}, "PT_TLS: has the alignment"),
         (
             0x6474E551,
             {"type": 7, "memory_size": 8, "file_size": 8, "address": FAR, "align": 8},

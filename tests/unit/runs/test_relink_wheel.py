@@ -24,6 +24,7 @@ import pytest
 from installer.sources import WheelFile
 from packaging.version import Version
 
+from relink.elf.constants import DT_SYMENT
 from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.elf.symbol_reader import read_symbols
@@ -43,6 +44,7 @@ from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.vendors.registry import requested_gpus
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
+from tests.support.elf_patching import Elf
 from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, VENDOR_PATH, Works, copy_glibc, installed
 
 
@@ -485,6 +487,21 @@ def test_damaged_elf_forbids_writing(works: Works, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     relink(vendor, works.options(tmp_path / "out", force=True))
     assert content(tmp_path / "out" / OUTPUT, "demo/bad.so") == bytes(damaged)
+
+
+def test_tables_that_the_loader_does_not_read(works: Works, tmp_path: Path) -> None:
+    """A damage of a file that stays as it is is a warning; a file that patchelf has to edit must be sound."""
+    damaged: dict[str, bytes | Path] = {}
+    for name, path in (("demo/plain.so", works.plain), ("demo/a.so", works.library)):
+        elf = Elf(bytearray(path.read_bytes()))
+        elf.put(elf.dynamic[DT_SYMENT] + 8, 17)
+        damaged[name] = bytes(elf.data)
+    for stays, level in ((True, "warning"), (False, "error")):
+        members = damaged | ({"demo/a.so": works.library} if stays else {})
+        report = relink(works.wheel(tmp_path, members), works.options(tmp_path / "out"))
+        found = {one.subject: one.level for one in report.findings if one.code == "RLK506"}
+        assert found == ({} if stays else {"demo/a.so": level}) | {"demo/plain.so": "warning"}
+        assert report.ok == stays
 
 
 def test_programs_take_the_targets_interpreter(pair: tuple[Path, Path]) -> None:
