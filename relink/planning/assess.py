@@ -255,6 +255,8 @@ def _rewrite(assessed: Assessment) -> Rewrite:
         platform = choose_platform_tag(source.name.platform, versions, files, target.header.machine)
     releases = (vendor.libraries.release_of(provider, target.sysroot) for provider in providers)
     label = options.local_version or next((release.label for release in releases if release), None)
+    if label is not None and not options.local_version:
+        label = _label_of_older_runtime(files, context) or label
     output = relinked_name(
         source.name,
         local=None if options.keep_version else label or "relinked",
@@ -268,6 +270,19 @@ def _rewrite(assessed: Assessment) -> Rewrite:
     own = (provider.path for provider in providers if provider.kind == SITE_PACKAGES)
     labelled = bool(options.keep_version or label is not None or shrinks)
     return Rewrite(output, True, moves, (*own, *sites), (*asked, *following), removed, labelled)
+
+
+def _label_of_older_runtime(files: Sequence[FilePlan], context: ResolveContext) -> str | None:
+    """Return the label of files that use another runtime than the newest of a place, whose release this is; else None."""
+    runtime = context.vendor.libraries.runtime
+
+    def majors(names: Iterable[str]) -> set[int]:
+        numbers = (name.removeprefix(f"{runtime}.").partition(".")[0] for name in names)
+        return {int(number) for number in numbers if re.fullmatch(r"[0-9]{1,9}", number)}
+
+    used = majors(name for file in files for name, path in file.closure if context.is_held(path))
+    newest = majors(name for provider in context.providers for name in provider.libraries)
+    return f"{context.vendor.name}{max(used)}" if used and max(used) < max(newest, default=0) else None
 
 
 def _gpu_label(options: Options) -> str:

@@ -278,13 +278,19 @@ def open_prefix(path: str, target: Target) -> Provider:
             continue
         scan.directory(child)
         scan.directory(posixpath.join(child, "lib"))
-    usr = posixpath.join(shown, "usr")
-    if not scan.libraries and read_directories("prefix", usr, mains, target).libraries:
-        raise ProviderError(
-            f"--prefix {path}: no shared library in it or in its lib/, but in its usr/: "
-            f"pass --prefix {posixpath.join(path, 'usr')}"
-        )
     if not scan.libraries:
+        inner = [child for child in ("usr", *below) if child == "usr" or _BESIDE.fullmatch(child)]
+        places = {child: posixpath.join(shown, child) for child in inner}
+        found = [
+            child
+            for child, place in places.items()
+            if read_directories("prefix", place, mains, target).libraries
+        ]
+        if found:
+            raise ProviderError(
+                f"--prefix {path}: no shared library in it or in its lib/, but in its {'/, '.join(found)}/: "
+                f"pass {' or '.join(f'--prefix {posixpath.join(path, child)}' for child in found)}"
+            )
         raise ProviderError(
             f"--prefix {path}: no shared library for {machine_name(target.header.machine)} in it or in its lib/; "
             "name the directory that holds lib/",

@@ -569,7 +569,19 @@ class _Base:
         if edit not in self.tried:
             needed = (*self.nothing.needed, *added)
             self.tried[edit] = _attempt(context, self.member, strategy, edit, needed, carried)
-        return replace(self.tried[edit], strategy=strategy)
+        outcome = replace(self.tried[edit], strategy=strategy)
+        # A directory of a provider that has only what the wheel serves itself would lead what is dlopened to a second runtime.
+        own = {
+            edge.soname
+            for edge in outcome.closure.edges
+            if edge.target is not None and outcome.closure.objects[edge.target].identity[0] == "member"
+        }
+        fewer = [soname for soname in wanted if soname not in own or soname in context.added]
+        if len(fewer) < len(wanted) and self.directories(fewer) != self.directories(wanted):
+            without = self.attempt(strategy, fewer, kind, added)
+            if without.issue_count <= outcome.issue_count:
+                return without
+        return outcome
 
     def directories(self, sonames: Sequence[str]) -> list[str]:
         """Return the provider directories that serve `sonames`, in the order of the providers and of their directories.

@@ -179,3 +179,21 @@ def test_the_report_of_an_applied_plan_has_each_finding_once(works: Works, tmp_p
     pairs = [(one.code, one.subject, one.message) for one in report.findings]
     assert len(pairs) == len({*pairs})
     assert json.dumps(pairs)
+
+
+@pytest.mark.parametrize(
+    ("needed", "label"), [("libamdhip64.so.6", "rocm6"), ("libamdhip64.so.7", "rocm7.2.4")]
+)
+def test_the_label_is_of_the_runtime_that_is_used(tmp_path: Path, needed: str, label: str) -> None:
+    """Debian's prefix of ROCm 7.2 has HIP 6 as well; a wheel that uses that one is none of 7.2.4."""
+    for soname in ("libamdhip64.so.6", "libamdhip64.so.7"):
+        shared(tmp_path / "rocm" / "lib" / soname, "int hip(void){return 1;}")
+    (tmp_path / "rocm" / ".info").mkdir()
+    (tmp_path / "rocm" / ".info" / "version").write_text("7.2.4\n")
+    using = "extern int hip(void); int g(void){return hip();}"
+    library = shared(tmp_path / "a.so", using, needed=[tmp_path / "rocm" / "lib" / needed])
+    wheel = make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": library})
+    planned = relink.plan(
+        wheel, Options(prefixes=(str(tmp_path / "rocm"),), output_directory=tmp_path / "out")
+    )
+    assert planned.output.startswith(f"demo-1.0+{label}-")

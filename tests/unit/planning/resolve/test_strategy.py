@@ -630,3 +630,18 @@ def test_a_member_that_a_preloaded_one_has_mapped_by_another_path(scene: Scene, 
     assert own.closure.objects[own.root].identity == ("member", "lib/libown.so.1")
     assert own.closure.objects[own.root].path.endswith(f"{path.removeprefix('$ORIGIN')}/libown.so.1")
     assert own.edit.search_path == f"{scene.prefix}/lib"
+
+
+@pytest.mark.parametrize("also", [(), ("libhipblas.so.3",)])
+def test_a_wheels_own_copy_leads_nobody_to_the_prefix(scene: Scene, also: tuple[str, ...]) -> None:
+    """The prefix's directory in the RUNPATH of a wheel's own runtime brings a second one: what it opens is found there."""
+    for name in ("libamdhip64.so.7", "libhipblas.so.3"):
+        scene.provide(f"lib/{name}")
+    scene.member("demo.libs/libamdhip64.so.7")
+    scene.member("demo.libs/libamd_comgr-ca8d.so.3")
+    scene.member("demo/a.so", ["libamdhip64.so.7", "libamd_comgr-ca8d.so.3", *also])
+    outcome = scene.decide().outcomes["demo/a.so"]
+    assert outcome.loads
+    assert outcome.image.search_path == ":".join(
+        ["$ORIGIN/../demo.libs", *([f"{scene.prefix}/lib"] if also else [])]
+    )

@@ -242,6 +242,16 @@ def test_a_root_directory_is_not_a_prefix(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+def test_a_prefix_with_releases_beside_each_other(tmp_path: Path) -> None:
+    """/opt/rocm of AMD's packages since 7.14, without the link to one of them."""
+    for release in ("7.13", "7.14"):
+        library(tmp_path / f"core-{release}" / "lib" / HIP)
+    with pytest.raises(ProviderError, match="but in its core-") as told:
+        opened(tmp_path)
+    assert f" --prefix {tmp_path}/core-7.13" in str(told.value)
+    assert f" --prefix {tmp_path}/core-7.14" in str(told.value)
+
+
 @pytest.mark.parametrize("part", [":", "$LIB", "${ORIGIN}"])
 def test_a_path_that_no_search_path_can_hold(tmp_path: Path, part: str) -> None:
     """It is told before anything else, whether the directory is there or not."""
