@@ -21,9 +21,9 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, canonicalize_version
@@ -33,7 +33,6 @@ from relink.indexes.install.cache import LARGEST, copy_to_cache, find_by_sha256,
 from relink.indexes.install.checking import check_environment
 from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, refuse_foreign
 from relink.indexes.install.installers import (
-    InstallerError,
     fetch,
     find_uv,
     has_pip,
@@ -138,6 +137,19 @@ def list_requirements(wheel: Path, extras: Collection[str], environment: TargetE
     return wanted
 
 
+# pip builds what stands at an address, whatever --only-binary says, and a wheel of the index may require that, too. It starts the
+# Python that runs it for that, and for nothing else.
+_PIP_WITHOUT_BUILDS = """
+import os, runpy, sys
+def refuse(event, arguments):
+    if event == "subprocess.Popen" and os.fsdecode(arguments[0]) == sys.executable:
+        raise PermissionError("relink lets pip build nothing before it has decided")
+sys.addaudithook(refuse)
+runner = sys.argv.pop(1)
+runpy.run_path(runner, run_name="__main__") if runner else runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+
 def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> list[str]:
     """Return the canonical names of what the installer would install for requirements; nothing is installed and nothing is built.
 
@@ -145,30 +157,15 @@ def _new(environment: TargetEnvironment, wanted: Sequence[str], place: Path) -> 
     """
     if not wanted:
         return []
-    # pip builds what stands at an address, whatever --only-binary says.
-    built = [
-        text for text in wanted if (url := Requirement(text).url) and not urlsplit(url).path.endswith(".whl")
-    ]
-    if built:
-        raise InstallerError(
-            f"{join_truncated(built)}: installing it would run its build before relink has decided anything; install it by "
-            "itself, or pass --no-deps"
-        )
     document = place / "report.json"
-    command = installer_of(environment)
     # relink's own pip, where it has one: that of an older environment may have no --report (pip 22.2).
-    if has_pip(sys.executable):
-        command = [
-            sys.executable,
-            "-I",
-            "-m",
-            "pip",
-            f"--python={environment.python}",
-            "install",
-            "--no-input",
-        ]
+    pip = find_spec("pip")
+    runner = str(Path(pip.origin).with_name("__pip-runner__.py")) if pip and pip.origin else ""
+    command = installer_of(environment)
     # installer_of gives [uv, pip, ...] or [python, -I, -m, pip, ...].
-    is_uv = command[1] == "pip"
+    is_uv = command[1] == "pip" and not runner
+    if not is_uv:
+        command = [environment.python, "-I", "-c", _PIP_WITHOUT_BUILDS, runner, "install", "--no-input"]
     more = ["--dry-run", "--only-binary=:all:", *([] if is_uv else ["--quiet", f"--report={document}"])]
     told = run_installer(
         [*command, *more, *wanted],

@@ -107,22 +107,36 @@ def test_a_marker_without_a_meaning_is_left_to_the_installer(tmp_path: Path, mar
     assert list_requirements(wheel, {"x"}, environment) == ["a"]
 
 
-@pytest.mark.parametrize("reference", ["direct", "named"])
+BACKEND = """
+def note(*_):
+    open({seen!r}, "w").close()
+    raise SystemExit("built")
+get_requires_for_build_wheel = prepare_metadata_for_build_wheel = build_wheel = note
+"""
+
+
+@pytest.mark.parametrize("reference", ["direct", "named", "indirect"])
 def test_nothing_is_built_before_the_decision(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path, reference: str
 ) -> None:
+    """The backend needs nothing that an index has to have, so that a build of any installer reaches it."""
     seen = tmp_path / "built"
     files = {
-        "setup.py": f"open({str(seen)!r}, 'w')\nfrom setuptools import setup\nsetup(name='dep', version='1')\n"
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": BACKEND.format(seen=str(seen)),
+        "PKG-INFO": "Metadata-Version: 2.1\nName: dep\nVersion: 1\n",
     }
-    files["PKG-INFO"] = "Metadata-Version: 2.1\nName: dep\nVersion: 1\n"
     source = index / "dep-1.tar.gz"
     with tarfile.open(source, "w:gz") as archive:
         for name, text in files.items():
             row = tarfile.TarInfo(f"dep-1/{name}")
             row.size = len(text)
             archive.addfile(row, io.BytesIO(text.encode()))
-    wheel = depending(index, rocm, tmp_path, f"dep @ {source.as_uri()}" if reference == "direct" else "dep")
+    required = "dep" if reference == "named" else f"dep @ {source.as_uri()}"
+    if reference == "indirect":
+        make_wheel(index, {"between.py": b""}, name="between", tag="py3-none-any", requires=(required,))
+        required = "between"
+    wheel = depending(index, rocm, tmp_path, required)
     before = tree(environment)
     code, _, err = run("install", wheel, "--prefix", rocm, "--python", python_of(environment))
     assert code == 2
