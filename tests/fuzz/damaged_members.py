@@ -30,6 +30,7 @@ from tests.support.wheels import make_wheel
 
 SECONDS: Final = 10
 """For the loader to answer about one member, and for dlopen: some hash tables have chains without an end."""
+
 MEMBERS: Final = 10
 """Members of one wheel."""
 
@@ -46,25 +47,38 @@ __thread int counter[SIZE] = {7};
 int visible(void) { return counter[1] + *pointers[1] + later(); }
 int user(char *text) { puts(text); return (int)strlen(text) + (environ != 0) + visible() + old(); }
 """
-# A process of its own for each file: one that crashes, or does not end, has not loaded.
+# A process of its own for each file: one that crashes, or does not end, has not loaded. What loads is asked for the names that
+# its source defines, as Python asks for the function of a module.
 _ASK = r"""
 import ctypes, json, os, resource, signal, sys
+NAMES = ("user", "visible", "pointers", "counter"), ("old", "later", "shown", "own_tls")
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-answers = {}
-for path in sys.argv[1:]:
+libc, blocks, answers = ctypes.CDLL(None), [], {}
+libc.malloc.restype = ctypes.c_void_p
+for size in range(24, 1024, 16) if sys.argv[1] == "used" else ():
+    for _ in range(40):
+        blocks.append(libc.malloc(size))
+        ctypes.memset(blocks[-1], 255, size)
+for block in blocks[::2]:
+    libc.free(ctypes.c_void_p(block))
+for path in sys.argv[2:]:
     end, begin = os.pipe()
     child = os.fork()
     if not child:
         signal.alarm(10)
         try:
-            ctypes.CDLL(path)
+            library = ctypes.CDLL(path)
             os.write(begin, b"loads")
+            [ctypes.c_char.in_dll(library, name) for name in NAMES[os.path.basename(path) == "libbase.so"]]
+            os.write(begin, b" and works")
+        except ValueError:
+            pass
         except OSError as error:
             os.write(begin, str(error).encode(errors="replace")[:500])
         os._exit(0)
     os.close(begin)
-    said = os.read(end, 1000).decode(errors="replace")
-    os.close(end)
+    with open(end, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
     status = os.waitpid(child, 0)[1]
     answers[path] = said if said else f"status {status}"
 print(json.dumps(answers))
@@ -92,6 +106,7 @@ def make_sources(directory: Path) -> dict[str, bytes]:
     return made
 
 
+WORKS: Final = "loads and works"
 Damage = Callable[[Elf, random.Random], None]
 
 
@@ -311,20 +326,33 @@ def make_members(sources: Mapping[str, bytes], number: int) -> dict[str, tuple[s
 
 
 def ask_dlopen(python: str, paths: Sequence[Path]) -> dict[str, str]:
-    """Return by name what dlopen says of each file: ``loads``, or why not."""
-    ended = subprocess.run([python, "-c", _ASK, *paths], capture_output=True, text=True, check=True)
-    return {Path(path).name: said for path, said in json.loads(ended.stdout).items()}
+    """Return by name what dlopen says of each file: ``loads and works``, ``loads``, or why not.
+
+    It is asked twice, the second time with a heap of holes between memory that is not zero: what loads because of what happens to
+    lie behind a table is one that loads, and does not work.
+    """
+    answers: dict[str, str] = {}
+    for heap in ("new", "used"):
+        ended = subprocess.run([python, "-c", _ASK, heap, *paths], capture_output=True, text=True, check=True)
+        for path, said in json.loads(ended.stdout).items():
+            before = answers.setdefault(Path(path).name, said)
+            if said != before:
+                both = said.startswith("loads") and before.startswith("loads")
+                answers[Path(path).name] = "loads" if both else "loads by chance"
+    return answers
 
 
 @dataclass
 class Compared:
     """What came of some wheels.
 
-    :ivar accepted: lines about what verify accepts and dlopen does not; `refused` the other way round.
+    :ivar loads: what dlopen takes; `works`: and has the names that its source defines.
+    :ivar accepted: lines about what verify accepts and dlopen does not; `refused`: about what it refuses and works.
     """
 
     members: int = 0
     loads: int = 0
+    works: int = 0
     accepted: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     codes: Counter[str] = field(default_factory=Counter)
@@ -364,15 +392,17 @@ def compare(sources: Mapping[str, bytes], number: int, directory: Path, compared
     for name, (kind, _) in members.items():
         said = answers[Path(name).name]
         about = [one for one in errors if _is_about(one, name)] or [
-            one for one in errors if said != "loads" and _is_about(one, "demo/libbase.so")
+            one for one in errors if said not in ("loads", WORKS) and _is_about(one, "demo/libbase.so")
         ]
         # What is found of a member because the library that it needs is damaged has the reason of that.
         about = [one for one in errors if about and _is_about(one, "demo/libbase.so")] or about
         compared.members += 1
-        compared.loads += said == "loads"
-        if said != "loads" and not about:
+        loads, works = said in ("loads", WORKS), said == WORKS
+        compared.loads += loads
+        compared.works += works
+        if not loads and not about:
             compared.accepted.append(f"wheel {number} {name} {kind}: {said}")
-        elif said == "loads" and about:
+        elif works and about:
             compared.codes[about[0].code] += 1
             compared.refused.append(f"wheel {number} {name} {kind}: {about[0].code} {about[0].message[:200]}")
 
@@ -391,7 +421,8 @@ def main() -> None:
     ):
         sys.stdout.write(f"{line}\n")
     sys.stdout.write(
-        f"{count} wheels, {compared.members} members, {compared.loads} load; accepted wrongly {len(compared.accepted)}, "
+        f"{count} wheels, {compared.members} members, {compared.loads} load, {compared.works} work; "
+        f"accepted wrongly {len(compared.accepted)}, "
         f"refused wrongly {len(compared.refused)} {dict(compared.codes)}\n"
     )
 
