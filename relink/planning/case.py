@@ -36,6 +36,7 @@ from relink.vendors.registry import (
     open_site,
     prefix_of_libraries,
     vendor_of,
+    vendor_that_has,
     vendors_of,
 )
 from relink.wheel.limits import WheelLimits
@@ -178,7 +179,9 @@ def build_context(case: Case) -> ResolveContext:
         left_out=wheel.left_out,
         siblings=()
         if case.command in ("tree", "check")
-        else find_siblings(source, wheel.images, target, files),
+        else find_siblings(
+            source, wheel.images, target, files, lambda soname: vendor_that_has(soname) is not None
+        ),
         member_directories=frozenset(
             os.path.dirname(layout.path_of(member))
             # One member of each directory: an environment has hundreds of thousands.

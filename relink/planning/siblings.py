@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -27,7 +27,6 @@ from relink.providers.profiles import Profile, shipped_profiles
 from relink.providers.site_packages import find_distribution, find_listed, find_owners
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
-from relink.vendors.registry import vendor_that_has
 from relink.wheel.metadata import read_metadata
 from relink.wheel.source import MemberSource, read_member, read_prefix
 
@@ -54,11 +53,16 @@ class Sibling:
 
 
 def find_siblings(
-    source: MemberSource, images: Mapping[str, Image], target: Target, files: Files
+    source: MemberSource,
+    images: Mapping[str, Image],
+    target: Target,
+    files: Files,
+    is_vendors: Callable[[str], bool],
 ) -> tuple[Sibling, ...]:
     """Return the packages whose import maps libraries that ELF members need and that the wheel says it needs.
 
     :param images: the ELF members of the wheel.
+    :param is_vendors: soname → whether a vendor's product comes with it.
     """
     own = canonicalize_name(source.name.distribution)
     names = {posixpath.basename(member) for member in images}
@@ -73,7 +77,7 @@ def find_siblings(
     unknown = {
         soname: member
         for soname, member in needed.items()
-        if vendor_that_has(soname) is None
+        if not is_vendors(soname)
         and not is_platform_library(soname, target.header.machine)
         and find_sibling(siblings, soname) is None
     }

@@ -201,7 +201,7 @@ def test_metadata_of_another_wheel(tmp_path: Path) -> None:
 def from_table(scene: Scene, tmp_path: Path) -> tuple[Finding, ...]:
     """What is said of a package for Nix."""
     files: dict[str, bytes | Path] = {
-        "demo/a.so": scene.member("demo/a.so", ["librocblas.so.4", "libnowhere.so.1"]),
+        "demo/a.so": scene.member("demo/a.so", ["librocblas.so.4", "libunheard.so.1"]),
     }
     requires = ("nowhere", "packaging")
     wheel = make_wheel(tmp_path, files, tag=f"py3-none-manylinux_2_34_{MACHINE}", requires=requires)
@@ -210,7 +210,7 @@ def from_table(scene: Scene, tmp_path: Path) -> tuple[Finding, ...]:
 
 def test_what_the_table_does_not_know(from_table: tuple[Finding, ...]) -> None:
     found = only(from_table, "RLK711")
-    assert (found.level, found.subject) == ("warning", "libnowhere.so.1")
+    assert (found.level, found.subject) == ("warning", "libunheard.so.1")
 
 
 def test_an_address_that_is_derived(from_table: tuple[Finding, ...]) -> None:
