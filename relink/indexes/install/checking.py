@@ -335,6 +335,11 @@ def _checked(
     text = _sentence(errors, findings, vendor, gpu_part=needs)
     if outcome.stopped and not errors:
         level, text = "warning", f"its import cannot be followed to the end: {outcome.stopped}"
+    runtime = vendor.libraries.runtime
+    unfound = [f.subject for f in findings if f.code == "RLK132" and soname_stem(f.subject) == runtime]
+    found = any(edge.resolved and soname_stem(edge.name) == runtime for edge in assessed.draft.opened)
+    if level == "info" and unfound and not (runtimes or found):
+        level, text = "warning", f"works, but for what opens {join_truncated(unfound)}, which is not found"
     checked = Checked(
         canonicalize_name(name),
         source.version,

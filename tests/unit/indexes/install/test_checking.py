@@ -285,6 +285,26 @@ def test_a_forwarder_is_no_second_runtime(run: Run, venv: Path, index: Path, tmp
     assert (code, "RLK130" in out) == (0, False), out
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_runtime_that_is_opened_by_name_alone(
+    run: Run, venv: Path, index: Path, tmp_path: Path, *, beside: bool
+) -> None:
+    """As hip-python and triton: nothing needs HIP, and the first call fails."""
+    source = '#include <dlfcn.h>\nvoid *f(void){return dlopen("libamdhip64.so", RTLD_NOW);}'
+    files: dict[str, bytes | Path] = {
+        "demo/__init__.py": LOAD,
+        "demo/a.so": shared(tmp_path / "a.so", source, flags=[HERE]),
+    }
+    if beside:
+        files["demo/libamdhip64.so"] = shared(tmp_path / "libamdhip64.so", "int hip(void){return 1;}")
+    put(venv, make_wheel(index, files, tag=TAG))
+    code, out, _ = run("check", venv)
+    assert (code, "demo 1.0: works, but for what opens libamdhip64.so, which is not found" in out) == (
+        0,
+        not beside,
+    )
+
+
 def needing(tmp_path: Path, soname: str) -> Path:
     """Return a library that needs another one, which is not installed."""
     gone = shared(tmp_path / "gone" / soname, "int gone(void){return 1;}")
