@@ -11,6 +11,7 @@ import errno
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,7 +53,7 @@ from relink.system.findings.model import Finding, Level, finding, has_errors, se
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_bytes
 from relink.system.spool import Spool
-from relink.system.text import group_pairs, join_truncated
+from relink.system.text import group_pairs, join_truncated, join_with_and
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import (
     RECOGNIZED,
@@ -226,7 +227,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     together = [
         *unreadable,
         *_drivers(checked),
-        *_runtimes(checked),
+        *_runtimes(checked, environment),
         *_other_stacks(checked, others, world, options),
         *_packages(environment, target, sonames, options),
     ]
@@ -424,15 +425,31 @@ def _is_forwarder(files: Files, path: str) -> bool:
     return image is not None and any(soname_stem(soname) == stem for soname in image.needed)
 
 
-def _runtimes(checked: Sequence[Checked]) -> Iterator[Finding]:
+def _runtimes(checked: Sequence[Checked], environment: TargetEnvironment) -> Iterator[Finding]:
     """Yield RLK130 where distributions bring different files of the vendor's runtime into one process."""
     by_path = group_pairs((path, one.name) for one in checked for path in one.runtimes)
     if len(by_path) > 1:
         who = "; ".join(f"{join_truncated(names)}: {path}" for path, names in by_path.items())
         names = tuple(dict.fromkeys(name for names in by_path.values() for name in names))
         text = f"{len(by_path)} copies of the GPU runtime are in one process where these are imported together: {who}"
-        remedy = f"Relink them for one prefix: relink repair {' '.join(names)} --prefix DIR."
+        bringing = [name for path, some in by_path.items() if _is_bundled(path, environment) for name in some]
+        # What leaves the package is known for some, as torch; another package keeps the copy that it brings.
+        kept = [name for name in dict.fromkeys(bringing) if not profile_for(name).bundled]
+        python = shlex.quote(environment.python)
+        steps = [f"relink repair {name} --prefix DIR --python {python}" for name in names if name not in kept]
+        remedy = f"Relink each for one prefix: {'; '.join(steps)}" if steps else ""
+        if kept:
+            verb = "brings its" if len(kept) == 1 else "bring their"
+            without = "install a build without it, or do not import it beside the others."
+            remedy += f"{'. ' if steps else ''}{join_with_and(kept)} {verb} own copy: {without}"
         yield replace(finding("RLK130", names[0], text, remedy, level="warning"), subjects=names)
+
+
+def _is_bundled(path: str, environment: TargetEnvironment) -> bool:
+    """Whether a library lies in site-packages, and not in one of a vendor's packages."""
+    sites = [f"{os.path.realpath(site)}/" for site in environment.site]
+    inner = [path.removeprefix(site).partition("/")[0] for site in sites if path.startswith(site)]
+    return bool(inner) and not any(vendor.packages.is_package(inner[0]) for vendor in VENDORS)
 
 
 def _drivers(checked: Sequence[Checked]) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -228,6 +229,28 @@ def test_two_runtimes_of_two_packages(run: Run, venv: Path, rocm: Path, index: P
     assert "2 copies of the GPU runtime are in one process" in told
     assert f"first: {site_of(venv)}/first/libamdhip64.so.7" in told
     assert f"second: {site_of(venv)}/second/libamdhip64.so.7" in told
+    remedy = out.splitlines()[out.splitlines().index(told) + 1]
+    assert "first and second bring their own copy: install a build without it" in remedy
+    assert "relink" not in remedy  # `relink repair` leaves both as they are
+
+
+def test_a_runtime_of_a_package_and_one_of_a_prefix(
+    run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
+) -> None:
+    """What is printed is taken by the command line; the package that brings a runtime is none that it mends."""
+    source, hip = "extern int hip(void); int u(void){return hip();}", rocm / "lib/libamdhip64.so.7"
+    second = tmp_path / "other/lib/libamdhip64.so.7"
+    shared(second, "int hip(void){return 2;}")
+    mine = shared(tmp_path / "first.so", source, needed=[hip], flags=[HERE])
+    put(venv, make_wheel(index, {"first/a.so": mine, f"first/{hip.name}": hip}, name="first", tag=TAG))
+    other = shared(tmp_path / "second.so", source, needed=[second], flags=[f"-Wl,-rpath,{second.parent}"])
+    put(venv, make_wheel(index, {"second/a.so": other}, name="second", tag=TAG))
+    out = run("check", venv)[1]
+    (remedy,) = (line for line in out.splitlines() if "relink repair second" in line)
+    command, rest = remedy.partition("relink ")[2].split(". ", 1)
+    assert rest.startswith("first brings its own copy: ")
+    code, said, err = run(*shlex.split(command.replace("DIR", str(rocm))))
+    assert (code, "second 1.0+" in said) == (0, True), said + err
 
 
 def test_an_executable_stack(
