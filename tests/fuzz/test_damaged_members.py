@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 FIRST, LONG = int(os.environ.get("RELINK_FUZZ_FIRST", "0")), int(os.environ.get("RELINK_FUZZ_WHEELS", "2000"))
 BATCH = 50
-# Tables that do not hold together are refused whether or not the loader needs what is wrong in them: what a file binds to cannot
-# be computed, and no linker makes such a file.
+# What ld.so reads and survives in one process by luck is refused: a bucket of a hash table outside of it, a TLS block of alignment
+# 0, by which the loader divides at the start of a program, PLT relocations that nothing applies. No linker makes such a file.
 DAMAGED = {"RLK506", "RLK605"}
 
 
@@ -49,12 +49,14 @@ def hunt(
         ("members", compared.members),
         ("members that load", compared.loads),
         ("sound tables refused", len(refused)),
-        ("damaged tables refused that dlopen takes", len(compared.refused) - len(refused)),
+        ("members that work", compared.works),
+        ("damaged tables refused that work", len(compared.refused) - len(refused)),
     ):
         record_property(f"{COUNTED}damaged members: {name}", amount_of)
     assert compared.accepted == []
     assert compared.loads > compared.members / 4, "hardly anything was left to be accepted"
-    assert len(refused) <= max(1, compared.loads / 100), refused
+    assert len(refused) <= max(1, compared.works / 100), refused
+    assert len(compared.refused) <= max(2, compared.works / 20), compared.refused
 
 
 def test_some(
