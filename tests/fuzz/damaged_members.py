@@ -48,7 +48,7 @@ int visible(void) { return counter[1] + *pointers[1] + later(); }
 int user(char *text) { puts(text); return (int)strlen(text) + (environ != 0) + visible() + old(); }
 """
 # A process of its own for each file: one that crashes, or does not end, has not loaded. What loads is asked for the names that
-# its source defines, as Python asks for the function of a module.
+# its source defines, as Python asks for the function of a module, and one is called.
 _ASK = r"""
 import ctypes, json, os, resource, signal, sys
 NAMES = ("user", "visible", "pointers", "counter"), ("old", "later", "shown", "own_tls")
@@ -70,6 +70,7 @@ for path in sys.argv[2:]:
             library = ctypes.CDLL(path)
             os.write(begin, b"loads")
             [ctypes.c_char.in_dll(library, name) for name in NAMES[os.path.basename(path) == "libbase.so"]]
+            (library.later if os.path.basename(path) == "libbase.so" else library.visible)()
             os.write(begin, b" and works")
         except ValueError:
             pass
@@ -346,7 +347,7 @@ def ask_dlopen(python: str, paths: Sequence[Path]) -> dict[str, str]:
 class Compared:
     """What came of some wheels.
 
-    :ivar loads: what dlopen takes; `works`: and has the names that its source defines.
+    :ivar loads: what dlopen takes; `works`: and has the names that its source defines, and its function can be called.
     :ivar accepted: lines about what verify accepts and dlopen does not; `refused`: about what it refuses and works.
     """
 
