@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -253,7 +254,13 @@ def verification_text(
     summed = verification_verdict(wheel, maps, findings, made_from)
     name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
     first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
-    return [first, *lines, *findings_text(findings, verbose=True), *verdict_text(summed)]
+    every = [
+        replace(cause, subject=join_truncated(cause.subjects, _MAX_SUBJECTS))
+        if len(cause.findings) > 1
+        else cause.findings[0]
+        for cause in causes(findings)
+    ]
+    return [first, *lines, *findings_text(every, verbose=True), *verdict_text(summed)]
 
 
 def doctor_text(check: MachineCheck) -> list[Line]:

@@ -365,6 +365,19 @@ def test_verification() -> None:
     assert lines(text.verification_text("w", {}, [])) == [f"w: {nothing}", nothing]
 
 
+def test_verify_tells_a_cause_once() -> None:
+    """A wheel for another Python: each of its files imports what this one has not."""
+    findings = [
+        replace(finding("RLK302", f"{name}.so", "imports f"), cause="Python lacks f") for name in "abcde"
+    ]
+    alone = replace(finding("RLK101", "liby.so", "m; looked in /x"), brief="m")
+    told = lines(text.verification_text("w", {"a.so": LoaderMap((), (), ())}, [*findings, alone]))
+    assert [line for line in told if line.startswith("error")] == [
+        "error RLK101 liby.so: m; looked in /x",
+        "error RLK302 a.so, b.so, c.so and 2 more: Python lacks f",
+    ]
+
+
 def shown(*parts: Part, terminal: bool = False, width: int = 40) -> str:
     console = Console(
         file=io.StringIO(),
