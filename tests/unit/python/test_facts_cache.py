@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import zlib
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_without_a_place_facts_are_kept_in_memory(source: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("damage", ["sum", "text", "file", "mode", "link"])
+@pytest.mark.parametrize("damage", ["sum", "text", "null", "file", "mode", "link"])
 def test_a_damaged_or_foreign_cache_is_not_read(tmp_path: Path, source: Path, damage: str) -> None:
     place, found = tmp_path / "sources.sqlite", list[str]()
     facts_of(place, source, found)
@@ -62,9 +63,10 @@ def test_a_damaged_or_foreign_cache_is_not_read(tmp_path: Path, source: Path, da
         place.rename(tmp_path / "other")
         place.symlink_to(tmp_path / "other")
     else:
+        other = zlib.compress(b'["other"]')
+        damaged = {"sum": other[:-1] + bytes([other[-1] ^ 1]), "text": '["other"]', "null": b""}[damage]
         with sqlite3.connect(place) as database:
-            column = "sum = 1" if damage == "sum" else "facts = '[\"other\"]'"
-            database.execute(f"update facts set {column}")  # noqa: S608
+            database.execute("update facts set facts = ?", (damaged,))
     assert facts_of(place, source, found) == ["facts", 1]
     assert found == ["read", "read"]
 
