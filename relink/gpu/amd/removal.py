@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeAlias
 
 from relink.elf.source import BufferSource, ByteSource
 from relink.gpu.amd.bundle import (
@@ -52,16 +52,24 @@ _PIECE: Final = 1 << 20
 _MOST_THREADS: Final = 4
 
 
-def list_agents(gpus: Collection[TargetId]) -> tuple[TargetId, ...]:
-    """Return the GPUs, with the members of a generic target in its place."""
+Agents: TypeAlias = tuple[tuple[TargetId, ...], ...]
+"""For each GPU what it may be."""
+
+
+def list_agents(gpus: Collection[TargetId]) -> Agents:
+    """Return for each GPU what it may be: itself, or one of the members of a generic target."""
     generics = table().generics
-    members = (
-        [TargetId(name, gpu.features) for name in generics[gpu.processor].members]
+    return tuple(
+        tuple(TargetId(name, gpu.features) for name in generics[gpu.processor].members)
         if gpu.processor in generics
-        else [gpu]
+        else (gpu,)
         for gpu in gpus
     )
-    return tuple(dict.fromkeys(member for several in members for member in several))
+
+
+def _is_run(targets: Iterable[TargetId], gpu: Sequence[TargetId]) -> bool:
+    """Whether some code is for a GPU; `gpu`: what it may be."""
+    return any(match(map(CodeTarget, targets), agent).served for agent in gpu)
 
 
 def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[TargetId]) -> CodeRemoval:
@@ -114,7 +122,7 @@ def list_other_files(
 ) -> dict[str, str]:
     """Return the files of kernels and tuning data that are for other GPUs alone → for which.
 
-    A directory of which no file is for one of the GPUs stays whole.
+    A directory without a file for one of the GPUs stays whole.
 
     :param kernels: the code of files that hold nothing else.
     """
@@ -131,14 +139,14 @@ def list_other_files(
         other = {
             member: ", ".join(dict.fromkeys(map(str, targets)))
             for member, targets in files.items()
-            if targets and not any(match(map(CodeTarget, targets), agent).served for agent in agents)
+            if targets and not any(_is_run(targets, gpu) for gpu in agents)
         }
-        if len(other) < len(files):
+        if all(any(_is_run(targets, gpu) for targets in files.values()) for gpu in agents):
             gone |= other
     return gone
 
 
-def _stays(entry: BundleEntry, agents: Sequence[TargetId]) -> bool:
+def _stays(entry: BundleEntry, agents: Agents) -> bool:
     """Whether a GPU might run an entry, or nobody can say."""
     target, code = entry.target, entry.code
     known = table()
@@ -150,16 +158,17 @@ def _stays(entry: BundleEntry, agents: Sequence[TargetId]) -> bool:
         return True
     if code is not None and (code.target is None or code.target.processor != target.processor):
         return True
-    return any(match([CodeTarget(target)], agent).served for agent in agents)
+    return any(_is_run([target], gpu) for gpu in agents)
 
 
-def _choose(bundle: Bundle, agents: Sequence[TargetId], start: int, end: int) -> list[int]:
+def _choose(bundle: Bundle, agents: Agents, start: int, end: int) -> list[int]:
     """Return the numbers of the entries that are taken out.
 
     :param start: where payloads may begin, behind the table; `end`: where they end.
     """
-    # Of code that serves none of the GPUs nobody knows why it is there: a patched HIP may take a related GPU's.
-    if not any(match(bundle.targets, agent).served for agent in agents):
+    # Without code for one of the GPUs nobody knows what that one runs: a patched HIP may take a related GPU's.
+    targets = [code.target for code in bundle.targets]
+    if not all(_is_run(targets, gpu) for gpu in agents):
         return []
     order = sorted(range(len(bundle.entries)), key=lambda at: bundle.entries[at].offset)
     reached, chosen = start, []
@@ -174,7 +183,7 @@ def _choose(bundle: Bundle, agents: Sequence[TargetId], start: int, end: int) ->
     return chosen
 
 
-def _edit_raw(source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]) -> tuple[Replacement, ...]:
+def _edit_raw(source: ByteSource, bundle: Bundle, agents: Agents) -> tuple[Replacement, ...]:
     """Return what takes entries out of a raw bundle."""
     return tuple(
         Replacement(offset, size, text, hash_range(source, offset, size), content)
@@ -182,9 +191,7 @@ def _edit_raw(source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]) ->
     )
 
 
-def _edit_table(
-    source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]
-) -> list[tuple[int, int, str, bytes]]:
+def _edit_table(source: ByteSource, bundle: Bundle, agents: Agents) -> list[tuple[int, int, str, bytes]]:
     """Return the ranges of a raw bundle that change: offset, size, the entry's id, the bytes that come before zeros."""
     (count,) = struct.unpack("<Q", source.read_at(bundle.offset + len(RAW_MAGIC), 8))
     if count != len(bundle.entries):
@@ -206,9 +213,7 @@ def _edit_table(
     return ranges
 
 
-def _compress_again(
-    source: ByteSource, bundle: Bundle, agents: Sequence[TargetId]
-) -> tuple[Replacement, ...]:
+def _compress_again(source: ByteSource, bundle: Bundle, agents: Agents) -> tuple[Replacement, ...]:
     """Return what takes entries out of a compressed bundle of version 2 or 3, where the result fits into its place."""
     if all(_stays(entry, agents) for entry in bundle.entries):
         return ()
@@ -269,18 +274,18 @@ def _inflates_to(payload: bytes, method: str, data: bytearray) -> bool:
     return position == len(data)
 
 
-def _is_harmless(code: DeviceCode, after: DeviceCode, agents: Sequence[TargetId]) -> bool:
+def _is_harmless(code: DeviceCode, after: DeviceCode, agents: Agents) -> bool:
     """Whether a file, read again, has the same bundles, and for each GPU the same code in each, at the same places."""
     if len(after.bundles) != len(code.bundles) or len(after.problems) > len(code.problems):
         return False
     return all(
         (old.offset, old.container) == (new.offset, new.container)
         and set(new.entries) <= {entry._replace(code=None) for entry in old.entries} | set(old.entries)
-        and all(_list_code(old, agent) == _list_code(new, agent) for agent in agents)
+        and all(_list_code(old, agent) == _list_code(new, agent) for gpu in agents for agent in gpu)
         for old, new in zip(code.bundles, after.bundles, strict=True)
     )
 
 
 def _list_code(bundle: Bundle, agent: TargetId) -> list[tuple[str, int, int]]:
     """Return the entries that a GPU might run."""
-    return [(entry.text, entry.offset, entry.size) for entry in bundle.entries if _stays(entry, [agent])]
+    return [(entry.text, entry.offset, entry.size) for entry in bundle.entries if _stays(entry, ((agent,),))]

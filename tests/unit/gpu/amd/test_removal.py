@@ -76,6 +76,7 @@ def test_a_bundle_that_serves_none_of_the_gpus_stays() -> None:
     data = library([raw(full("gfx90a", "gfx1030")), raw(full("gfx90a"))])
     assert names(left(data, "gfx1030")[1]) == [[HOST, hip("gfx1030")], [HOST, hip("gfx90a")]]
     assert left(data, "gfx1200")[2] == ()
+    assert left(data, "gfx1030", "gfx1031")[2] == ()
 
 
 @pytest.mark.parametrize(("version", "method"), [(2, "zstd"), (3, "zstd"), (3, "zlib")])
@@ -166,6 +167,7 @@ def test_files_for_other_gpus_alone_leave(gpu: str, gone: list[str]) -> None:
     ]
     found = list_other_files(members, {}, [parse_target_id(gpu)])
     assert sorted(found) == [f"torch/lib/{name}" for name in gone]
+    assert list_other_files(members, {}, [parse_target_id(gpu), parse_target_id("gfx1031")]) == {}
 
 
 def test_images_and_tuning_data_of_other_gpus_leave() -> None:
