@@ -19,7 +19,7 @@ import pytest
 from relink.library import relink
 from relink.loader.target import find_target
 from relink.planning.options import Options
-from relink.providers.profiles import read_profile, shipped_profiles
+from relink.providers.profiles import profile_for, read_profile, shipped_profiles
 from relink.report.model import Report
 from relink.system.findings.model import Finding
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
@@ -76,12 +76,23 @@ def errors(report: Report) -> list[str]:
 
 
 def test_every_profile_is_exercised() -> None:
-    brings = {"jaxlib", "tensorflow"}  # tests/unit/planning/test_siblings.py tests what these bring
+    brings = {
+        "jaxlib",
+        "tensorflow",
+        "tensorflow-rocm",
+    }  # tests/unit/planning/test_siblings.py tests what these bring
     tilelang = (
         "tilelang-rocm"  # a recording of TVM's names is large; planning/resolve/test_decide.py has its case
     )
     assert {*WHEELS, "torch", *brings, tilelang} == set(shipped_profiles())
     assert {path.stem for path in DIRECTORY.glob("*.json")} == {*WHEELS, PREFIX}
+
+
+def test_what_amds_build_alone_opens_is_required_of_that_build() -> None:
+    """The names are in each build's data, and a TensorFlow without AMD's GPUs works without these libraries."""
+    asked = "tensorflow/libtensorflow_framework.so.2", "libamdhip64.so"
+    assert profile_for("tensorflow-rocm").requires_opened(*asked)
+    assert not profile_for("tensorflow-cpu").requires_opened(*asked)
 
 
 @pytest.mark.parametrize("name", [*WHEELS, PREFIX])
