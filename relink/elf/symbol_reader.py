@@ -70,10 +70,12 @@ _BASE: Final = 1
 _MAX_BYTES: Final = 1 << 22
 _MAX_NAME: Final = 1 << 10
 
-# Flags of a symbol: the hash table has it, a relocation names it, one takes its place in the static TLS block.
-HASHED, RELOCATED, STATIC_TLS = 1, 2, 4
+# Flags of a symbol: the hash table has it, a relocation names it, one its place in the static TLS block, one its TLS descriptor.
+HASHED, RELOCATED, STATIC_TLS, DESCRIBED_TLS = 1, 2, 4, 8
 # By e_machine the relocation whose object dlopen gives static TLS (CHECK_STATIC_TLS in sysdeps/*/dl-machine.h): TPOFF64, TPREL64.
 _R_STATIC_TLS: Final = {62: 18, 183: 1030}
+# Those to which it gives that where there is room (TRY_STATIC_TLS): TLSDESC.
+_R_DESCRIBED_TLS: Final = {62: 36, 183: 1031}
 
 # Symbols in one bucket of a GNU hash table; a chain of a damaged file may have no end.
 _MAX_CHAIN: Final = 1 << 20
@@ -121,7 +123,11 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     gnu = _gnu_hash(memory, limit)
     sysv = _sysv_hash(memory, limit, read=DT_GNU_HASH not in memory.dynamic)
     shift = 32 if memory.wide else 8
-    relocated, static = _relocated(memory), _R_STATIC_TLS.get(memory.machine)
+    relocated = _relocated(memory)
+    kinds = {
+        _R_STATIC_TLS.get(memory.machine): STATIC_TLS,
+        _R_DESCRIBED_TLS.get(memory.machine): DESCRIBED_TLS,
+    }
     first, count = gnu or (limit, 0)
     order: list[int] = []
     hashed = bytearray()
@@ -151,8 +157,7 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         order += [i for i, flag in enumerate(flags) if not flag]
     for info in relocated:
         if info >> shift < count:
-            is_static = memory.wide and info & 0xFFFFFFFF == static
-            flags[info >> shift] |= RELOCATED | (STATIC_TLS if is_static else 0)
+            flags[info >> shift] |= RELOCATED | (kinds.get(info & 0xFFFFFFFF, 0) if memory.wide else 0)
     return columns_of(memory, data[: count * size], bytes(flags)), order
 
 
@@ -497,6 +502,11 @@ def _read(memory: Memory) -> SymbolTable:
         ),
         symbolic=symbolic,
         static_tls=frozenset(compress(names, map(STATIC_TLS.__and__, symbols.flags))),
+        described_tls=frozenset(
+            compress(names, map(DESCRIBED_TLS.__and__, symbols.flags))
+            if max(symbols.flags, default=0) >= DESCRIBED_TLS
+            else ()
+        ),
     )
 
 

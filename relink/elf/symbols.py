@@ -120,7 +120,7 @@ class SymbolTable:
     :ivar copies: variables that an executable copies into itself (copy relocations), looked up everywhere but in it.
     :ivar symbolic: DT_SYMBOLIC or DF_SYMBOLIC: look-ups start in the object itself.
     :ivar static_tls: the names of thread-local variables that relocations place in the static TLS block; an empty one for the
-        object's own without a name.
+        object's own without a name. `described_tls`: the same of TLS descriptors.
     """
 
     imports: tuple[Import, ...] = ()
@@ -136,6 +136,7 @@ class SymbolTable:
     copies: tuple[Import, ...] = ()
     symbolic: bool = False
     static_tls: frozenset[str] = frozenset()
+    described_tls: frozenset[str] = frozenset()
 
     @property
     def exact(self) -> frozenset[int]:

@@ -40,8 +40,24 @@ def find_refused(closure: Closure, tables: Tables, target: Target) -> Iterator[t
     if not opened and not objects[0].image.is_executable:
         opened = [tuple(index for index in started if objects[index].image.soname not in GLIBC_SONAMES)]
         started.difference_update(*opened)
+    yield from _find_unaligned(objects, tables, started, opened[-1] if opened else ())
     if opened and any(_tls_block(objects[index]) for index in opened[-1]):
         yield from _find_without_room(objects, tables, started, opened)
+
+
+def _find_unaligned(
+    objects: Sequence[LoadedObject], tables: Tables, started: Iterable[int], opened: Sequence[int]
+) -> Iterator[tuple[LoadedObject, str]]:
+    """Yield the objects by whose TLS alignment of 0 the loader divides: at the start of a program, and for static TLS."""
+    zero = [
+        index for index, loaded in enumerate(objects) if (block := _tls_block(loaded)) and not block.align
+    ]
+    divided = {*zero} & {*started}
+    for index in opened if zero else ():
+        table = tables.of(objects[index])
+        divided.update(_definers(objects, tables, index, table.static_tls | table.described_tls, zero))
+    for index in sorted(divided):
+        yield objects[index], "the loader divides by its TLS alignment, which is 0"
 
 
 def _find_without_room(

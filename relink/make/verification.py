@@ -16,13 +16,14 @@ import posixpath
 import re
 import resource
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from relink.elf.constants import PT_LOAD
+from relink.elf.constants import PT_LOAD, PT_TLS
 from relink.elf.dynamic import Buffer
 from relink.elf.gaps import Gap
 from relink.elf.image import Image
@@ -422,7 +423,25 @@ def extract_member(
                     file.seek(at)
             # No gap reaches the end of a file, so the last write gives the file its size.
             file.write(memoryview(chunk)[at - start :])
+    if any(part.type == PT_TLS and not part.align for part in context.images[member].segments):
+        _align_tls(path)
     path.chmod(0o755 if context.images[member].interpreter else 0o644)
+
+
+def _align_tls(path: Path) -> None:
+    """Write 1 for a TLS alignment of 0, which means the same (gABI): the loader divides by it at the start of a program.
+
+    When dlopen does so is computed (:mod:`relink.loader.dlopen_limits`).
+    """
+    with path.open("r+b") as file:
+        head = file.read(64)
+        start, size, count = (*struct.unpack_from("<Q", head, 32), *struct.unpack_from("<HH", head, 54))
+        for at in range(start, start + size * count, size):
+            file.seek(at)
+            row = file.read(56)
+            if len(row) == 56 and row[:4] == PT_TLS.to_bytes(4, "little") and not any(row[48:]):
+                file.seek(at + 48)
+                file.write((1).to_bytes(8, "little"))
 
 
 def make_links(context: ResolveContext, layout: Layout, links: Mapping[str, str]) -> None:

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 FIRST, LONG = int(os.environ.get("RELINK_FUZZ_FIRST", "0")), int(os.environ.get("RELINK_FUZZ_WHEELS", "2000"))
 BATCH = 50
-# What ld.so reads and survives in one process by luck is refused: a bucket of a hash table outside of it, a TLS block of
-# alignment 0, by which the loader divides at the start of a program. No linker makes such a file.
+# What ld.so reads and survives in one process by luck is refused: a bucket of a hash table outside of it, an initial TLS image
+# that is larger than the block. No linker makes such a file.
 DAMAGED = {"RLK506", "RLK605"}
 
 

@@ -15,9 +15,12 @@ from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import find_target
+from relink.planning.options import Options
+from relink.runs.questions import verify_wheel
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
-from tests.support.elf_patching import set_isa_needed
+from tests.support.elf_patching import Elf, set_isa_needed
+from tests.support.wheels import make_wheel
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
@@ -51,6 +54,33 @@ def test_the_room_for_static_tls(tmp_path: Path, size: int) -> None:
     refused = "cannot allocate memory in static TLS block"
     assert (reasons(library) == [refused]) == (refused in said(library))
     assert reasons(with_tls(tmp_path / "dynamic.so", size, "global-dynamic")) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "divides"),
+    [
+        (["-ftls-model=initial-exec"], True),
+        (["-ftls-model=global-dynamic", "-mtls-dialect=gnu2"], True),
+        (["-ftls-model=global-dynamic"], False),
+    ],
+)
+def test_a_tls_alignment_of_0(tmp_path: Path, flags: list[str], *, divides: bool) -> None:
+    """dlopen divides by it where it looks for room; `verify` asks the loader about a copy with 1, which means the same."""
+    source = "__thread char block[16]; char *g(void) { return block; }"
+    library = shared(tmp_path / "lib.so", source, flags=flags)
+    elf = Elf(bytearray(library.read_bytes()))
+    header = elf.header(7)
+    assert header is not None
+    elf.put(header + 48, 0)
+    library.write_bytes(elf.data)
+    dies = subprocess.run(
+        [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", library], check=False
+    ).returncode
+    assert (dies == -8) == divides
+    assert reasons(library) == (["the loader divides by its TLS alignment, which is 0"] if divides else [])
+    wheel = make_wheel(tmp_path, {"demo/lib.so": library}, tag="py3-none-linux_x86_64")
+    codes = [found.code for found in verify_wheel(wheel, Options(python=sys.executable)).findings]
+    assert codes == (["RLK116"] if divides else [])
 
 
 def test_what_was_opened_before_takes_room(tmp_path: Path) -> None:
