@@ -27,6 +27,7 @@ from relink.wheel.metadata import read_metadata
 
 # The endings of what describes a distribution; the last two are of editable ones.
 _KINDS = ("dist-info", "egg-link", "egg-info")
+_DESCRIBING = ("METADATA", "RECORD", "PKG-INFO")
 # Bytes of METADATA, as for that of a wheel.
 _LIMIT = 64 << 20
 _TOOLS = {"pipx_metadata.json": "pipx", "uv-receipt.toml": "uv"}
@@ -140,14 +141,19 @@ class Installed:
 
 
 def list_dist_infos(environment: TargetEnvironment, name: str) -> list[Path]:
-    """Return what describes the distributions that are installed under a name: one, unless something went wrong."""
+    """Return what describes the distributions that are installed under a name: one, unless something went wrong.
+
+    A directory without METADATA or RECORD describes nothing: an installer leaves it where it has a file that RECORD has not.
+    """
     wanted = canonicalize_name(name)
     found = []
     for site in environment.site:
         for entry in _entries(site):
             stem, _, kind = entry.rpartition(".")
             if kind in _KINDS and canonicalize_name(stem.partition("-")[0]) == wanted:
-                found.append(site / entry)
+                path = site / entry
+                if not path.is_dir() or any((path / name).exists() for name in _DESCRIBING):
+                    found.append(path)
     return found
 
 

@@ -114,6 +114,16 @@ def test_scripts_of_others_by_entry_points(run: Run, works: Works, index: Path, 
         assert tree(venv) == before
 
 
+def test_a_file_of_dist_info_that_record_has_not(run: Run, works: Works, index: Path, venv: Path) -> None:
+    """The installer leaves it, and with it a directory that describes no distribution."""
+    put(venv, vendor(works, index))
+    (site_of(venv) / "demo-1.0.dist-info" / "note.txt").write_text("mine")
+    code, _, err = repair(run, works, venv)
+    assert (code, err) == (0, ""), err
+    assert (site_of(venv) / "demo-1.0.dist-info" / "note.txt").read_text() == "mine"
+    assert repair(run, works, venv, "--undo")[0] == 0
+
+
 @pytest.mark.parametrize("known", ["cached", "passed"])
 def test_undo_takes_no_other_package(run: Run, works: Works, index: Path, venv: Path, known: str) -> None:
     """The plan in an installed package may name any wheel; an older one of the same name as well."""
