@@ -432,7 +432,9 @@ def _runtimes(checked: Sequence[Checked], environment: TargetEnvironment) -> Ite
         who = "; ".join(f"{join_truncated(names)}: {path}" for path, names in by_path.items())
         names = tuple(dict.fromkeys(name for names in by_path.values() for name in names))
         text = f"{len(by_path)} copies of the GPU runtime are in one process where these are imported together: {who}"
-        bringing = [name for path, some in by_path.items() if _is_bundled(path, environment) for name in some]
+        bringing = [
+            one.name for one in checked if any(_is_own(one, path, environment) for path in one.runtimes)
+        ]
         # What leaves the package is known for some, as torch; another package keeps the copy that it brings.
         kept = [name for name in dict.fromkeys(bringing) if not profile_for(name).bundled]
         python = shlex.quote(environment.python)
@@ -445,11 +447,14 @@ def _runtimes(checked: Sequence[Checked], environment: TargetEnvironment) -> Ite
         yield replace(finding("RLK130", names[0], text, remedy, level="warning"), subjects=names)
 
 
-def _is_bundled(path: str, environment: TargetEnvironment) -> bool:
-    """Whether a library lies in site-packages, and not in one of a vendor's packages."""
+def _is_own(one: Checked, path: str, environment: TargetEnvironment) -> bool:
+    """Whether a library is a file of a distribution, and not in one of a vendor's packages."""
     sites = [f"{os.path.realpath(site)}/" for site in environment.site]
-    inner = [path.removeprefix(site).partition("/")[0] for site in sites if path.startswith(site)]
-    return bool(inner) and not any(vendor.packages.is_package(inner[0]) for vendor in VENDORS)
+    inner = [path.removeprefix(site) for site in sites if path.startswith(site)]
+    first = inner[0].partition("/")[0] if inner else ""
+    return any(name in one.parts for name in inner) and not any(
+        vendor.packages.is_package(first) for vendor in VENDORS
+    )
 
 
 def _drivers(checked: Sequence[Checked]) -> Iterator[Finding]:

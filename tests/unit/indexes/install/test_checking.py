@@ -242,9 +242,13 @@ def test_a_runtime_of_a_package_and_one_of_a_prefix(
     second = tmp_path / "other/lib/libamdhip64.so.7"
     shared(second, "int hip(void){return 2;}")
     mine = shared(tmp_path / "first.so", source, needed=[hip], flags=[HERE])
-    put(venv, make_wheel(index, {"first/a.so": mine, f"first/{hip.name}": hip}, name="first", tag=TAG))
+    brings: dict[str, bytes | Path] = {"first/__init__.py": b"", "first/a.so": mine, f"first/{hip.name}": hip}
+    put(venv, make_wheel(index, brings, name="first", tag=TAG))
     other = shared(tmp_path / "second.so", source, needed=[second], flags=[f"-Wl,-rpath,{second.parent}"])
-    put(venv, make_wheel(index, {"second/a.so": other}, name="second", tag=TAG))
+    # It maps the other package's runtime, too, and brings none.
+    opens = b"import ctypes, os, first\nctypes.CDLL(os.path.join(os.path.dirname(first.__file__), 'libamdhip64.so.7'))\n"
+    files: dict[str, bytes | Path] = {"second/__init__.py": opens, "second/a.so": other}
+    put(venv, make_wheel(index, files, name="second", tag=TAG))
     out = run("check", venv)[1]
     (remedy,) = (line for line in out.splitlines() if "relink repair second" in line)
     command, rest = remedy.partition("relink ")[2].split(". ", 1)
