@@ -183,6 +183,14 @@ def check(
         ),
     ] = None,
     *,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Look at this distribution alone, and say what its import opens, by which line of which source.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     options: Options,
     shown: Shown,
 ) -> None:
@@ -200,7 +208,7 @@ def check(
     from relink.vendors.registry import find_named_place
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
-    found = checking.check_environment(find_environment(python, os.environ, changed=False), options)
+    found = checking.check_environment(find_environment(python, os.environ, changed=False), options, why)
     chosen = shown.chosen_format()
     if chosen is OutputFormat.text:
         again = [

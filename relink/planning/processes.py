@@ -85,6 +85,7 @@ class ImportOutcome:
     :ivar stopped: the module that is not there, as Python says it, where an import ends so.
     :ivar mapped: soname and path of what is mapped in the end, but for what Python itself needs.
     :ivar assumed: modules that are not there and were taken to be.
+    :ivar events: what the import opens, in order, and what of it cannot be read; each with the reason if it fails, else empty.
     """
 
     parts: Mapping[str, ProcessPart]
@@ -93,6 +94,7 @@ class ImportOutcome:
     stopped: str | None = None
     mapped: tuple[tuple[str, str], ...] = ()
     assumed: frozenset[str] = frozenset()
+    events: tuple[tuple[Event, str], ...] = ()
 
     @property
     def missing(self) -> frozenset[str]:
@@ -114,6 +116,13 @@ class ImportOutcome:
                 is_told = part in ("guarded", "later")
                 found[member] = OptionalMember(_module_of(member) if is_told else None, why)
         return found
+
+    def describe_events(self, site: str) -> Iterator[str]:
+        """Yield a line about each event: how sure it is, what is opened, by which line of which source, and why that fails."""
+        for event, why in self.events:
+            when = "unknown" if event.kind == "unknown" else event.when
+            line = f"{when:<11} {_below(event.name, site)} ({event.by}, {_who(event, site)})"
+            yield f"{line}: {why}" if why else line
 
     def findings(self, site: str) -> Iterator[Finding]:
         """Yield what ends the import as errors, and RLK124 for each thing that the package does without."""
@@ -164,6 +173,7 @@ class _Imported:
     lost: dict[str, FailedOpening] = field(default_factory=dict)
     refused: dict[str, FailedOpening] = field(default_factory=dict)
     pending: dict[str, Event] = field(default_factory=dict)
+    events: list[tuple[Event, str]] = field(default_factory=list)
     stopped: str | None = None
 
 
@@ -243,15 +253,19 @@ class EnvironmentProcesses:
         for top in _top_modules(files.name, members, self.interpreter):
             read = self._python.read_import(top, refused)
             for event in read.events:
+                if event.kind == "unknown":
+                    made.events.append((event, ""))
                 if event.kind not in ("extension", "library") or event.flags & os.RTLD_NOLOAD:
                     continue
                 is_own = event.name in paths or _below(event.file, site) in members
                 if event.when in ("later", "conditional"):
+                    made.events.append((event, ""))
                     if is_own:
                         made.pending.setdefault(event.name, event)
                     continue
                 made.parts.setdefault(paths.get(event.name, ""), _PARTS[event.when])
                 opening = _open(made.process, event)
+                made.events.append((event, opening.why if opening else ""))
                 if opening is None:
                     continue
                 if event.when != "inferred":
@@ -323,6 +337,7 @@ class EnvironmentProcesses:
             stopped,
             tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
             frozenset(self._python.evaluation.assumed),
+            tuple(made.events),
         )
 
     def _part_of(self, member: str, image: Image) -> ProcessPart:

@@ -23,6 +23,7 @@ class Checked:
     :ivar mendable: not all of these are found, and it is the vendor's wheel: repair may help.
     :ivar parts: how each ELF file gets into a process, by file.
     :ivar drivers: libraries of a driver that are opened and that this machine has not.
+    :ivar events: what its import opens, a line each, where that is asked for.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Checked:
     findings: tuple[Finding, ...] = ()
     parts: Mapping[str, str] = field(default_factory=dict)
     drivers: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,11 @@ def check_text(
 
 def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
     for one in check.distributions:
-        if verbose or one.level != "info":
+        if verbose or one.level != "info" or one.events:
             yield Line.assemble(
                 (f"  {one.name} {one.version}: ", "bold"), (one.text, VERDICT_STYLE[one.level])
             )
+        yield from (Line(f"    {event}") for event in one.events)
         if verbose:
             yield from findings_text(one.findings, verbose=True)
     yield from findings_text(check.findings, verbose=verbose)

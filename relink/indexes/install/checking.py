@@ -48,7 +48,7 @@ from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.facts_cache import FactsCache
 from relink.report.check_text import Checked, EnvironmentCheck
-from relink.system.errors import MemberError, WheelError, raise_if_machine_fault
+from relink.system.errors import MemberError, UsageError, WheelError, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_bytes
@@ -170,11 +170,15 @@ class _World:
     owners: Mapping[str, InstalledSource]
 
 
-def check_environment(environment: TargetEnvironment, options: Options) -> EnvironmentCheck:
+def check_environment(
+    environment: TargetEnvironment, options: Options, why: str | None = None
+) -> EnvironmentCheck:
     """Check every distribution with native code in an environment.
 
     :param options: the GPUs, and which findings count.
+    :param why: the distribution that alone is looked at, with what its import opens.
     :raises TargetError: its Python cannot be asked.
+    :raises UsageError: `why` is not installed.
     """
     target = find_target(python=environment.python)
     files = Files(target.sysroot)
@@ -197,7 +201,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
     read = 0
-    for source in sources:
+    for source in _named(sources, why, environment):
         try:
             with Contents(source.path, source=source, keeps=False) as contents:
                 wheel = read_members(contents, target)
@@ -215,7 +219,7 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
             reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
             unreadable.append(_unreadable(source.dist_info, reason))
             continue
-        checked.append(one)
+        checked.append(one if why else replace(one, events=()))
         needed = (soname for image in wheel.images.values() for soname in image.needed)
         if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
             others[one.name] = other
@@ -235,6 +239,22 @@ def check_environment(environment: TargetEnvironment, options: Options) -> Envir
     sorted_by_name = sorted(checked, key=lambda one: one.name.lower())
     distributions = tuple(_with_stack(one, findings) for one in sorted_by_name)
     return EnvironmentCheck(str(environment.prefix), distributions, findings, read)
+
+
+def _named(
+    sources: Sequence[InstalledSource], name: str | None, environment: TargetEnvironment
+) -> Sequence[InstalledSource]:
+    """Return the sources of one distribution, or all.
+
+    :raises UsageError: there is none.
+    """
+    if name is None:
+        return sources
+    wanted = canonicalize_name(name)
+    named = [source for source in sources if canonicalize_name(source.name.distribution) == wanted]
+    if not named:
+        raise UsageError(f"{name} is not installed in {environment.prefix}, or has no native code")
+    return named
 
 
 def _unreadable(dist_info: str, reason: str, level: Level = "error") -> Finding:
@@ -353,6 +373,7 @@ def _checked(
         findings=findings,
         parts=outcome.parts,
         drivers=drivers,
+        events=tuple(outcome.describe_events(str(source.path))),
     )
     return checked, dict.fromkeys(soname for soname, _ in loaded)
 

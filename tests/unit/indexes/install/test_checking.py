@@ -67,6 +67,42 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert run("check", venv)[0] == 1
 
 
+def test_what_an_import_opens_is_said_on_request(run: Run, venv: Path, tmp_path: Path) -> None:
+    """In order, with the line of the source; the other packages are not looked at."""
+    gone = shared(tmp_path / "gone/libgone.so.1", "int gone(void){return 1;}")
+    lost = shared(tmp_path / "lost.so", "extern int gone(void); int g(void){return gone();}", needed=[gone])
+    source = b"""import ctypes, os
+here = os.path.dirname(__file__)
+ctypes.CDLL(os.path.join(here, "core.so"))
+try:
+    ctypes.CDLL(os.path.join(here, "lost.so"))
+except OSError:
+    pass
+exec(open("x").read())
+"""
+    files: dict[str, bytes | Path] = {
+        "parts/__init__.py": source,
+        "parts/core.so": shared(tmp_path / "core.so", "int c;"),
+        "parts/lost.so": lost,
+    }
+    put(venv, make_wheel(tmp_path, files, name="parts", tag=TAG))
+    code, out, _ = run("check", venv, "--why", "Parts")
+    opened = [line.split(maxsplit=1) for line in out.splitlines() if "parts/__init__.py:" in line]
+    assert code == 0
+    assert opened == [
+        ["certain", "parts/core.so (ctypes.CDLL, parts/__init__.py:3)"],
+        ["guarded", "parts/lost.so (ctypes.CDLL, parts/__init__.py:5): libgone.so.1 not found"],
+        ["unknown", "code that is made at run time (exec, parts/__init__.py:8)"],
+    ]
+    (checked,) = json.loads(run("check", venv, "--why", "parts", "--output-format", "json")[1])[
+        "distributions"
+    ]
+    assert len(checked["events"]) >= len(opened)
+    assert "plain" not in out
+    code, _, err = run("check", venv, "--why", "absent")
+    assert (code, f"absent is not installed in {venv}, or has no native code" in err) == (2, True)
+
+
 @pytest.mark.parametrize("damaged", ["RECORD", "METADATA", "an open quote"])
 def test_one_bad_package(run: Run, venv: Path, gpu: Path, rocm: Path, damaged: str) -> None:
     """It is told, and the others are looked at and repaired."""
