@@ -78,6 +78,7 @@ class Evaluation:
         environment is complete.
     :ivar refused: names of extensions and libraries whose dlopen fails.
     :ivar assumed: the modules that were taken to be there.
+    :ivar taken_out: the modules that sources have taken out of sys.modules.
     :ivar flags: those of sys.setdlopenflags.
     """
 
@@ -94,6 +95,7 @@ class Evaluation:
     required: frozenset[str] | None = None
     refused: frozenset[str] = frozenset()
     assumed: set[str] = field(default_factory=set)
+    taken_out: set[str] = field(default_factory=set)
     flags: int = 2
     state: State = field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
     _read_variables: list[str] = field(default_factory=list)

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.python.evaluation import Evaluation, Known
-from relink.python.modules import Interpreter, Spec
+from relink.python.modules import Interpreter, Spec, SpecKind, find_module
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
@@ -125,7 +125,23 @@ def _import_module(evaluation: Evaluation, arguments: list[Any], named: dict[str
         evaluation.record("unknown", "a module whose name is made at run time", "importlib.import_module")
         return UNKNOWN
     above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-    return evaluation.import_module(".".join([*above, name[level:]]).rstrip("."), "importlib.import_module")
+    whole = ".".join([*above, name[level:]]).rstrip(".")
+    if whole in evaluation.taken_out:
+        evaluation.taken_out.discard(whole)
+        inside = evaluation.modules[whole].spec.search or ()
+        spec = find_module(whole, inside, evaluation.interpreter, evaluation.disk)
+        if spec is not None and spec.kind == "extension":
+            return _import_file(evaluation, whole, spec.file, "importlib.import_module")
+    return evaluation.import_module(whole, "importlib.import_module")
+
+
+def _take_out(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """sys.modules.pop: a package that does so with itself imports an extension of its name from its directory (opencv-python)."""
+    name = _given(arguments, {}, 0, "key")
+    module = evaluation.modules.get(name) if isinstance(name, str) else None
+    if module is not None:
+        evaluation.taken_out.add(module.name)
+    return module or UNKNOWN
 
 
 def _import(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -172,11 +188,21 @@ def _import_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, 
         return UNKNOWN
     if not evaluation.disk.exists(path):
         raise Raised("FileNotFoundError", path, is_certain=True)
+    return _import_file(evaluation, name, path, "importlib.util")
+
+
+def _import_file(evaluation: Evaluation, name: str, path: str, by: str) -> Module:
+    """Import a module from its file, beside another one of that name.
+
+    :raises Raised: its import raises.
+    """
     key = name if name not in evaluation.modules else f"{name} ({path})"
-    evaluation.record("module", key, "importlib.util")
-    return evaluation.follow_module(
-        Module(key, Spec(key, "source" if path.endswith(".py") else "extension", path))
-    )
+    evaluation.record("module", key, by)
+    kind: SpecKind = "source" if path.endswith(".py") else "extension"
+    module = evaluation.follow_module(Module(key, Spec(key, kind, path)))
+    if module.failure is not None:
+        raise module.failure
+    return module
 
 
 def _read_version(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -392,6 +418,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.range": _compute(_count),
         "builtins.reversed": _compute(lambda values: values[::-1]),
         "builtins.enumerate": _compute(lambda values: [*enumerate(values)]),
+        "sys.modules.pop": _take_out,
         "sys.setdlopenflags": _set_flags,
         "sys.getdlopenflags": lambda evaluation, _arguments, _named: evaluation.flags,
         "os.environ.get": _read_variable,

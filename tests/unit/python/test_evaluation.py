@@ -163,6 +163,13 @@ def test_sources_add_to_the_search_path_of_modules(tmp_path: Path) -> None:
     assert opened(read_events(tmp_path, "package"), tmp_path) == [("package/inside/below.so", "certain")]
 
 
+def test_a_package_takes_itself_out_for_an_extension_of_its_name(tmp_path: Path) -> None:
+    """As opencv-python does, with a search path that nobody can read."""
+    source = "import importlib, sys\nown = sys.modules.pop('package')\nimportlib.import_module('package')\n"
+    write_files(tmp_path, {"package/__init__.py": source, "package/package.abi3.so": ""})
+    assert opened(read_events(tmp_path, "package"), tmp_path) == [("package/package.abi3.so", "certain")]
+
+
 def test_a_python_without_distutils_has_that_of_setuptools(tmp_path: Path) -> None:
     files = {"package/__init__.py": "import distutils.core\nfrom . import x\n", "package/x.so": ""}
     write_files(tmp_path, files)
