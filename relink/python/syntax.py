@@ -25,7 +25,7 @@ Nodes: TypeAlias = list[SyntaxNode]
 SOURCE_LIMIT = 4 << 20
 """Bytes of a source that is read."""
 # Tokens of a source; below so many bytes they are not counted.
-_TOKENS = 500_000
+_TOKENS = 750_000
 _STRING = 4096  # characters of a constant
 _TOKEN = re.compile(rb"\w+|[^\w\s]")
 _COOKIE = re.compile(
