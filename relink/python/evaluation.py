@@ -184,9 +184,8 @@ class Evaluation:
         search, given = self.interpreter.path, self.values["sys.path"]
         if parent is not None:
             search, given = parent.spec.search or (), parent.names.get("__path__")
-        if isinstance(given, list):  # as the sources have changed it
-            search = tuple(one for one in given if isinstance(one, str))
-        return find_module(name, search, self.interpreter, self.disk)
+        # As the sources have changed it, where they have.
+        return find_module(name, given if isinstance(given, list) else search, self.interpreter, self.disk)
 
     def follow_module(self, module: Module) -> Module:
         """Follow a module that was found; what it raises is its `failure`."""

@@ -10,7 +10,7 @@ import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import read_bytes
@@ -51,6 +51,8 @@ class Interpreter:
         return file.startswith(self.standard) and not file.startswith(self.site_packages)
 
 
+# Entries of a search path that are looked into: sources may add any number.
+_DIRECTORIES = 200
 _FROZEN = frozenset({"_frozen_importlib", "_frozen_importlib_external", "__main__"})
 """Modules that every Python has, and sys.builtin_module_names lacks."""
 SpecKind: TypeAlias = Literal["source", "extension", "builtin", "namespace", "bytecode"]
@@ -129,17 +131,19 @@ def _exists(path: str) -> bool:
         return False
 
 
-def find_module(name: str, search: Sequence[str], interpreter: Interpreter, disk: Disk) -> Spec | None:
+def find_module(name: str, search: Sequence[Any], interpreter: Interpreter, disk: Disk) -> Spec | None:
     """Return where a module lies, or None.
 
     :param name: the whole name, with dots.
-    :param search: sys.path, or the search path of the package above it.
+    :param search: sys.path, or the search path of the package above it; what is no text in it is passed over.
     """
     tail = name.rpartition(".")[2]
     if name in interpreter.builtins or name in _FROZEN:
         return Spec(name, "builtin")
     portions = []
-    for directory in search:
+    for directory in search[:_DIRECTORIES]:
+        if not isinstance(directory, str):
+            continue
         names = disk.names(directory)
         if names.get(tail):
             inside = posixpath.join(directory, tail)

@@ -62,6 +62,14 @@ def test_a_builtin_module_comes_first(tmp_path: Path) -> None:
     assert found.kind == "builtin"
 
 
+def test_a_search_path_without_end_is_not_followed(tmp_path: Path) -> None:
+    """Sources may add any number of directories, and import any number of modules after that."""
+    (tmp_path / "a.py").write_text("")
+    python, absent = python_of(tmp_path), ["/absent"]
+    assert find_module("a", [None, *absent * 100, str(tmp_path)], python, Disk()) is not None
+    assert find_module("a", [*absent * 1000, str(tmp_path)], python, Disk()) is None
+
+
 def test_members_of_a_wheel_lie_over_the_disk(tmp_path: Path) -> None:
     site = str(tmp_path)
     (tmp_path / "package").mkdir()
