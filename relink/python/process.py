@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -274,7 +275,13 @@ def _levels(start: Module, modules: Mapping[str, Module]) -> dict[str, int]:
 
 
 def _on_large_stack(function: Callable[[], _T]) -> _T:
-    """Call a function in a thread with room for imports inside of imports; raises what it raises."""
+    """Call a function in a thread with room for imports inside of imports; raises what it raises.
+
+    Where the address space is limited (ulimit -v), the stack could take what the rest needs: fewer imports inside of each other
+    are followed there.
+    """
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        return function()
     found: list[_T] = []
     errors: list[BaseException] = []
 

@@ -86,6 +86,22 @@ def test_a_handler_is_followed_where_the_dlopen_is_refused(tmp_path: Path) -> No
     assert processes.read_import("ended").failure is None
 
 
+def test_imports_are_followed_in_a_limited_address_space(tmp_path: Path) -> None:
+    """A stack for many imports inside of each other has no room there."""
+    write_files(tmp_path, {"package.py": "import x\n", "x.so": ""})
+    code = f"""
+import resource
+from pathlib import Path
+from tests.support.python_processes import opened, read_events
+resource.setrlimit(resource.RLIMIT_AS, (400 << 20, resource.RLIM_INFINITY))
+print(opened(read_events(Path({str(tmp_path)!r}), "package"), Path({str(tmp_path)!r})))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.stdout, run.stderr) == ("[('x.so', 'certain')]\n", "")
+
+
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     write_files(tmp_path, {"user.py": "import newer\nimport large\nimport compiled\nimport x\n", "x.so": ""})
     write_files(
