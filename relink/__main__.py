@@ -6,17 +6,18 @@ import atexit
 import gc
 import sys
 
-from relink.cli import main as run_command
+# Hardly any object of a run is in a reference cycle, so the garbage collector need not search often: neither while modules are
+# imported, which is why this comes first.
+gc.set_threshold(50_000, 20, 50)
 
-# Hardly any object of a run is in a reference cycle, so the garbage collector need not search often.
-_THRESHOLDS = 50_000, 20, 50
+from relink.cli import main as run_command  # noqa: E402
+
 # Seconds that a thread waits for the interpreter lock before it asks for it. Python's 5 ms are ten MiB of inflating or hashing.
 _SWITCH_INTERVAL = 0.0001
 
 
 def main() -> None:
     """Run the command line and end the process; :func:`relink.cli.main` has the exit codes."""
-    gc.set_threshold(*_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_INTERVAL)
     # At its end the interpreter searches for cycles once more, which takes 50 ms. Frozen objects are left out.
     atexit.register(gc.freeze)

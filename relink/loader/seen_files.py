@@ -132,6 +132,7 @@ class Files:
         self._seen: dict[str, OpenedFile] = {}
         self._directories: dict[str, bool] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
+        self._inside: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         self._links: dict[str, str] = {}
         self._link_directories: frozenset[str] = frozenset()
         for path, directory in (links or {}).items():
@@ -166,6 +167,7 @@ class Files:
     def _with(self, places: _Places, images: Mapping[str, Image], other: Mapping[str, Image]) -> Files:
         files = Files(self.root, budget=self.budget)
         files._seen, files._directories, files._listed = self._seen, self._directories, self._listed
+        files._inside = self._inside
         files._links, files._link_directories = self._links, self._link_directories
         files._places, files._images, files._other = places, images, other
         return files
@@ -205,7 +207,14 @@ class Files:
         """Return those of `names` that are directories in the directory `path`; nothing where that is none."""
         if not self.is_directory(path):
             return ()
-        return tuple(name for name in names if self.is_directory(posixpath.join(path, name)))
+        if self._places.names or self._link_directories:
+            return tuple(name for name in names if self.is_directory(posixpath.join(path, name)))
+        # The loader asks the same of a directory for each library that it looks for.
+        key = path, names
+        if key not in self._inside:
+            inside = (name for name in names if self._is_disk_directory(posixpath.join(path, name)))
+            self._inside[key] = tuple(inside)
+        return self._inside[key]
 
     def names_in(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory of the disk; nothing where it cannot be read."""
