@@ -27,6 +27,7 @@ from relink.loader.target import Target
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
 from relink.planning.resolve.decide import ALONE
+from relink.planning.siblings import read_required
 from relink.providers.profiles import profile_for
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
@@ -36,7 +37,6 @@ from relink.python.process import PlannedFiles, PythonProcesses
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendors_of
-from relink.wheel.metadata import read_metadata
 from relink.wheel.schemes import site_path
 from relink.wheel.source import read_member
 
@@ -381,7 +381,6 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
     names = {below: member for member in source.members if (below := site_path(member))}
     gpu = find_gpu_members(wheel)
     members = {f"{site}/{below}": partial(read_member, source, member) for below, member in names.items()}
-    metadata = read_member(source, f"{source.dist_info}/METADATA")
     processes = EnvironmentProcesses(
         target,
         replace(python, site_packages=(site, *python.site_packages)),
@@ -389,7 +388,7 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
         {},
         FactsCache(None),
         tables=tables,
-        planned=PlannedFiles(members, frozenset(read_metadata(metadata).required())),
+        planned=PlannedFiles(members, frozenset(read_required(source))),
     )
     images = {below: context.images[member] for below, member in names.items() if member in context.images}
     files = DistributionFiles(

@@ -160,6 +160,7 @@ class _World:
     :ivar has_other: packages of a vendor are installed that relink links no wheel to.
     :ivar processes: those of the environment's Python.
     :ivar owners: the distribution that has a library, by the library's file name.
+    :ivar tells_events: what each import opens is part of the answer.
     """
 
     target: Target
@@ -168,6 +169,7 @@ class _World:
     gpus: tuple[RequestedGpu, ...]
     has_other: bool
     owners: Mapping[str, InstalledSource]
+    tells_events: bool
 
 
 def check_environment(
@@ -196,6 +198,7 @@ def check_environment(
         gpus,
         has_other,
         {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
+        why is not None,
     )
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
@@ -219,7 +222,7 @@ def check_environment(
             reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
             unreadable.append(_unreadable(source.dist_info, reason))
             continue
-        checked.append(one if why else replace(one, events=()))
+        checked.append(one)
         needed = (soname for image in wheel.images.values() for soname in image.needed)
         if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
             others[one.name] = other
@@ -373,7 +376,7 @@ def _checked(
         findings=findings,
         parts=outcome.parts,
         drivers=drivers,
-        events=tuple(outcome.describe_events(str(source.path))),
+        events=tuple(outcome.describe_events(str(source.path))) if world.tells_events else (),
     )
     return checked, dict.fromkeys(soname for soname, _ in loaded)
 
