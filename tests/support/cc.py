@@ -147,3 +147,11 @@ def shared(
     link = [f"-Wl,-soname,{name}"] if name else []
     base = ("-shared", "-fPIC", "-nostdlib", "-O1", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined")
     return cc(source, output, *base, *link, *flags, needed=needed)
+
+
+def shared_without(path: Path, soname: str) -> Path:
+    """Build a library that imports a function of one which is nowhere; returns its path."""
+    gone = shared(path.parent / "gone" / soname, "int gone(void){return 1;}")
+    built = shared(path, "extern int gone(void); int use(void){return gone();}", needed=[gone])
+    gone.unlink()
+    return built

@@ -16,7 +16,7 @@ from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.planning.processes import DistributionFiles, EnvironmentProcesses, ImportOutcome
 from relink.python.facts_cache import FactsCache
-from tests.support.cc import shared
+from tests.support.cc import shared, shared_without
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -113,8 +113,7 @@ def test_a_carried_library_is_judged_where_it_is_loaded(site: Site) -> None:
 
 def lost_extension(site: Site, name: str) -> None:
     """Make a library that needs one which is nowhere."""
-    gone = shared(site.path.parent / "gone/libtbb.so.12", "int tbb(void){return 1;}")
-    shared(site.path / name, "extern int tbb(void); int u(void){return tbb();}", needed=[gone])
+    shared_without(site.path / name, "libtbb.so.12")
 
 
 def test_what_is_guarded_fails(site: Site) -> None:

@@ -20,7 +20,7 @@ from relink.runs.questions import explain, inspect, verify_wheel
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
-from tests.support.cc import shared
+from tests.support.cc import shared, shared_without
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, TAG, Works
 
@@ -142,8 +142,7 @@ def test_a_library_that_only_others_need_is_judged_where_they_load_it(tmp_path: 
 
 def lost_parts(directory: Path) -> dict[str, bytes | Path]:
     """Return a package whose import does without two of its files; nothing opens a third one, and none is for a GPU."""
-    gone = shared(directory / "gone/libtbb.so.12", "int tbb(void){return 1;}")
-    lost = shared(directory / "lost.so", "extern int tbb(void); int u(void){return tbb();}", needed=[gone])
+    lost = shared_without(directory / "lost.so", "libtbb.so.12")
     core = shared(directory / "core.so", "int c(void){return 1;}")
     source = """
         import ctypes, os, relink_required

@@ -13,7 +13,7 @@ import pytest
 
 from relink.loader.target import Target
 from relink.system import budget
-from tests.support.cc import shared
+from tests.support.cc import shared, shared_without
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 from tests.support.elf_builder import build as build_elf
@@ -69,8 +69,7 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
 
 def test_what_an_import_opens_is_said_on_request(run: Run, venv: Path, tmp_path: Path) -> None:
     """In order, with the line of the source; the other packages are not looked at."""
-    gone = shared(tmp_path / "gone/libgone.so.1", "int gone(void){return 1;}")
-    lost = shared(tmp_path / "lost.so", "extern int gone(void); int g(void){return gone();}", needed=[gone])
+    lost = shared_without(tmp_path / "lost.so", "libgone.so.1")
     source = b"""import ctypes, os
 here = os.path.dirname(__file__)
 ctypes.CDLL(os.path.join(here, "core.so"))
