@@ -5,6 +5,7 @@
   hatchling,
   auditwheel,
   isal,
+  msgspec,
   packaging,
   pyelftools,
   rich,
@@ -43,6 +44,7 @@ buildPythonApplication {
   dependencies = [
     auditwheel
     isal
+    msgspec
     packaging
     pyelftools
     rich

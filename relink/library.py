@@ -6,10 +6,12 @@ parameters with defaults may be added. Everything else in the package may change
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from relink.planning.options import Options
 from relink.system.errors import UsageError
@@ -120,7 +122,7 @@ def apply(
 
     options = options or Options()
     if output_directory is not None:
-        options = replace(options, output_directory=Path(output_directory))
+        options = dataclasses.replace(options, output_directory=Path(output_directory))
     if wheel is None and plan.basis is None:
         raise UsageError("this plan does not say where its wheel is; pass the wheel's path")
     return pipeline.apply(plan, Path(wheel or (plan.basis.wheel if plan.basis else "")), options)

@@ -85,7 +85,7 @@ def check(
 
     Example: relink index check /srv/wheels
     """
-    from dataclasses import asdict
+    import msgspec
 
     from relink.cli.terminal import print_json, show
     from relink.indexes.build.checking import check_site, repair_site
@@ -94,7 +94,7 @@ def check(
     repaired = repair_site(site) if repair else ()
     found = check_site(site)
     if shown.as_json:
-        print_json({"ok": not found.problems, **asdict(found), "repaired": repaired})
+        print_json({"ok": not found.problems, **msgspec.to_builtins(found), "repaired": repaired})
     else:
         show(*(Line(text) for text in repaired))
         show(*(Line(problem, style="red") for problem in found.problems))

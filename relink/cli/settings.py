@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
 from relink.cli.options import list_option_names, removed_option_message
 from relink.planning.options import Options, option_table
@@ -44,8 +45,7 @@ _TABLE = ("tool", "relink")
 _PATHS = frozenset({"prefix", "nix-closure"})
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What one file sets.
 
     :ivar path: the file; None where there is none.
@@ -55,8 +55,8 @@ class Settings:
     """
 
     path: Path | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
-    lines: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    lines: Mapping[str, int] = msgspec.field(default_factory=dict)
     passed_over: tuple[str, ...] = ()
 
 

@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from relink.cli.system import drop_output, drop_stream

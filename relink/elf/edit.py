@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.constants import PT_GNU_STACK
 from relink.elf.image import Image
@@ -11,8 +13,7 @@ from relink.elf.version_edits import VersionEdit
 from relink.system.errors import EditError
 
 
-@dataclass(frozen=True, slots=True)
-class ElfEdit:
+class ElfEdit(msgspec.Struct, frozen=True):
     """What is to change in one ELF file; what is None or empty stays.
 
     :ivar search_path: the new RPATH or RUNPATH as one string; the empty string removes the entry.

@@ -16,8 +16,9 @@ import mmap
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from relink.elf.constants import (
     DF_1_NODEFLIB,
@@ -46,8 +47,7 @@ _NOTE_TYPE = 0x407C0C0A
 _NOTE_OWNER = b"FDO"
 
 
-@dataclass(frozen=True, slots=True)
-class DlopenNote:
+class DlopenNote(msgspec.Struct, frozen=True):
     """One entry of a ``.note.dlopen`` section (systemd's ELF dlopen metadata): sonames in order of preference."""
 
     sonames: tuple[str, ...]
@@ -111,8 +111,7 @@ _MAX_NAME = 4096
 _MAX_PATH = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What ld.so checks first (glibc elf/dl-load.c, open_verify).
 
     :ivar elf_class: 32 or 64 (bits).
@@ -129,8 +128,7 @@ class Header:
     machine: int
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """One program header. Offsets, addresses and sizes are bytes."""
 
     type: int
@@ -142,8 +140,7 @@ class Segment:
     align: int
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     """The facts of one ELF file that the loader and the plan work with.
 
     :ivar path: where it came from, for messages: a file's path or a member's name.
@@ -169,7 +166,7 @@ class Image:
     flags_1: int = 0
     dynamic: bool = False
     filters: tuple[str, ...] = ()
-    dlopen_notes: tuple[DlopenNote, ...] = field(default=())
+    dlopen_notes: tuple[DlopenNote, ...] = msgspec.field(default=())
     isa_needed: int = 0
 
     @property
@@ -451,8 +448,7 @@ _MAX_SECTIONS = 1 << 16
 _MAX_NAMES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """One section header. `size` is what it takes in memory; `file_size` is the same, but 0 for SHT_NOBITS."""
 
     name: str

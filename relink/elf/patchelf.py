@@ -19,9 +19,9 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.dynamic import Buffer
@@ -63,16 +63,14 @@ _MEMORY, _COPIES = 1 << 30, 8
 _NO_ROOM = frozenset(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
 
-@dataclass(frozen=True, slots=True)
-class Patchelf:
+class Patchelf(msgspec.Struct, frozen=True):
     """The patchelf that is used: its path and the version that it reports."""
 
     path: str
     version: Version
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(msgspec.Struct, frozen=True):
     """A file after an edit that was checked.
 
     :ivar image: its facts; their path is the name of the file.

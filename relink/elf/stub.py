@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from relink.elf.symbols import elf_hash
 
@@ -31,8 +32,7 @@ _MAX_NODES: Final = 0x7FFF - 2
 _HIDDEN: Final = 0x8000
 
 
-@dataclass(frozen=True, slots=True)
-class StubFunction:
+class StubFunction(msgspec.Struct, frozen=True):
     """One function of a stub.
 
     :ivar version: the version node that it is in, or None.

@@ -18,10 +18,11 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
 from typing import Final, TypeAlias
+
+import msgspec
 
 from relink.elf.constants import (
     DF_SYMBOLIC,
@@ -81,8 +82,7 @@ _R_DESCRIBED_TLS: Final = {62: 36, 183: 1031}
 _MAX_CHAIN: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     """The symbol table by columns (st_name, st_info, …), which is what makes it quick to go through: the null symbol first.
 
     :ivar flags: HASHED, RELOCATED, STATIC_TLS.
@@ -542,8 +542,7 @@ def _records(verneeds: Iterable[VersionNeed], verdefs: Iterable[VersionDef]) -> 
     return records, highest
 
 
-@dataclass(frozen=True, slots=True)
-class _Class:
+class _Class(msgspec.Struct, frozen=True):
     """How all symbols with the same fields but the name are classified."""
 
     imported: bool

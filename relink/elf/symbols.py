@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 VERSYM_HIDDEN: Final = 0x8000
 VER_FLG_WEAK: Final = 2
 
@@ -22,8 +24,7 @@ SymbolType: TypeAlias = Literal[
 Visibility: TypeAlias = Literal["default", "internal", "hidden", "protected"]
 
 
-@dataclass(frozen=True, slots=True)
-class VersionDef:
+class VersionDef(msgspec.Struct, frozen=True):
     """A version node that the file defines; `base` is the file's own entry, which no reference can match."""
 
     name: str
@@ -60,8 +61,7 @@ class VersionNeed:
     at: int = field(default=0, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
+class Import(msgspec.Struct, frozen=True):
     """One undefined symbol.
 
     :ivar version: the name in the version record, or None without a version.
@@ -81,8 +81,7 @@ class Import:
     relocated: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Export:
+class Export(msgspec.Struct, frozen=True):
     """The facts of one definition; the name is the key it is found under.
 
     :ivar version: the version node's name; None where `index` is below 2 or has no record.
@@ -102,8 +101,7 @@ class Export:
     undefined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolTable:
+class SymbolTable(msgspec.Struct, frozen=True):
     """Imports and exports of one ELF file.
 
     Version records are in the order of the file.
@@ -124,8 +122,8 @@ class SymbolTable:
     """
 
     imports: tuple[Import, ...] = ()
-    exports: Mapping[str, tuple[Export, ...]] = field(default_factory=dict)
-    rejected: Mapping[str, tuple[Export, ...]] = field(default_factory=dict)
+    exports: Mapping[str, tuple[Export, ...]] = msgspec.field(default_factory=dict)
+    rejected: Mapping[str, tuple[Export, ...]] = msgspec.field(default_factory=dict)
     has_versym: bool = False
     verdefs: tuple[VersionDef, ...] = ()
     verneeds: tuple[VersionNeed, ...] = ()

@@ -9,10 +9,13 @@ record of a library that is not NEEDED any more names another one that is, since
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.constants import DT_NEEDED, DT_VERSYM
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
@@ -27,8 +30,7 @@ _INDEX: Final = 0x7FFF
 _MAX_NAME: Final = 1 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class VersionEdit:
+class VersionEdit(msgspec.Struct, frozen=True):
     """What becomes of one version that a file requires of a library.
 
     :ivar file: the soname in the record before the edit, `file_after` after it: one that is NEEDED then.
@@ -57,13 +59,13 @@ def edit_needs(
     by_version = _by_version(edits)
     files = {edit.file: edit.file_after for edit in by_version.values()}
     return tuple(
-        replace(
+        dataclasses.replace(
             need,
             file=files.get(need.file, replaced.get(need.file, need.file)),
             versions=tuple(
                 version
                 if (edit := by_version.get((need.file, version.name))) is None
-                else replace(
+                else dataclasses.replace(
                     version,
                     name=edit.version_after,
                     weak=version.weak or edit.weak,

@@ -6,8 +6,9 @@ No content of a file raises an error: what is damaged is described in `problems`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:  # slow to load
     from relink.system.findings.model import Finding
@@ -36,8 +37,7 @@ class TargetId(NamedTuple):
         return TargetId(self.processor, tuple(sorted((k, v) for k, v in merged.items() if v is not None)))
 
 
-@dataclass(frozen=True, slots=True)
-class CoverageLevel:
+class CoverageLevel(msgspec.Struct, frozen=True):
     """How far a GPU is covered.
 
     :ivar state: none; partial (`count` of `total` bundles have code); conditional (only with the `configurations`
@@ -66,8 +66,7 @@ class CoverageLevel:
         return self.state
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedGpu:
+class RequestedGpu(msgspec.Struct, frozen=True):
     """A GPU that a wheel is to run on.
 
     :ivar vendor: the name of the vendor whose GPU it is.
@@ -139,16 +138,14 @@ class Coverage(Protocol):
         """Return it as JSON data."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True):
     """Why an architecture is not in the intersection: each file or library that lacks it, and how far it has it."""
 
     processor: str
     by: tuple[tuple[str, CoverageLevel], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Intersection:
+class Intersection(msgspec.Struct, frozen=True):
     """What several files or libraries cover together.
 
     :ivar targets: processors that all cover; `conditional`: those that all cover under a condition.
@@ -168,8 +165,7 @@ class Intersection:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Files that are used together: those of one runtime, or one variant with what all variants share.
 
     :ivar name: the soname of the runtime, or the path of the variant; empty where there is one group.
@@ -187,8 +183,7 @@ class Group:
         return tuple((item, level) for item, level in levels if not level.usable)
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """What a vendor's reader found in one place.
 
     :ivar vendor: the vendor's name.
@@ -248,8 +243,7 @@ class Survey:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPlan:
+class GpuPlan(msgspec.Struct, frozen=True):
     """The report's ``isa`` object and the findings behind it."""
 
     block: dict[str, Any]

@@ -11,7 +11,8 @@ Only 64-bit little-endian files: ROCm has no others. Section headers may be miss
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+import msgspec
 
 from relink.elf.constants import DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, DT_SYMTAB, PT_DYNAMIC, SHT_NOBITS
 from relink.elf.image import Section, Segment, file_offset
@@ -25,8 +26,7 @@ _RELOCATION_CHUNK = 24 * 65536
 _R_X86_64_64, _R_X86_64_RELATIVE = 1, 8
 
 
-@dataclass(frozen=True, slots=True)
-class HostElf:
+class HostElf(msgspec.Struct, frozen=True):
     """Header facts; `sections` is empty without section headers. Every `file_size` ends within the file."""
 
     kind: int

@@ -6,8 +6,9 @@ An object may be one byte, so their number is bounded, as is how deep they nest.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 # Levels of nesting: the reader is recursive.
 _DEPTH = 32
@@ -24,8 +25,7 @@ class MsgpackError(ValueError):
     """The bytes are no MessagePack, are cut off, or nest too deep. Internal to the package: becomes a problem."""
 
 
-@dataclass(slots=True)
-class Effort:
+class Effort(msgspec.Struct):
     """What may be spent on all tables of one wheel together.
 
     :ivar left: steps of less than a microsecond: objects read here, and what is done with them elsewhere.

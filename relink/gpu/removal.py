@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode
@@ -17,8 +18,7 @@ _ZEROS: Final = memoryview(bytes(1 << 20))
 _STEP: Final = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(msgspec.Struct, frozen=True):
     """A range of a file that gets other bytes.
 
     :ivar entry: what is taken out, as the bundle calls it; empty for a table that names it.
@@ -49,8 +49,7 @@ class Replacement:
             start += len(piece)
 
 
-@dataclass(frozen=True, slots=True)
-class CodeRemoval:
+class CodeRemoval(msgspec.Struct, frozen=True):
     """What takes the code for other GPUs out of a file.
 
     :ivar ranges: in order, disjoint; none where nothing is taken out.

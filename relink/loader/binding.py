@@ -20,8 +20,9 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from relink.elf.symbols import Import
 from relink.loader.closure import Closure, breadth_first, file_of, needed_by
@@ -52,8 +53,7 @@ Kind: TypeAlias = Literal["interpreter", "process", "preload", "extra", "assumed
 _CPYTHON = "Py_GetVersion"
 
 
-@dataclass(frozen=True, slots=True)
-class Unbound:
+class Unbound(msgspec.Struct, frozen=True):
     """A strong import that nothing satisfies.
 
     :ivar requester: index of the object with the import, in the closure's `objects`; `path` is its path.
@@ -70,8 +70,7 @@ class Unbound:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(msgspec.Struct, frozen=True):
     """A strong import that the libraries of the object's root do not satisfy, with what else satisfies it.
 
     :ivar kind: ``interpreter``: the program (or its libpython) that loads it; ``process``: a library that this program has
@@ -92,8 +91,7 @@ class Explained:
     target: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bindings:
+class Bindings(msgspec.Struct, frozen=True):
     """Where the imports of a closure lead.
 
     :ivar unbound: strong imports that nothing satisfies; errors.
@@ -108,8 +106,7 @@ class Bindings:
     interposed: tuple[BoundSymbols, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """An import (or own definition) of `requester` that binds to another file than before; None for nothing."""
 
     requester: str
@@ -261,8 +258,7 @@ def _from_outside(
     )
 
 
-@dataclass(slots=True)
-class _OutsideSupply:
+class _OutsideSupply(msgspec.Struct):
     """Finds what satisfies an import that nothing in the closure does.
 
     :ivar assume: globs of names; `extra`: names by what supplies them; both as for :func:`bind`.
@@ -339,8 +335,7 @@ def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings
     return changed
 
 
-@dataclass(frozen=True, slots=True)
-class MissingVersion:
+class MissingVersion(msgspec.Struct, frozen=True):
     """A version that one object requires of another that does not define it.
 
     :ivar requester: path of the object with the version record.
@@ -356,8 +351,7 @@ class MissingVersion:
     defined: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class UnservedRecord:
+class UnservedRecord(msgspec.Struct, frozen=True):
     """A version record of `requester` that names a `file` that no object of the process is: the loader aborts.
 
     It is what remains where a NEEDED entry is removed or renamed and its record is not.
@@ -489,8 +483,7 @@ _SONAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SharedSymbols:
+class SharedSymbols(msgspec.Struct, frozen=True):
     """Two objects of one process that export the same strong, default-visible symbols in the same version.
 
     :ivar first: path of the object that interposes; `second`: of the one later in the scope.
@@ -506,8 +499,7 @@ class SharedSymbols:
     mixed: int
 
 
-@dataclass(frozen=True, slots=True)
-class TwoVersions:
+class TwoVersions(msgspec.Struct, frozen=True):
     """Two files of one library in one process, such as libamdhip64.so.6 and .7.
 
     :ivar stem: what their sonames have in common, ``libamdhip64``.

@@ -7,8 +7,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+import msgspec
 
 from relink.system.errors import TargetError
 
@@ -33,8 +34,7 @@ _FLAGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
+class CacheEntry(msgspec.Struct, frozen=True):
     """One line of ``ldconfig -p``: a soname, the path it stands for, and for which processors it is.
 
     :ivar hwcaps: the glibc-hwcaps subdirectory the entry came from (``x86-64-v3``), or None.
@@ -48,15 +48,14 @@ class CacheEntry:
     legacy_hwcap: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderCache:
+class LoaderCache(msgspec.Struct, frozen=True):
     """The entries by soname, each list in the order of the file.
 
     :ivar by_number: the same for the names in which a number is written with leading zeros, by the name without them.
     """
 
     entries: Mapping[str, tuple[CacheEntry, ...]]
-    by_number: Mapping[str, tuple[CacheEntry, ...]] = field(default_factory=dict)
+    by_number: Mapping[str, tuple[CacheEntry, ...]] = msgspec.field(default_factory=dict)
 
 
 def parse_cache(data: bytes) -> LoaderCache:

@@ -6,16 +6,16 @@ These are facts; :mod:`relink.loader.loading` computes them by simulating ld.so.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
+
+import msgspec
 
 from relink.elf.image import Image
 from relink.loader.search import FoundBy, Tried
 from relink.system.text import group_pairs
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedObject:
+class LoadedObject(msgspec.Struct, frozen=True):
     """One object of a process.
 
     :ivar image: its facts; of a member, those that the simulated edit gives it.
@@ -37,8 +37,7 @@ class LoadedObject:
     origin: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """One NEEDED entry of one object, and what became of it.
 
     :ivar requester: index of the object that needs it, in the closure's `objects`.
@@ -54,8 +53,7 @@ class Edge:
     tried: tuple[Tried, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     """The start of a program, or one dlopen, as far as the look-up of symbols goes.
 
     :ivar roots: the program and what is preloaded, or the object that is opened.
@@ -70,8 +68,7 @@ class Opening:
     flags: int
 
 
-@dataclass(frozen=True, slots=True)
-class Closure:
+class Closure(msgspec.Struct, frozen=True):
     """What a load maps.
 
     :ivar objects: in load order, beginning with the program and its libraries.
@@ -94,7 +91,7 @@ class Closure:
     fatal: str | None = None
     dlopened: tuple[Edge, ...] = ()
     glibc: tuple[int, ...] = ()
-    names: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    names: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     openings: tuple[Opening, ...] = ()
 
     @property

@@ -30,9 +30,10 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
+
+import msgspec
 
 from relink.loader.closure import Closure
 from relink.loader.loading import trace
@@ -67,8 +68,7 @@ MOST_PRINTED: Final = 32 << 20
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderMap:
+class LoaderMap(msgspec.Struct, frozen=True):
     """What the loader printed.
 
     :ivar objects: (requested name, path) in load order, without the program, the loader itself and the kernel's vdso.
@@ -83,8 +83,7 @@ class LoaderMap:
     died: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderRefusal:
+class LoaderRefusal(msgspec.Struct, frozen=True):
     """What the loader would not map, or give up over.
 
     :ivar path: the object, or None where the loader ended without a word about one.
@@ -295,8 +294,7 @@ _MOST_ROOTS: Final = 64
 _OF = re.compile(r"\((?:required by )?(?P<path>[^()]*)\)$")
 
 
-@dataclass(frozen=True, slots=True)
-class JointRun:
+class JointRun(msgspec.Struct, frozen=True):
     """A dry run of several roots.
 
     :ivar roots: their paths; `program` and `preloads` are what is run.

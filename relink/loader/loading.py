@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.constants import DF_1_NOOPEN, PT_GNU_STACK
 from relink.elf.image import Image
@@ -35,8 +37,7 @@ class RootRefusedError(TargetError):
         self.reason = reason
 
 
-@dataclass(slots=True)
-class LinkMap:
+class LinkMap(msgspec.Struct):
     """The link map of one process while it grows.
 
     :ivar by_name: the first object that a name leads to (_dl_lookup_map): a path, a name that was requested, or its soname.
@@ -48,14 +49,14 @@ class LinkMap:
     """
 
     environment: Environment
-    objects: list[LoadedObject] = field(default_factory=list)
-    requesters: list[Requester] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    by_name: dict[str, int] = field(default_factory=dict)
-    names: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    by_identity: dict[tuple[object, ...], int] = field(default_factory=dict)
-    done: set[int] = field(default_factory=set)
-    openings: list[Opening] = field(default_factory=list)
+    objects: list[LoadedObject] = msgspec.field(default_factory=list)
+    requesters: list[Requester] = msgspec.field(default_factory=list)
+    edges: list[Edge] = msgspec.field(default_factory=list)
+    by_name: dict[str, int] = msgspec.field(default_factory=dict)
+    names: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    by_identity: dict[tuple[object, ...], int] = msgspec.field(default_factory=dict)
+    done: set[int] = msgspec.field(default_factory=set)
+    openings: list[Opening] = msgspec.field(default_factory=list)
     has_main: bool = False
     dlopening: bool = False
     following: bool = False

@@ -15,9 +15,11 @@ import os
 import posixpath
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.loader.binding import (
     Bindings,
@@ -36,8 +38,7 @@ from relink.loader.tables import Tables
 from relink.system.text import join_truncated
 
 
-@dataclass(frozen=True, slots=True)
-class Dlopen:
+class Dlopen(msgspec.Struct, frozen=True):
     """One call of dlopen(3).
 
     :ivar name: its argument: a path, if it has a slash, or a name that is searched for.
@@ -50,8 +51,7 @@ class Dlopen:
     caller: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Why a dlopen fails: everything that is wrong, of which ld.so tells the first.
 
     :ivar cause: ``caller``: the object that calls it is not mapped; ``missing``: nothing serves a name; ``refused``: a file is no
@@ -79,8 +79,7 @@ class Failure:
         return self.refused or "the loader stops at an assertion"
 
 
-@dataclass(frozen=True, slots=True)
-class DlopenResult:
+class DlopenResult(msgspec.Struct, frozen=True):
     """What the start of the program, or one dlopen, did.
 
     :ivar event: None for the start.

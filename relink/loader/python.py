@@ -6,7 +6,8 @@ import functools
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from relink.system.bounded_json import parse_json
 from relink.system.errors import TargetError
@@ -80,8 +81,7 @@ print(json.dumps({
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PythonFacts:
+class PythonFacts(msgspec.Struct, frozen=True):
     """One Python interpreter.
 
     :ivar file: the executable file, symbolic links resolved; that of a virtual environment is the one it was made with.

@@ -23,8 +23,9 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from relink.elf.constants import (
     DF_TEXTREL,
@@ -68,8 +69,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHH")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramHeader(Segment):
+class ProgramHeader(Segment, frozen=True):
     """One program header, with its number."""
 
     number: int
@@ -80,8 +80,7 @@ class ProgramHeader(Segment):
         return self.address, self.address + self.memory_size
 
 
-@dataclass(frozen=True, slots=True)
-class FileHeader:
+class FileHeader(msgspec.Struct, frozen=True):
     """What the loader takes from the ELF header.
 
     :ivar kind: e_type; `machine`: e_machine.

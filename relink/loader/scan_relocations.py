@@ -12,9 +12,10 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Final, TypeAlias
+
+import msgspec
 
 AddressRange: TypeAlias = tuple[int, int]
 """Virtual addresses: the first, and the one behind the last."""
@@ -31,8 +32,7 @@ _WORD: Final = 8
 _BITS: Final = 63
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why a file must not be given to the real loader.
 
     :ivar where: the tag, the segment or the relocation.
@@ -46,8 +46,7 @@ class Refusal:
         return f"{self.where}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """The relocation types that have checks of their own; every other writes a word or less, or nothing."""
 
     copy: int
@@ -59,8 +58,7 @@ MACHINES: Final = {62: Machine(5, 37, 36), 183: Machine(1024, 1032, 1031)}
 """By e_machine: x86-64 and AArch64."""
 
 
-@dataclass(frozen=True, slots=True)
-class MappedFile:
+class MappedFile(msgspec.Struct, frozen=True):
     """The file as it is mapped.
 
     :ivar file_ranges: of each PT_LOAD the first address, the one after the last byte that is in the file, and the file offset.
@@ -98,8 +96,7 @@ class MappedFile:
         return b"" if at is None else bytes(self.view[at : at + size])
 
 
-@dataclass(frozen=True, slots=True)
-class RelocationTable:
+class RelocationTable(msgspec.Struct, frozen=True):
     """A table of relocations, which lies in the file's part of a segment."""
 
     name: str
@@ -107,8 +104,7 @@ class RelocationTable:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Special:
+class _Special(msgspec.Struct, frozen=True):
     """A relocation that does not write a word: where it is in its table, and its fields."""
 
     table: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure, LoadedObject, Opening, breadth_first, needed_by, needed_first
@@ -22,8 +23,7 @@ Reason: TypeAlias = Literal["undefined", "aborts"]
 _ASSERTS_NO_MORE = (2, 41)
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(msgspec.Struct):
     """The objects that a symbol is looked up in, and what was found so far of names that many objects define.
 
     The first object in `order` with a matching definition wins: it interposes all later ones.
@@ -42,12 +42,12 @@ class Scope:
     symbols: SymbolIndex
     by_name: Mapping[str, tuple[int, ...]]
     unique: dict[str, int]
-    places: dict[int, int] = field(default_factory=dict)
+    places: dict[int, int] = msgspec.field(default_factory=dict)
     own: tuple[int, SymbolTable] | None = None
-    known: dict[tuple[str, str | None, str | None, bool], tuple[int | None, Reason]] = field(
+    known: dict[tuple[str, str | None, str | None, bool], tuple[int | None, Reason]] = msgspec.field(
         default_factory=dict
     )
-    firsts: dict[Candidates, tuple[int, bool] | None] = field(default_factory=dict)
+    firsts: dict[Candidates, tuple[int, bool] | None] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.places:

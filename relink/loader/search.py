@@ -11,7 +11,8 @@ import posixpath
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from relink.elf.constants import DF_1_PIE, ET_DYN, ET_EXEC, PT_DYNAMIC, PT_LOAD
 from relink.elf.image import Header, Image, machine_name
@@ -20,8 +21,7 @@ from relink.loader.seen_files import Files, OpenedFile
 from relink.loader.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """The surroundings of a load.
 
     :ivar library_path: the entries of LD_LIBRARY_PATH, as written: tokens are expanded for the program, and an empty entry is
@@ -35,8 +35,7 @@ class Environment:
     cwd: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundBy:
+class FoundBy(msgspec.Struct, frozen=True):
     """The rule that led to a library.
 
     :ivar rule: ``rpath``, ``runpath``, ``library-path``, ``cache``, ``default``, ``path`` (the name has a slash), ``loaded``
@@ -67,8 +66,7 @@ class FoundBy:
                 return self.rule
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(msgspec.Struct, frozen=True):
     """One path that was tried without success, by which rule, and why it was not accepted."""
 
     path: str
@@ -76,8 +74,7 @@ class Tried:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True):
     """What the search needs to know of an object that needs a library.
 
     :ivar origin: the value of ``$ORIGIN``: the directory of the path *as found*, or None where it is unknown.
@@ -92,8 +89,7 @@ class Requester:
     is_main: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """The outcome of one search: a file, or nothing with all that was tried; `fatal`: why the loader gives up."""
 
     candidate: OpenedFile | None
@@ -185,8 +181,7 @@ _PAGE = 4096
 _ABI_MAX = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True):
     """Why ld.so does not accept a file; `fatal`: it gives up at once instead of searching on."""
 
     reason: str
@@ -277,8 +272,7 @@ def _reject_facts(header: Header, wanted: Header) -> Rejected | None:
     return None
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(msgspec.Struct):
     environment: Environment
     tried: list[Tried]
     fatal: str | None = None

@@ -7,13 +7,13 @@ look-up goes through :class:`Files`.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import posixpath
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relink.elf.image import Image, read_image
 from relink.system.budget import RunBudget
@@ -24,8 +24,7 @@ from relink.system.safe_open import NOT_REGULAR, map_file
 _MAX_LINKS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedFile:
+class OpenedFile(msgspec.Struct, frozen=True):
     """What opening one path gives.
 
     :ivar identity: the same for two paths of one file (device and inode, or the member); None when there is no file.
@@ -89,17 +88,16 @@ def resolve_inside(root: str, path: str) -> str:
     return posixpath.join(root, *done)
 
 
-@dataclass(slots=True)
-class _Places:
+class _Places(msgspec.Struct):
     """Where the files of an overlay lie, whatever is in them.
 
     :ivar names: by the path of each, without symbolic links, its name; `directories` are all above them, and above the links.
     :ivar walked: by directory its canonical path; fills up as these are asked for.
     """
 
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = msgspec.field(default_factory=dict)
     directories: frozenset[str] = frozenset()
-    walked: dict[str, str] = field(default_factory=dict)
+    walked: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def _with_parents(path: str) -> set[str]:
@@ -195,7 +193,7 @@ class Files:
         opened = self._seen.get(where)
         if opened is None:
             opened = self._seen[where] = self.open_new(where)
-        return opened if where == path else dataclasses.replace(opened, path=path)
+        return opened if where == path else msgspec.structs.replace(opened, path=path)
 
     def is_directory(self, path: str) -> bool:
         """Whether stat(2) says that `path` is a directory."""

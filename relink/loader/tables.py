@@ -8,8 +8,9 @@ The rules are those of glibc's elf/dl-lookup.c (do_lookup_x, check_match, do_loo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from relink.elf.image import DLOPEN, Image, library_names
 from relink.elf.symbol_reader import read_symbols
@@ -64,8 +65,7 @@ SymbolReference: TypeAlias = tuple[str, str | None]
 """Name and version of an import, or of an own definition that relocations name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True, eq=False):
     """The tables with a definition that a look-up matches. What it finds in a scope is the first of them that is there.
 
     An index has one object for each set of tables, so that look-ups with the same candidates are grouped by it.
@@ -77,8 +77,7 @@ class Candidates:
     unique: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Lookups:
+class Lookups(msgspec.Struct, frozen=True):
     """The look-ups of a table, by what can satisfy them. ld.so looks up only what relocations name.
 
     :ivar imports: for each set of candidates, the indices in `SymbolTable.imports` of the imports that have it, and these.

@@ -12,7 +12,9 @@ import posixpath
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.image import Header, read_header, read_image
 from relink.loader.cache import LoaderCache, parse_cache
@@ -54,8 +56,7 @@ _LINK = "/proc/self/root"
 _DEFAULT_INTERPRETER = {62: "/lib64/ld-linux-x86-64.so.2", 183: "/lib/ld-linux-aarch64.so.1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What the simulation has to know of a loader.
 
     :ivar interpreter: its path as the target sees it.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from relink.elf.dynamic import Buffer
 from relink.elf.gaps import ranges_between

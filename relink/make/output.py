@@ -13,10 +13,11 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
+
+from msgspec.structs import replace
 
 from relink.make.second_readers import reread_wheel
 from relink.planning.contents import Contents, divide_memory

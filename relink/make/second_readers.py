@@ -12,10 +12,11 @@ import csv
 import io
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from relink.elf.dynamic import Buffer
 from relink.elf.edit import predict_edit
@@ -46,8 +47,7 @@ _FIELDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Linking:
+class Linking(msgspec.Struct, frozen=True):
     """The facts that ld.so uses, as pyelftools reads them; the first five fields are those of :class:`relink.elf.image.Image`.
 
     :ivar headers: the program headers, as pyelftools gives them.

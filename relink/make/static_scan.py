@@ -8,8 +8,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from relink.elf.dynamic import Buffer
 from relink.elf.image import Image
@@ -27,8 +28,7 @@ from relink.system.safe_open import NOT_REGULAR, map_file
 _CALLS_NO_RESOLVER = (2, 15)
 
 
-@dataclass(slots=True)
-class _Files:
+class _Files(msgspec.Struct):
     """The files that were scanned.
 
     :ivar refusals: by identity why a file is refused; empty where it is not.
@@ -36,8 +36,8 @@ class _Files:
     """
 
     context: ResolveContext
-    refusals: dict[tuple[object, ...], tuple[Refusal, ...]] = field(default_factory=dict)
-    shown: dict[tuple[object, ...], tuple[str, str]] = field(default_factory=dict)
+    refusals: dict[tuple[object, ...], tuple[Refusal, ...]] = msgspec.field(default_factory=dict)
+    shown: dict[tuple[object, ...], tuple[str, str]] = msgspec.field(default_factory=dict)
 
     def scan(self, identity: tuple[object, ...], path: str, soname: str | None) -> tuple[Refusal, ...]:
         """Scan a file once.

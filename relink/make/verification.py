@@ -20,8 +20,10 @@ import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.constants import PT_LOAD, PT_TLS
 from relink.elf.dynamic import Buffer
@@ -68,8 +70,7 @@ _VERSION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(msgspec.Struct, frozen=True):
     """The loader's map of each member that was asked about (members' paths as ``$WHEEL/…``), and the findings."""
 
     maps: Mapping[str, LoaderMap]
@@ -335,8 +336,7 @@ _NOT_MAPPED = (
 _MAX_ADDRESS_SPACE = 1 << 36
 
 
-@dataclass(slots=True)
-class ScratchDirectory:
+class ScratchDirectory(msgspec.Struct):
     """The temporary directory, and whether the loader maps anything from there: tried with the target's own C library."""
 
     context: ResolveContext

@@ -13,9 +13,11 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.image import machine_name
 from relink.elf.symbols import SymbolTable
@@ -72,8 +74,7 @@ MOST_ATTEMPTS = 30
 """How often one wheel is planned at most, the search for the way out of a refusal included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """One plan that was made, for `relink explain --trace`.
 
     :ivar what: what was planned; `result`: whether its links have an error.
@@ -85,11 +86,10 @@ class Attempt:
     members: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Trace:
+class Trace(msgspec.Struct):
     """The plans that were made of one wheel, in order; all attempts of a run share one."""
 
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
 
     @property
     def is_full(self) -> bool:
@@ -112,8 +112,7 @@ class Trace:
         self.attempts.append(Attempt(what, result, members))
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """The changes of a wheel beside those of its ELF files.
 
     :ivar changes: whether anything of the wheel changes; without, it keeps its name.
@@ -127,12 +126,11 @@ class Rewrite:
     relocation: Relocation = NOTHING_BESIDE
     sites: tuple[str, ...] = ()
     requirements: tuple[ChangedRequirement, ...] = ()
-    removed: Mapping[str, str] = field(default_factory=dict)
+    removed: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_labelled: bool = True
 
 
-@dataclass(frozen=True)
-class Assessment:
+class Assessment(msgspec.Struct, frozen=True, dict=True):
     """The facts about a case: how its files are linked, and all that follows.
 
     :ivar draft: what is decided about linking the files.
@@ -292,8 +290,7 @@ def _gpu_label(options: Options) -> str:
     return ".".join(words).replace("-", ".") if len(words) <= 2 else f"gpus{len(words)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Producer:
+class Producer(msgspec.Struct, frozen=True):
     """A source of findings about an assessment.
 
     :ivar subject: what it looks at, for the table.
@@ -302,7 +299,7 @@ class Producer:
 
     subject: str
     find: Callable[[Assessment], Iterable[Finding]]
-    not_in: Mapping[Command, str] = field(default_factory=dict)
+    not_in: Mapping[Command, str] = msgspec.field(default_factory=dict)
 
 
 def _find_stacks(assessed: Assessment) -> Iterable[Finding]:
@@ -502,8 +499,7 @@ PRODUCERS: list[Producer] = [
 _IMPORTS: frozenset[Command] = frozenset({"run", "verify", "explain", "nix"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Setup:
+class _Setup(msgspec.Struct, frozen=True):
     """The inputs of one attempt.
 
     :ivar alone: the files stay as they are, and no provider counts: for a wheel that may have nothing to do with a vendor.

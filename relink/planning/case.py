@@ -6,11 +6,14 @@ are made from. :mod:`relink.planning.assess` answers for a :class:`Case`.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.gpu.coverage import RequestedGpu
 from relink.loader.python import active_python
@@ -47,8 +50,7 @@ Command: TypeAlias = Literal[
 """Who asks: that decides which findings are shown, and never what an answer is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """One wheel, tree or installed distribution, with the target, the providers and the options of its assessment.
 
     :ivar wheel: its files as read.
@@ -204,7 +206,7 @@ def _build_layout(case: Case, vendor: Vendor, providers: Sequence[Provider]) -> 
         found = find_directories_beside(layout, place, wheel.images, wheel.source.members, target)
         own = [entry for entry in found if providers and vendor.packages.is_package(entry.split("/")[0])]
         beside |= {entry: real for entry, real in found.items() if entry not in own}
-    return replace(layout, links=beside)
+    return dataclasses.replace(layout, links=beside)
 
 
 def _split_pair(text: str) -> tuple[str, str]:

@@ -17,10 +17,11 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Self, TypeAlias
+
+import msgspec
 
 from relink.elf.gaps import Gap, pages_in, ranges_between, release_gaps
 from relink.elf.image import is_elf
@@ -56,8 +57,7 @@ _SLICE: Final = 8 << 20
 MOVED: Final = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedMember:
+class LoadedMember(msgspec.Struct, frozen=True):
     """The part of a large member that stays in memory.
 
     :ivar view: its bytes; unless `whole`, zeros in `gaps` except in `kept_ranges`.
@@ -391,8 +391,7 @@ _VERIFIED: Final = 4
 _WRITTEN: Final = 3 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(msgspec.Struct, frozen=True):
     """Bytes of memory for each purpose.
 
     :ivar whole: of one member's content; a larger one is in a file. `kept`: of the parts of all members that are read again.

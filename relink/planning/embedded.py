@@ -9,8 +9,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.planning.model import FilePlan, Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT
@@ -72,17 +74,16 @@ def embed_plan(plan: Plan) -> Plan:
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """Return `value` with every str in it changed: in dataclasses, tuples, lists and mappings, their keys included."""
+    """Return `value` with every str in it changed: in facts, tuples, lists and mappings, their keys included."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, tuple | list):
         return type(value)(map_strings(part, change) for part in value)
     if isinstance(value, Mapping):
         return {map_strings(key, change): map_strings(part, change) for key, part in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(
-            value, **{field.name: map_strings(getattr(value, field.name), change) for field in fields(value)}
-        )
+    if isinstance(value, msgspec.Struct):
+        names = value.__struct_fields__
+        return replace(value, **{name: map_strings(getattr(value, name), change) for name in names})
     return value
 
 

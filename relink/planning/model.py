@@ -13,10 +13,11 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
+import msgspec
+from msgspec.structs import replace
 from packaging.version import Version
 
 from relink.elf.edit import ElfEdit
@@ -36,8 +37,7 @@ Origin: TypeAlias = Literal["wheel", "provider", "platform", "missing", "assumed
 Strategy: TypeAlias = Literal["nothing", "runpath", "rpath", "flatten"]
 
 
-@dataclass(frozen=True, slots=True)
-class NeededDecision:
+class NeededDecision(msgspec.Struct, frozen=True):
     """What becomes of one NEEDED entry.
 
     :ivar resolved: the path that serves it, as the loader will find it; members are shown as ``$WHEEL/…``.
@@ -54,8 +54,7 @@ class NeededDecision:
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RpathChange:
+class RpathChange(msgspec.Struct, frozen=True):
     """The search path before and after, as strings; `kind` is ``rpath``, ``runpath`` or None where there is no entry."""
 
     before: str | None
@@ -64,16 +63,14 @@ class RpathChange:
     kind_after: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class InterpreterChange:
+class InterpreterChange(msgspec.Struct, frozen=True):
     """PT_INTERP before and after; None where the file is not a program."""
 
     before: str | None
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlan:
+class FilePlan(msgspec.Struct, frozen=True):
     """The decisions about one ELF member.
 
     :ivar strategy: the least invasive one that makes it load, in the simulation.
@@ -153,8 +150,7 @@ def normalize_edit(edit: ElfEdit, needed: Sequence[str]) -> ElfEdit:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedRequirement:
+class ChangedRequirement(msgspec.Struct, frozen=True):
     """A Requires-Dist of METADATA that the output has not, or has another one in the place of.
 
     :ivar before: as the vendor's wheel spells it; `after`: None where it is taken out.
@@ -164,8 +160,7 @@ class ChangedRequirement:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reliance:
+class Reliance(msgspec.Struct, frozen=True):
     """Another package in site-packages that members rely on.
 
     :ivar name: of the distribution; `version`: the one that was there.
@@ -224,8 +219,7 @@ STUB_DIRECTORY: Final = "relink-stubs"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
 
 
-@dataclass(frozen=True, slots=True)
-class Stub:
+class Stub(msgspec.Struct, frozen=True):
     """A library that relink writes (:mod:`relink.elf.stub`): a stub or a shim, whose functions refuse, or a forwarder.
 
     A shim has functions that another library lacks, which is loaded before it. A forwarder has no functions. It has
@@ -287,8 +281,7 @@ LIBRARY_LIMIT: Final = 16 << 30
 _MEMBERS: Final = ("$WHEEL/", "$PREFIX/")
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryFacts:
+class LibraryFacts(msgspec.Struct, frozen=True):
     """A library outside of the wheel that a plan rests on.
 
     :ivar path: as the target sees it.
@@ -301,8 +294,7 @@ class LibraryFacts:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
+class Basis(msgspec.Struct, frozen=True):
     """What a plan was made from, on the machine that made it. A plan inside of a wheel has none.
 
     :ivar wheel: the input's absolute path.
@@ -363,8 +355,7 @@ def _digest(path: str, *, whole: bool = False) -> str:
 PLAN_SCHEMA = "relink.plan/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """One object asking for another, as it will be after the edit: an edge of the dependency graph.
 
     :ivar requester: the path of the object that needs it; members are shown as ``$WHEEL/…``.
@@ -378,8 +369,7 @@ class Load:
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class DlopenEdge:
+class DlopenEdge(msgspec.Struct, frozen=True):
     """A library that an object opens by dlopen, as far as that is known.
 
     :ivar known_by: ``note``, ``profile NAME: REASON``, or ``string``: a name in its data, which may be there for another reason.
@@ -393,8 +383,7 @@ class DlopenEdge:
     found_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class WheelFacts:
+class WheelFacts(msgspec.Struct, frozen=True):
     """The input: its path as given, sha256 (hex), and what its name says."""
 
     path: str
@@ -404,8 +393,7 @@ class WheelFacts:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFacts:
+class TargetFacts(msgspec.Struct, frozen=True):
     """The loader that the plan was made for."""
 
     interpreter: str
@@ -415,8 +403,7 @@ class TargetFacts:
     sysroot: str = "/"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderFacts:
+class ProviderFacts(msgspec.Struct, frozen=True):
     """One provider, with the ROCm release it was found to be and what says so.
 
     :ivar found_by: where it was found, if the user did not name it.
@@ -432,8 +419,7 @@ class ProviderFacts:
     digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RemovedCode:
+class RemovedCode(msgspec.Struct, frozen=True):
     """A range of a member whose code for other GPUs is taken out.
 
     :ivar entry: the entry's id, as the file has it; empty for the table that lists entries.
@@ -447,8 +433,7 @@ class RemovedCode:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """All decisions about one wheel. ``apply`` carries it out and decides nothing.
 
     :ivar output: the file name of the result; the input's own where nothing changes.
@@ -576,10 +561,10 @@ def to_json(plan: Plan) -> dict[str, Any]:
 
 
 def to_data(value: Any) -> Any:
-    """Turn dataclasses and tuples into what JSON has: objects with the fields as keys, and lists."""
-    if is_dataclass(value) and not isinstance(value, type):
+    """Turn facts and tuples into what JSON has: objects with the fields as keys, and lists."""
+    if isinstance(value, msgspec.Struct):
         left_out = _LEFT_OUT.get(type(value), ())
-        parts = ((field.name, getattr(value, field.name)) for field in fields(value))
+        parts = ((name, getattr(value, name)) for name in value.__struct_fields__)
         data = {
             name: to_data(part)
             for name, part in parts

@@ -6,12 +6,16 @@ signatures of the commands, the keys of settings that are refused, the commands 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.system.errors import UsageError
 from relink.wheel.limits import WheelLimits, parse_limits
@@ -30,8 +34,7 @@ WORK = "How it is done"
 SHOWN = "What is shown"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """How a field is written on the command line, and which commands take it.
 
     A field that is False by default is a flag that sets it, and one that is True is a flag that clears it. A sequence is
@@ -63,7 +66,7 @@ class Option:
     least: int | None = None
     completion: Literal["complete_gpu_name", "complete_profile_name", "complete_rule_code"] | None = None
     parse: Callable[[Any], Any] | None = None
-    instead: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, str] = msgspec.field(default_factory=dict)
     setting: str | None = None
     decides: bool = False
     default: Any = None
@@ -448,7 +451,7 @@ def list_deciding_words(options: Options) -> tuple[str, ...]:
     Left out are providers and target, which a plan has by themselves, and the directory of a profile's file.
     """
     profile = options.profile and os.path.basename(options.profile)
-    return tuple(list_words(replace(options, profile=profile), _DECIDING))
+    return tuple(list_words(dataclasses.replace(options, profile=profile), _DECIDING))
 
 
 def check_trust(options: Options) -> Sequence[str]:

@@ -10,10 +10,11 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image, machine_name
@@ -58,8 +59,7 @@ _ROUNDS = 8
 _NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
 
 
-@dataclass(frozen=True, slots=True)
-class FailedOpening:
+class FailedOpening(msgspec.Struct, frozen=True):
     """A dlopen that fails.
 
     :ivar event: who asks for it.
@@ -75,8 +75,7 @@ class FailedOpening:
     variables: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ImportOutcome:
+class ImportOutcome(msgspec.Struct, frozen=True):
     """What becomes of the import of a distribution's modules.
 
     :ivar parts: of its ELF files, by member.
@@ -90,7 +89,7 @@ class ImportOutcome:
 
     parts: Mapping[str, ProcessPart]
     failed: tuple[FailedOpening, ...] = ()
-    lost: Mapping[str, FailedOpening] = field(default_factory=dict)
+    lost: Mapping[str, FailedOpening] = msgspec.field(default_factory=dict)
     stopped: str | None = None
     mapped: tuple[tuple[str, str], ...] = ()
     assumed: frozenset[str] = frozenset()
@@ -135,8 +134,7 @@ class ImportOutcome:
             yield replace(reported, without=f"{name} ({lacks})")
 
 
-@dataclass(frozen=True, slots=True)
-class DistributionFiles:
+class DistributionFiles(msgspec.Struct, frozen=True):
     """The files of a distribution, and what a profile knows of them.
 
     :ivar site: the site-packages that they lie in.
@@ -153,14 +151,13 @@ class DistributionFiles:
     name: str
     members: Collection[str]
     images: Mapping[str, Image]
-    tables: Mapping[str, SymbolTable] = field(default_factory=dict)
+    tables: Mapping[str, SymbolTable] = msgspec.field(default_factory=dict)
     gpu: Collection[str] = ()
     preload: Collection[str] = ()
-    hosts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    hosts: Mapping[str, Collection[str]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Imported:
+class _Imported(msgspec.Struct):
     """What the imports of a distribution's modules have done, with the fields of :class:`ImportOutcome`.
 
     :ivar refused: each dlopen that fails and is no guess, as :meth:`PythonProcesses.read_import` takes it.
@@ -168,12 +165,12 @@ class _Imported:
     """
 
     process: Process
-    parts: dict[str, ProcessPart] = field(default_factory=dict)
-    failed: dict[str, FailedOpening] = field(default_factory=dict)
-    lost: dict[str, FailedOpening] = field(default_factory=dict)
-    refused: dict[str, FailedOpening] = field(default_factory=dict)
-    pending: dict[str, Event] = field(default_factory=dict)
-    events: list[tuple[Event, str]] = field(default_factory=list)
+    parts: dict[str, ProcessPart] = msgspec.field(default_factory=dict)
+    failed: dict[str, FailedOpening] = msgspec.field(default_factory=dict)
+    lost: dict[str, FailedOpening] = msgspec.field(default_factory=dict)
+    refused: dict[str, FailedOpening] = msgspec.field(default_factory=dict)
+    pending: dict[str, Event] = msgspec.field(default_factory=dict)
+    events: list[tuple[Event, str]] = msgspec.field(default_factory=list)
     stopped: str | None = None
 
 

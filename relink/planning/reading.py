@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.elf.constants import PT_DYNAMIC
@@ -59,8 +60,7 @@ _SMALL = 4 << 20
 _OF_A_FILE = frozenset({RecordKind.ABSENT, RecordKind.NOT_LISTED, RecordKind.MALFORMED})
 
 
-@dataclass(frozen=True, slots=True)
-class Wheel:
+class Wheel(msgspec.Struct, frozen=True):
     """The facts of a wheel's ELF members that the target's loader can meet, and the findings about the wheel.
 
     :ivar codes: the device code in those members.
@@ -76,11 +76,11 @@ class Wheel:
     tables: Mapping[str, SymbolTable]
     codes: Mapping[str, FileCode]
     findings: tuple[Finding, ...]
-    opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    kernels: Mapping[str, FileCode] = field(default_factory=dict)
-    removals: Mapping[str, CodeRemoval] = field(default_factory=dict)
-    other_kernels: Mapping[str, str] = field(default_factory=dict)
+    opens: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    left_out: Mapping[str, str] = msgspec.field(default_factory=dict)
+    kernels: Mapping[str, FileCode] = msgspec.field(default_factory=dict)
+    removals: Mapping[str, CodeRemoval] = msgspec.field(default_factory=dict)
+    other_kernels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def shrinks(self) -> bool:

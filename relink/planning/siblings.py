@@ -12,9 +12,10 @@ import glob
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image
@@ -34,8 +35,7 @@ from relink.wheel.source import MemberSource, read_member, read_prefix
 _MODULE_LIMIT = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Sibling:
+class Sibling(msgspec.Struct, frozen=True):
     """Another package that is there when members of the wheel are imported.
 
     :ivar profile: what is known of it, with the libraries that its import maps.
@@ -49,7 +49,7 @@ class Sibling:
     why: str
     directory: str | None = None
     searched: tuple[str, ...] = ()
-    libraries: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def find_siblings(

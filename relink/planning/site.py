@@ -22,9 +22,10 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 
+import msgspec
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -453,8 +454,7 @@ def _is_version(text: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Relocation:
+class Relocation(msgspec.Struct, frozen=True):
     """The packages and directories outside of the wheel that a result relies on.
 
     :ivar relies_on: the packages beside it: those of a provider, found by ``$ORIGIN``, and others that have libraries of it.
@@ -568,8 +568,7 @@ def relocation_findings(moves: Relocation, subject: str) -> Iterator[Finding]:
 _ROUNDS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(msgspec.Struct, frozen=True):
     """The copies in a wheel, and the wheel without those that a prefix has.
 
     :ivar rest: the wheel as if it had only the other members.

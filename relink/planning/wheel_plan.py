@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.loader.tables import Tables
 from relink.loader.target import Target
@@ -29,8 +32,7 @@ from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.source import MemberSource
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedPlan:
+class PreparedPlan(msgspec.Struct, frozen=True):
     """A plan with the context, symbols and GPU facts that `carry_out` needs.
 
     :ivar context: what was decided from, with the images as they will be.
@@ -308,5 +310,5 @@ def _with(options: Options, chosen: _Words) -> Options:
     for word, value in chosen:
         name = _FIELDS[word]
         new = value if word in _ONE_VALUE else (*getattr(options, name), value)
-        options = replace(options, **{name: new})  # type: ignore[arg-type]
+        options = dataclasses.replace(options, **{name: new})  # type: ignore[arg-type]
     return options

@@ -17,9 +17,10 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from relink.elf.image import machine_name
 from relink.loader.seen_files import resolve_inside
@@ -41,8 +42,7 @@ _PLACES = ("/etc/os-release", "/usr/lib/os-release")
 _MAX_SIZE = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(msgspec.Struct, frozen=True):
     """A distribution: its name for people, and the key of `FAMILIES` it goes with, or None.
 
     :ivar is_here: it is this machine's, whose package lists can be asked.
@@ -152,8 +152,7 @@ def _fields(text: str) -> dict[str, str]:
 _ARCHITECTURES = {3: "i686", 62: "x86_64", 183: "aarch64"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Policy:
+class _Policy(msgspec.Struct, frozen=True):
     """What one platform tag promises, and to whom: the higher the priority, the older the platform.
 
     :ivar names: its tag, then the other names of the same.

@@ -12,8 +12,10 @@ import posixpath
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.image import read_image
 from relink.loader.seen_files import resolve_inside
@@ -85,8 +87,7 @@ def store_path(path: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class StoreName:
+class StoreName(msgspec.Struct, frozen=True):
     """The name of a store path in its parts: ``gcc``, ``15.2.0``, ``libgcc``.
 
     :ivar output: None for ``out``, which a store path's name does not have.

@@ -8,9 +8,9 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from relink.elf.constants import ET_DYN
@@ -36,16 +36,14 @@ TREE = "tree"
 _HEADER_SIZE = 64  # bytes of an Elf64_Ehdr
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True):
     """A file that has a library's name and is none that the target could load."""
 
     path: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledPackage:
+class InstalledPackage(msgspec.Struct, frozen=True):
     """A distribution in site-packages that a provider's libraries belong to.
 
     :ivar name: as its metadata spell it.
@@ -62,8 +60,7 @@ class InstalledPackage:
         return canonicalize_name(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(msgspec.Struct, frozen=True):
     """A place libraries come from. Paths are as the target sees them, symbolic links not resolved.
 
     :ivar kind: ``prefix``, ``nix-store``, ``site-packages`` or ``tree``.
@@ -141,18 +138,17 @@ def make_tree_provider(root: str, names: Iterable[str]) -> Provider:
     return Provider(TREE, root, tuple(directories), MappingProxyType(dict(sorted(libraries.items()))))
 
 
-@dataclass(slots=True)
-class _Scan:
+class _Scan(msgspec.Struct):
     """Paths in it are as the target sees them; links are followed inside of its sysroot."""
 
     target: Target
     shown: str
-    directories: list[str] = field(default_factory=list)
-    libraries: dict[str, list[str]] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
-    seen: set[tuple[int, int]] = field(default_factory=set)
+    directories: list[str] = msgspec.field(default_factory=list)
+    libraries: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    skipped: list[Skipped] = msgspec.field(default_factory=list)
+    seen: set[tuple[int, int]] = msgspec.field(default_factory=set)
     # Directories that this user may not read.
-    closed: list[str] = field(default_factory=list)
+    closed: list[str] = msgspec.field(default_factory=list)
     # Entries of all directories that have been read.
     entries: int = 0
 

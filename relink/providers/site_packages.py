@@ -6,9 +6,9 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from types import MappingProxyType
 
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 

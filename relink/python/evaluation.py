@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -64,8 +65,7 @@ Known: TypeAlias = Callable[["Evaluation", list[Any], dict[str, Any]], Any]
 """A function that is known by its name: takes the evaluation, positional and keyword arguments."""
 
 
-@dataclass(slots=True)
-class Evaluation:
+class Evaluation(msgspec.Struct):
     """The modules of one environment that have been followed, and where the walk is.
 
     :ivar read_statements: returns the statements of a source file; `read_bodies`: those of its functions, by their numbers.
@@ -91,17 +91,17 @@ class Evaluation:
     values: Mapping[str, Any]
     find_soname: Callable[[str], str | None]
     imported_by: Callable[[str], Sequence[str]]
-    modules: dict[str, Module] = field(default_factory=dict)
+    modules: dict[str, Module] = msgspec.field(default_factory=dict)
     required: frozenset[str] | None = None
     refused: frozenset[str] = frozenset()
-    assumed: set[str] = field(default_factory=set)
-    taken_out: set[str] = field(default_factory=set)
+    assumed: set[str] = msgspec.field(default_factory=set)
+    taken_out: set[str] = msgspec.field(default_factory=set)
     flags: int = 2
-    state: State = field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
-    _read_variables: list[str] = field(default_factory=list)
+    state: State = msgspec.field(default_factory=lambda: State(Module("", Spec("", "builtin"))))
+    _read_variables: list[str] = msgspec.field(default_factory=list)
     _imports: int = 0
     # What handlers have taken that are followed now, with the variable of each.
-    _handling: list[tuple[Raised, str | None]] = field(default_factory=list)
+    _handling: list[tuple[Raised, str | None]] = msgspec.field(default_factory=list)
 
     def record(self, kind: EventKind, name: str, by: str, *, flags: int = 0, caller: str = "") -> None:
         """Note something that the module does that is imported now.

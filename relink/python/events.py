@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 When: TypeAlias = Literal["certain", "guarded", "conditional", "inferred", "later"]
 """How sure an event is.
@@ -20,8 +21,7 @@ EventKind: TypeAlias = Literal["extension", "library", "module", "unknown"]
 """``extension`` and ``library`` are one dlopen each, ``module`` begins a module in Python, ``unknown`` could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One thing that an import does.
 
     :ivar name: of an extension its path; of a library what dlopen is given, a path or a soname; of a module its name; of what
@@ -46,8 +46,7 @@ class Event:
     variables: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ImportEvents:
+class ImportEvents(msgspec.Struct, frozen=True):
     """What ``import NAME`` does.
 
     :ivar events: in order; each dlopen once, where it happens first, with the strictest of its `when`.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
+
+import msgspec
 
 from relink.elf.dynamic import Buffer
 from relink.elf.image import read_sections
@@ -27,8 +28,7 @@ _SEARCHED, _NAMES, _TEXT = 64 << 20, 5_000, 1 << 18
 _INFLATED, _TRIES = 1 << 20, 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionNames:
+class ExtensionNames(msgspec.Struct, frozen=True):
     """What stands in an extension's data.
 
     :ivar certain: modules that it imports for sure.

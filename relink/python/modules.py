@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import read_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreter:
+class Interpreter(msgspec.Struct, frozen=True):
     """What decides which modules a Python finds, and what they are told.
 
     :ivar program: its executable file.
@@ -58,8 +58,7 @@ _FROZEN = frozenset({"_frozen_importlib", "_frozen_importlib_external", "__main_
 SpecKind: TypeAlias = Literal["source", "extension", "builtin", "namespace", "bytecode"]
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(msgspec.Struct, frozen=True):
     """A module that was found.
 
     :ivar file: its file; empty for builtin modules and namespace packages.
@@ -72,15 +71,14 @@ class Spec:
     search: tuple[str, ...] | None = None
 
 
-@dataclass(slots=True)
-class Disk:
+class Disk(msgspec.Struct):
     """The directories of the target, each read once, with files laid over it that are not installed yet.
 
     :ivar members: by absolute path what returns the content; for a wheel that is looked at where it will be installed.
     """
 
-    members: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
-    _listed: dict[str, dict[str, bool]] = field(default_factory=dict)
+    members: Mapping[str, Callable[[], bytes]] = msgspec.field(default_factory=dict)
+    _listed: dict[str, dict[str, bool]] = msgspec.field(default_factory=dict)
     _added: dict[str, dict[str, bool]] | None = None
 
     def names(self, directory: str) -> dict[str, bool]:

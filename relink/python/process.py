@@ -8,9 +8,10 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.python.evaluation import Evaluation
@@ -32,15 +33,14 @@ _STACK, _FRAMES = 512 << 20, 20_000
 _RECORD_LIMIT = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFiles:
+class PlannedFiles(msgspec.Struct, frozen=True):
     """The files of a wheel that is not installed yet.
 
     :ivar members: their contents, by the path that they will have.
     :ivar required: as in :class:`relink.python.evaluation.Evaluation`.
     """
 
-    members: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
+    members: Mapping[str, Callable[[], bytes]] = msgspec.field(default_factory=dict)
     required: frozenset[str] | None = None
 
 

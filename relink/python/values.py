@@ -6,10 +6,10 @@ import builtins
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+import msgspec
 from packaging.version import Version
 
 from relink.python.events import Event
@@ -47,8 +47,7 @@ class Raised(Exception):  # noqa: N818 - what the source that is followed raises
         self.opening = opening
 
 
-@dataclass(eq=False, slots=True)
-class Module:
+class Module(msgspec.Struct, eq=False):
     """A module and what it does.
 
     :ivar names: its global variables.
@@ -61,16 +60,15 @@ class Module:
 
     name: str
     spec: Spec
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Any] = msgspec.field(default_factory=dict)
     is_open: bool = False
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     failure: Raised | None = None
     is_done: bool = False
     bodies: list[str] | None = None
 
 
-@dataclass(eq=False, slots=True)
-class Function:
+class Function(msgspec.Struct, eq=False):
     """A function of a source.
 
     :ivar name: with the module and the class.
@@ -91,8 +89,7 @@ class Function:
     body: list[SyntaxNode] | None = None
 
 
-@dataclass(eq=False, slots=True)
-class Class:
+class Class(msgspec.Struct, eq=False):
     """A class of a source."""
 
     name: str
@@ -116,31 +113,27 @@ class Class:
                 yield base.name
 
 
-@dataclass(eq=False, slots=True)
-class Instance:
+class Instance(msgspec.Struct, eq=False):
     """An object of a class."""
 
     cls: Class
-    names: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Native:
+class Native(msgspec.Struct, frozen=True):
     """A function, class or object that :mod:`relink.python.known` knows by its name, or an exception."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A method of an object, or of a value of Python's own."""
 
     owner: Any
     method: Function | str
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct):
     """The variables of a block: its own, those of functions around it, and which are the module's.
 
     :ivar may_have_ended: a test that is not known decides whether the function has returned.
@@ -152,11 +145,10 @@ class Frame:
     is_function: bool = False
     prefix: str = ""
     may_have_ended: bool = False
-    globals: set[str] = field(default_factory=set)
+    globals: set[str] = msgspec.field(default_factory=set)
 
 
-@dataclass(slots=True)
-class State:
+class State(msgspec.Struct):
     """Where the walk through one module is.
 
     :ivar when: how sure it is that the statement is reached, as an index of ``STRICTNESS``.

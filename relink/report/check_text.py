@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relink.report.lines import NEXT, Line
 from relink.report.text import VERDICT_STYLE, command_line, findings_text
@@ -12,8 +13,7 @@ from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """One distribution with native code.
 
     :ivar text: what is to be said of it in one sentence.
@@ -35,13 +35,12 @@ class Checked:
     needs: bool = False
     mendable: bool = False
     findings: tuple[Finding, ...] = ()
-    parts: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = msgspec.field(default_factory=dict)
     drivers: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentCheck:
+class EnvironmentCheck(msgspec.Struct, frozen=True):
     """What was found about an environment.
 
     :ivar distributions: those with native code, by name.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from relink.planning.model import WheelFacts, to_data
 from relink.report.lines import Line
@@ -20,15 +21,13 @@ SCHEMA = "relink.comparison/1"
 _SHOWN = 40
 
 
-@dataclass(frozen=True, slots=True)
-class WheelSide(WheelFacts):
+class WheelSide(WheelFacts, frozen=True):
     """One of the two."""
 
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemberChange:
+class MemberChange(msgspec.Struct, frozen=True):
     """A member that both wheels have and that differs.
 
     :ivar path: its name in the new wheel.
@@ -41,8 +40,7 @@ class MemberChange:
     mode_after: int
 
 
-@dataclass(frozen=True, slots=True)
-class WheelDiff:
+class WheelDiff(msgspec.Struct, frozen=True):
     """Everything that differs between two wheels.
 
     :ivar renamed: directories that are called by the version, before and after.

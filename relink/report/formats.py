@@ -17,19 +17,19 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import quote
+
+import msgspec
 
 from relink import __version__
 from relink.system.findings.model import RULES, Cause, Finding, Rule, causes
 from relink.system.text import escape_untrusted, format_json, join_truncated
 
 
-@dataclass(frozen=True, slots=True)
-class WheelResult:
+class WheelResult(msgspec.Struct, frozen=True):
     """What a command found about one wheel.
 
     :ivar path: the wheel, as it was named.
@@ -43,8 +43,7 @@ class WheelResult:
     document: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(msgspec.Struct, frozen=True):
     """What a command found about all wheels that it was given.
 
     :ivar failures: the messages of the wheels that could not be read.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
+
+import msgspec
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
@@ -14,8 +15,7 @@ from relink.report.lines import Line, align_rows
 from relink.system.findings.model import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class ElfFacts:
+class ElfFacts(msgspec.Struct, frozen=True):
     """One ELF member: its dynamic section, and the versions it requires as (soname, versions)."""
 
     path: str
@@ -31,8 +31,7 @@ class ElfFacts:
     exports: int
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection(WheelFacts):
+class Inspection(WheelFacts, frozen=True):
     """A wheel: its name and tags, members, ELF facts and findings."""
 
     members: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+import msgspec
 
 from relink import __version__
 from relink.planning.model import (
@@ -41,8 +42,7 @@ _OF_PLAN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFacts:
+class OutputFacts(msgspec.Struct, frozen=True):
     """The wheel that was written: where, its sha256 (hex), and the bytes of it and of the input (0: not known)."""
 
     path: str
@@ -51,8 +51,7 @@ class OutputFacts:
     size_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """The outcome of one command on one wheel.
 
     :ivar plan: with the findings of carrying it out, too. Of a report that was read, what its JSON has of it.
@@ -68,7 +67,7 @@ class Report:
     plan: Plan
     output: OutputFacts | None
     isa: Mapping[str, Any] | None = None
-    timings: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = msgspec.field(default_factory=dict)
     relink: str = __version__
     schema: str = SCHEMA
     verified: int | None = None

@@ -6,9 +6,10 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
@@ -42,8 +43,7 @@ _CANNOT_WORK = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What came of one run.
 
     :ivar level: the worst that is in it: ``info`` where the wheel loads and nothing is left to decide.

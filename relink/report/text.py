@@ -6,9 +6,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from relink.report.lines import NEXT, Line, align_rows
 from relink.report.summary import Verdict, product_of, verdict, verification_verdict

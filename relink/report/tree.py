@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from rich.tree import Tree
 
 from relink.loader.closure import Closure, Edge
@@ -18,8 +19,7 @@ from relink.report.lines import Line, branch
 from relink.system.text import group_pairs
 
 
-@dataclass(frozen=True, slots=True)
-class DependencyTree:
+class DependencyTree(msgspec.Struct, frozen=True):
     """One ELF member: what is planned for it, and what loading it then maps.
 
     :ivar root: the index of the member in the closure's `objects`; objects before it are mapped before it.
@@ -30,7 +30,7 @@ class DependencyTree:
     closure: Closure
     root: int
     layout: Layout
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = None) -> list[Tree]:

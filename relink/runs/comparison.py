@@ -7,16 +7,19 @@ options or plan. Of the new wheel nothing is believed; what is taken of it weake
 from __future__ import annotations
 
 import calendar
+import dataclasses
 import hashlib
 import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+
+import msgspec
+from msgspec.structs import asdict
 
 from relink import __version__
 from relink.make.added_members import SBOM_MEMBER
@@ -39,8 +42,7 @@ _MOST: Final = 20
 _LONGEST: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """The wheel that relink made again.
 
     :ivar wheel: None where relink writes nothing; `refusals` then says why.
@@ -80,7 +82,9 @@ def make_again(
             f"NEW says that relink {release} wrote it, and this is {__version__}: that release judges plan and SBOM"
         )
     with working_directory(Path(tempfile.gettempdir())) as directory:
-        options = replace(options, output_directory=directory, epoch=epoch, dry_run=False, gc_root=None)
+        options = dataclasses.replace(
+            options, output_directory=directory, epoch=epoch, dry_run=False, gc_root=None
+        )
         report = make(options)
         errors = [
             f"{found.code} {found.subject}: {found.message}"
@@ -142,8 +146,7 @@ def _describe_wheel(archive: WheelArchive) -> WheelSide:
     return WheelSide(**asdict(describe_wheel(archive, str(archive.path))), size=archive.size)
 
 
-@dataclass(frozen=True, slots=True)
-class _MemberDifferences:
+class _MemberDifferences(msgspec.Struct, frozen=True):
     """How the members of a wheel differ from those of another.
 
     :ivar names: the members that both have: new names to old ones.

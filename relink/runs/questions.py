@@ -6,12 +6,15 @@ Each takes a path and :class:`~relink.planning.options.Options`, and gives facts
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from relink.loader.dryrun import LoaderMap
 from relink.loader.target import Target
@@ -45,8 +48,7 @@ from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedWheel:
+class VerifiedWheel(msgspec.Struct, frozen=True):
     """The real loader's map of each ELF member of one wheel, and the findings.
 
     :ivar made_from: the filename of the vendor's wheel, where relink wrote this one.
@@ -76,7 +78,9 @@ def verify_wheel(path: Path, options: Options) -> VerifiedWheel:
 
 def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWheel, Assessment]:
     sandbox = find_sandbox(options.sandbox)
-    options = replace(options, python=options.python or find_environment_python(options.environment))
+    options = dataclasses.replace(
+        options, python=options.python or find_environment_python(options.environment)
+    )
     target = choose_target(options)
     contents = stack.enter_context(Contents(path, options.limits))
     plan = read_plan(contents.archive)
@@ -184,8 +188,7 @@ def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """The libraries that each ELF member of a wheel maps once the wheel is relinked.
 
     :ivar attempts: the plans that were made, in order.
@@ -245,7 +248,7 @@ def nix_package(path: Path, options: Options, address: str | None = None) -> Pac
         refuse_relinked(contents.archive)
         wheel = read_wheel(contents, target)
         gpus = options.requested_gpus
-        targets = replace(options, gpus=[str(gpu.target) for gpu in gpus])
+        targets = dataclasses.replace(options, gpus=[str(gpu.target) for gpu in gpus])
         case = Case(wheel, target, (), options, "nix without libraries")
         package = package_of(wheel.archive, build_context(case), targets, address)
         if options.prefixes or options.nix_closures:
@@ -265,7 +268,7 @@ def _nix_target(options: Options) -> Target:
             if store_path(str(Path(item).resolve()))
         ]
         interpreter = next((found for item in places if (found := find_loader_in(item))), None)
-    target = choose_target(replace(options, interpreter=interpreter))
+    target = choose_target(dataclasses.replace(options, interpreter=interpreter))
     if store_path(target.libc_directory) is None:
         return target
     # nixpkgs' loader has no cache, and its own directory as the only default one.

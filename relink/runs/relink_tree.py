@@ -7,6 +7,7 @@ gives it rights. What is neither a file nor a link is left out. Findings list wh
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import posixpath
@@ -14,10 +15,11 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
 from packaging.version import Version
 
 from relink.elf.constants import EM_AMDGPU
@@ -77,7 +79,9 @@ def relink_tree(
     if len(names) == 1 and is_plain(names[0]):
         source.name = replace(source.name, distribution=names[0])
     # A tree has no version, and no RECORD of all its files.
-    options = replace(options, keep_version=True, verify_record=False, profile=options.profile or known)
+    options = dataclasses.replace(
+        options, keep_version=True, verify_record=False, profile=options.profile or known
+    )
     with Contents(source.path, source=source, spool=make_spool(options)) as contents:
         own = make_tree_provider(str(source.path), (*source.members, *source.links))
         find, layout = partial(_providers, own), Layout(own.path, tree=True)
@@ -322,8 +326,7 @@ def _unlistable(error: OSError) -> None:
     raise UsageError(f"{error.filename}: cannot be listed ({error.strerror})") from error
 
 
-@dataclass(slots=True)
-class TreeCopy:
+class TreeCopy(msgspec.Struct):
     """A copy that is being written.
 
     :ivar target: an empty directory; `new`: what some files are to contain.
@@ -333,12 +336,12 @@ class TreeCopy:
     tree: TreeSource
     target: Path
     new: Mapping[str, Content]
-    added: Mapping[str, bytes] = field(default_factory=dict)
+    added: Mapping[str, bytes] = msgspec.field(default_factory=dict)
     left_out: Collection[str] = ()
-    _known: dict[str, RecordEntry] = field(default_factory=dict)  # of the new files
+    _known: dict[str, RecordEntry] = msgspec.field(default_factory=dict)  # of the new files
     # Device, inode and new digest of a file, which may have several names → its first path in the copy.
-    _made: dict[tuple[object, ...], Path] = field(default_factory=dict)
-    _others: list[str] = field(default_factory=list)  # that another user owns
+    _made: dict[tuple[object, ...], Path] = msgspec.field(default_factory=dict)
+    _others: list[str] = msgspec.field(default_factory=list)  # that another user owns
 
     def write(self) -> Iterator[Finding]:
         """Write the copy, and yield a finding for each part of the tree that the copy lacks.

@@ -12,10 +12,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 

@@ -1,8 +1,7 @@
-"""JSON from an untrusted source: parsed within bounds of memory, and read as dataclasses with every step checked."""
+"""JSON from an untrusted source: parsed within bounds of memory, and read as facts with every step checked."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import json
@@ -11,6 +10,8 @@ import types
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
+
+import msgspec
 
 from relink.system.errors import UsageError
 
@@ -136,14 +137,12 @@ def read_typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any
 # Cached, since a plan has many objects of each kind.
 @functools.cache
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, frozenset[str]]:
-    """Return the origin and the arguments of a type; of a dataclass the types of its fields, and those without a default."""
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+    """Return the origin and the arguments of a type; of a fact the types of its fields, and those without a default."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return typing.get_origin(kind), typing.get_args(kind), None, frozenset()
-    hints = typing.get_type_hints(kind)
-    fields = dataclasses.fields(kind)
-    missing = dataclasses.MISSING
-    required = (field.name for field in fields if field.default is field.default_factory is missing)
-    return None, (), {field.name: hints[field.name] for field in fields}, frozenset(required)
+    fields = msgspec.structs.fields(kind)
+    required = frozenset(field.name for field in fields if field.required)
+    return None, (), {field.name: field.type for field in fields}, required
 
 
 def _shown(keys: typing.AbstractSet[str]) -> list[str]:

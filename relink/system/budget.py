@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from relink.system.errors import BudgetError
 
@@ -12,8 +12,7 @@ MAPPED_PER_LOAD, LEAST_MAPPED = 5, 10_000
 """Files that may be mapped for each load, and besides: a plan tries several edits (TensorFlow 2.14: 9,604 for 3,024 loads)."""
 
 
-@dataclass(slots=True)
-class RunBudget:
+class RunBudget(msgspec.Struct):
     """What one run may still do.
 
     :ivar most_loads: the limit ``loads``.

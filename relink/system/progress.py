@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 OnBytes: TypeAlias = Callable[[int, int], None]
 """Takes the bytes that are done and those that there are in all."""
@@ -15,8 +16,7 @@ OnProgress: TypeAlias = Callable[[int], object]
 """Takes the bytes done since the last call; may be called on any thread."""
 
 
-@dataclass(slots=True)
-class Count:
+class Count(msgspec.Struct):
     """Adds up bytes that are done, on any thread, and reports the sum.
 
     :ivar total: bytes in all.
@@ -25,7 +25,7 @@ class Count:
     total: int
     on_bytes: OnBytes
     done: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def add(self, more: int) -> None:
         """Report `more` bytes as done."""
@@ -35,8 +35,7 @@ class Count:
             self.on_bytes(min(self.done, self.total), self.total)
 
 
-@dataclass(slots=True)
-class Clock:
+class Clock(msgspec.Struct):
     """Measures the seconds that each stage takes.
 
     :ivar on_stage: called with the name of each stage when it begins.
@@ -46,7 +45,7 @@ class Clock:
 
     on_stage: Callable[[str], None] = lambda _: None
     on_bytes: OnBytes = lambda _done, _total: None
-    timings: dict[str, float] = field(default_factory=dict)
+    timings: dict[str, float] = msgspec.field(default_factory=dict)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -12,10 +12,11 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias
+
+import msgspec
 
 from relink.system.atomic import make_unnamed_file
 from relink.system.errors import MachineError, RelinkError, raise_if_machine_fault
@@ -32,8 +33,7 @@ Room: TypeAlias = Callable[[int, int], memoryview]
 the one that was given last is valid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spool:
+class Spool(msgspec.Struct, frozen=True):
     """Where contents go that are too large for memory.
 
     :ivar directory: where the files are, or None for the usual place of large temporary files.

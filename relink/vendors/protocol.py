@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey, TargetId
@@ -32,8 +33,7 @@ TextRow: TypeAlias = tuple[str, str]
 """A line for people, and its style: a colour, ``bold``, or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """A release of the vendor's libraries and the evidence for it.
 
     :ivar release: as exact as the evidence: ``7.2.4``, or only ``7.2``.
@@ -46,8 +46,7 @@ class Release:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A prefix that holds a runtime of the vendor's.
 
     :ivar path: as the target sees it, links as they were found.
@@ -58,8 +57,7 @@ class Place:
     found_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(msgspec.Struct, frozen=True):
     """A part of what the vendor gives, or a library that it needs, and who has it.
 
     :ivar name: what it calls itself.
@@ -73,8 +71,8 @@ class Component:
     name: str
     attribute: str | None
     sonames: Mapping[str, tuple[str, ...]]
-    debian: Mapping[str, str] = field(default_factory=dict)
-    packages: Mapping[str, str] = field(default_factory=dict)
+    debian: Mapping[str, str] = msgspec.field(default_factory=dict)
+    packages: Mapping[str, str] = msgspec.field(default_factory=dict)
     newest: int | None = None
 
     def of(self, major: int | None) -> tuple[str, ...]:
@@ -89,8 +87,7 @@ class Component:
         return self.debian.get(soname) if family == "debian" else self.packages.get(family or "")
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalLibrary:
+class OptionalLibrary(msgspec.Struct, frozen=True):
     """A library that a stub may stand in for.
 
     :ivar names: a regular expression that the library's own names begin with.
@@ -106,8 +103,7 @@ class OptionalLibrary:
     functions: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuQuestion:
+class GpuQuestion(msgspec.Struct, frozen=True):
     """What is known of one planned wheel when a vendor is asked which GPUs it runs on.
 
     :ivar codes: the vendor's device code in the members that are served, and in files of kernels, by member.
@@ -131,15 +127,14 @@ class GpuQuestion:
     allow_gap: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """What a vendor says of this machine and of its prefixes on it.
 
     :ivar facts: of the machine, as JSON data; `prefixes` one object a prefix.
     :ivar rows: the facts for people; `prefix_rows` of each prefix: its path, what it is, then rows.
     """
 
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     prefixes: tuple[Mapping[str, Any], ...] = ()
     rows: tuple[TextRow, ...] = ()
     prefix_rows: tuple[tuple[str, str, tuple[TextRow, ...]], ...] = ()
@@ -154,8 +149,7 @@ def _preload_lines(sonames: Iterable[str]) -> str:
     return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Libraries:
+class Libraries(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked about a vendor's libraries. A soname stands for the library of any version, unless it says otherwise.
 
     :ivar runtime: the library that each of its GPU programs needs, without a version; a process must have one of it.
@@ -206,8 +200,7 @@ class Libraries:
     release_of: Callable[[Provider, str], Release | None] = lambda *_: None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked about the prefixes of a target that have a vendor's libraries.
 
     :ivar variable: the environment variable that names the prefix of the libraries; messages advise it.
@@ -227,8 +220,7 @@ class Places:
     prefix_of_libraries: Callable[[str, Target], str] = lambda path, _: path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packages:
+class Packages(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked about the packages by which pip installs a vendor's libraries.
 
     :ivar version_label: the part of a local version label that names a release; an output's label takes its place.
@@ -259,8 +251,7 @@ class Packages:
     preload_lines: Callable[[Iterable[str]], str] = _preload_lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpus:
+class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked about GPUs and the code for them.
 
     :ivar examples: a target id and a product, as messages about ``--gpu`` show them; empty where it can name no GPU.
@@ -305,11 +296,10 @@ class Gpus:
     diagnose: Callable[[Sequence[Provider], str, Mapping[str, str]], Diagnosis] = lambda *_: Diagnosis()
     kernel_directories: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
-    runtime_words: Mapping[str, str] = field(default_factory=dict)
+    runtime_words: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Vendor:
+class Vendor(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A vendor of GPU libraries.
 
     :ivar name: what findings and evidence call the source of a fact.

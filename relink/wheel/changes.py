@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from relink.system.errors import RelinkError
 from relink.wheel import zipformat as z
@@ -22,8 +23,7 @@ def iterate_content(content: Content) -> Iterable[BytesLike]:
     return (content,) if isinstance(content, bytes | bytearray | memoryview) else content
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True):
     """What a member's headers say of its content, which has been written.
 
     :ivar crc: of the content, as `size` is.
@@ -37,8 +37,7 @@ class Packed:
     sha256: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewContent:
+class NewContent(msgspec.Struct, frozen=True):
     """New content of a member: of one that is in the wheel, whose name, position and mode stay, or of one that is added.
 
     :ivar content: what the member is to contain.
@@ -76,8 +75,7 @@ class NewContent:
         raise RelinkError("content given in pieces needs its size")
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """What is different in the output.
 
     :ivar name: of the output, see :func:`relink.wheel.naming.relinked_name`; the caller keeps the python and abi tags.
@@ -91,15 +89,14 @@ class Changes:
     """
 
     name: WheelName
-    replacements: Mapping[str, NewContent] = field(default_factory=dict)
-    additions: Mapping[str, NewContent] = field(default_factory=dict)
+    replacements: Mapping[str, NewContent] = msgspec.field(default_factory=dict)
+    additions: Mapping[str, NewContent] = msgspec.field(default_factory=dict)
     metadata: tuple[str, ...] = ()
-    requires: Mapping[str, str | None] = field(default_factory=dict)
+    requires: Mapping[str, str | None] = msgspec.field(default_factory=dict)
     removed: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """How the output is written.
 
     :ivar epoch: SOURCE_DATE_EPOCH in seconds, the time of changed and added members; None: the time of the input's RECORD.

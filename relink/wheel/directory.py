@@ -17,8 +17,10 @@ import struct
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.system.errors import WheelError
 from relink.wheel import zipformat as z
@@ -101,8 +103,7 @@ _NAME_SHOWN = 200  # characters
 _MOST_DEFECTS = 100
 
 
-@dataclass(slots=True)
-class DirectoryScan:
+class DirectoryScan(msgspec.Struct):
     """A directory being read: the defects so far, and where each member's bytes begin and end.
 
     :ivar read: gives exactly as many bytes as it is asked for, or raises WheelError.
@@ -113,9 +114,9 @@ class DirectoryScan:
 
     read: RangeReader
     file_size: int
-    issues: list[str] = field(default_factory=list)
-    members: dict[str, Member] = field(default_factory=dict)
-    extents: list[tuple[int, int, str]] = field(default_factory=list)
+    issues: list[str] = msgspec.field(default_factory=list)
+    members: dict[str, Member] = msgspec.field(default_factory=dict)
+    extents: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
 
     def add(self, name: str, defect: str) -> None:
         """Add a defect, up to a number that a person can read."""
@@ -266,11 +267,7 @@ def at_local_header(scan: DirectoryScan, member: Member, raw_name: bytes) -> Mem
         if local != central and not unknown:
             scan.add(name, f"local header and central directory disagree: {what} {local:#x} and {central:#x}")
     scan.extents.append((at, data_at + member.compressed_size, name))
-    # Not dataclasses.replace: with slots and frozen it costs as much as the rest of this function for small members.
-    return Member(
-        name, member.method, member_flags, member.crc, member.compressed_size, member.size, at, data_at,
-        member.mode, member.date_time, member.external_attributes, member.create_system, member.is_directory,
-    )  # fmt: skip
+    return replace(member, flags=member_flags, data_offset=data_at)
 
 
 def _is_descriptor(raw: bytes, member: Member) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -31,8 +31,7 @@ _MAX_FIELDS = 10_000
 _CONTINUATION = re.compile(rb"[ \t][^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(msgspec.Struct, frozen=True):
     """The fields of METADATA that relink looks at, as spelled there."""
 
     name: str
@@ -55,8 +54,7 @@ class Metadata:
                 yield canonicalize_name(requirement.name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     """One header: its lower-case name, where it begins and ends (continuations included), its first line."""
 
     name: str

@@ -12,10 +12,11 @@ import errno
 import math
 import os
 import re
-from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
 from packaging.tags import Tag
 from packaging.utils import NormalizedName, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
@@ -72,8 +73,7 @@ _MOST_CHARACTERS = 1024
 _MOST_TAGS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class WheelName:
+class WheelName(msgspec.Struct, frozen=True):
     """The parts of a wheel's filename.
 
     ``distribution``, ``version_text``, ``build``, ``python``, ``abi`` and ``platform`` are spelled as in the

@@ -16,9 +16,10 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
+
+import msgspec
 
 from relink.system.errors import WheelError
 from relink.wheel.archive import WheelArchive
@@ -60,8 +61,7 @@ _LINES: Final = 1_000_000
 _MORE_LINES: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class RecordEntry:
+class RecordEntry(msgspec.Struct, frozen=True):
     """One line: ``algorithm`` (as :mod:`hashlib` calls it) and ``digest`` are None together."""
 
     path: str
@@ -77,8 +77,7 @@ class RecordEntry:
         return f"{self.algorithm}={base64.urlsafe_b64encode(self.digest).rstrip(b'=').decode()}"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordIssue:
+class RecordIssue(msgspec.Struct, frozen=True):
     """Something wrong with RECORD; ``path`` is the member or, for a malformed line, what stands there."""
 
     kind: RecordKind

@@ -26,11 +26,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
+import msgspec
 from isal import isal_zlib
+from msgspec.structs import replace
 
 from relink.system.atomic import atomic_file
 from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
@@ -118,8 +119,7 @@ def pack_ahead(name: str, new: NewContent, level: int) -> tuple[Packed, list[byt
     return pack(name, new, lambda data: parts.append(bytes(data)), level=level), parts
 
 
-@dataclass(frozen=True, slots=True)
-class MemberHeader:
+class MemberHeader(msgspec.Struct, frozen=True):
     """What a member's headers say apart from its content."""
 
     name: str
@@ -406,8 +406,7 @@ _OutputMember: TypeAlias = tuple[MemberHeader, Member | NewContent]
 """A member of the output: what its headers say, and the member of the input that is copied, or the new content."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenWheel:
+class WrittenWheel(msgspec.Struct, frozen=True):
     """What was written, and its SHA-256 in hexadecimal."""
 
     path: Path

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 EXTRA_ZIP64: Final = 0x0001  # 4.5.3
 EXTRA_UNICODE_PATH: Final = 0x7075  # 4.6.9
@@ -120,8 +121,7 @@ DESCRIPTOR_SIGNATURE: Final = b"PK\x07\x08"
 DosTime = tuple[int, int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One file of a wheel, as the central directory describes it and the local header confirms.
 
     Sizes and offsets are bytes. ``mode`` has the permission and type bits of Unix, and is 0 if the entry was

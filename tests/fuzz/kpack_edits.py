@@ -12,8 +12,9 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from relink.elf.edit import ElfEdit, argument_lists, predict_edit
 from relink.elf.edit_checks import check_edit

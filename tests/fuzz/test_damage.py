@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -98,7 +98,7 @@ def test_noise(data: bytes) -> None:
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_the_simulation_takes_damage_for_a_fact(tmp_path: Path) -> None:
     here = tmp_path.resolve()
-    target = dataclasses.replace(find_target(), cache=None)
+    target = msgspec.structs.replace(find_target(), cache=None)
     program = Library(needed=("libx.so",), runpath="$ORIGIN").write(here / "prog")
 
     @settings(max_examples=amount(200), deadline=None)

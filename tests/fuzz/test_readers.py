@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.image import read_image
 from tests.fuzz.conftest import COUNTED
@@ -186,8 +187,12 @@ def test_the_comparison_sees_a_difference() -> None:
     found = answers(GOOD)
     assert found.image is not None
     assert found.other is not None
-    assert unexplained(GOOD, replace(found, image=replace(found.image, needed=NAMES[:1]))) == {"needed"}
-    assert unexplained(GOOD, replace(found, other=replace(found.other, interpreter=None))) == {"interpreter"}
-    assert unexplained(GOOD, replace(found, needs=())) == {"needs"}
-    assert unexplained(GOOD, replace(found, image=None)) == {REFUSED[0]}
-    assert unexplained(GOOD, replace(found, other=None)) == {REFUSED[1]}
+    assert unexplained(GOOD, dataclasses.replace(found, image=replace(found.image, needed=NAMES[:1]))) == {
+        "needed"
+    }
+    assert unexplained(
+        GOOD, dataclasses.replace(found, other=dataclasses.replace(found.other, interpreter=None))
+    ) == {"interpreter"}
+    assert unexplained(GOOD, dataclasses.replace(found, needs=())) == {"needs"}
+    assert unexplained(GOOD, dataclasses.replace(found, image=None)) == {REFUSED[0]}
+    assert unexplained(GOOD, dataclasses.replace(found, other=None)) == {REFUSED[1]}

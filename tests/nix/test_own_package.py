@@ -19,7 +19,16 @@ from tests.real.conftest import CACHE
 pytestmark = [pytest.mark.real, pytest.mark.slow(reason="isal is compiled")]
 
 WHEELS = [
-    *("build", "flit-core<4", "hatchling", "pyelftools", "rich", "setuptools", "setuptools-scm>=8,<10"),
+    *(
+        "build",
+        "flit-core<4",
+        "hatchling",
+        "msgspec",
+        "pyelftools",
+        "rich",
+        "setuptools",
+        "setuptools-scm>=8,<10",
+    ),
     *("typer<0.29", "zlib-ng", "backports.zstd"),
 ]
 NEWER = ["auditwheel==6.8.2", "isal==1.9.1", "wheel==0.48.0"]

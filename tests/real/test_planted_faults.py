@@ -11,10 +11,11 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.constants import DT_NEEDED
 from relink.elf.dynamic import Buffer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from relink.report.model import Report
 
@@ -12,5 +13,5 @@ __all__ = ["replanned"]
 
 def replanned(report: Report, **changes: Any) -> Report:
     """Return the report with other fields: those that it has itself, and else those of its plan."""
-    own = {field.name: changes.pop(field.name) for field in fields(Report) if field.name in changes}
+    own = {name: changes.pop(name) for name in Report.__struct_fields__ if name in changes}
     return replace(report, plan=replace(report.plan, **changes), **own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from relink.vendors.protocol import Gpus, Libraries, Packages, Places, Vendor
@@ -14,7 +13,7 @@ _PARTS = {"libraries": Libraries, "places": Places, "packages": Packages, "gpus"
 
 def fake_vendor(name: str = "vendor", product: str = "release", **answers: object) -> Vendor:
     """Return a vendor whose answers are arguments: ``fake_vendor("table", is_own=lambda soname: soname == "liba.so")``."""
-    known = {field.name: part for part, kind in _PARTS.items() for field in fields(kind)}
+    known = {name: part for part, kind in _PARTS.items() for name in kind.__struct_fields__}
     if unknown := answers.keys() - known.keys():
         raise AttributeError(f"{sorted(unknown)}: the protocol has no such names")
     parts: dict[str, Any] = {

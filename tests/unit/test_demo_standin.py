@@ -6,10 +6,10 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from examples.demo import standin
 from relink.elf.image import Image, read_image

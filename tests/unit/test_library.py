@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import json
@@ -9,10 +10,10 @@ import os
 import pkgutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import relink
 from relink.system.errors import UsageError
@@ -104,7 +105,7 @@ def copied(works: Works, tmp_path: Path) -> tuple[Path, str]:
 def test_a_changed_symbol_is_refused(works: Works, tmp_path: Path, saved: bool) -> None:
     prefix, library = copied(works, tmp_path)
     wheel = works.small(tmp_path)
-    made = relink.plan(wheel, replace(works.options(tmp_path), prefixes=(str(prefix),)))
+    made = relink.plan(wheel, dataclasses.replace(works.options(tmp_path), prefixes=(str(prefix),)))
     if saved:
         made.save(tmp_path / "plan.json")
         made = relink.Plan.load(tmp_path / "plan.json")
@@ -119,7 +120,9 @@ def test_a_changed_symbol_is_refused(works: Works, tmp_path: Path, saved: bool) 
 
 def test_any_byte_of_a_library_counts_where_the_plan_was_saved(works: Works, tmp_path: Path) -> None:
     prefix, library = copied(works, tmp_path)
-    made = relink.plan(works.small(tmp_path), replace(works.options(tmp_path), prefixes=(str(prefix),)))
+    made = relink.plan(
+        works.small(tmp_path), dataclasses.replace(works.options(tmp_path), prefixes=(str(prefix),))
+    )
     made.save(tmp_path / "plan.json")
     content = bytearray(Path(library).read_bytes())
     content[-1] ^= 1  # of the section headers, which linking does not read
@@ -142,7 +145,7 @@ def test_another_wheel_is_refused(works: Works, tmp_path: Path) -> None:
 
 def test_a_plan_with_errors_is_refused(works: Works, tmp_path: Path) -> None:
     (tmp_path / "empty" / "lib").mkdir(parents=True)
-    options = replace(works.options(tmp_path), prefixes=(str(works.prefix),), allow_missing=[])
+    options = dataclasses.replace(works.options(tmp_path), prefixes=(str(works.prefix),), allow_missing=[])
     made = relink.plan(works.small(tmp_path), options)
     bad = replace(made, findings=(replace(made.findings[0], level="error"),) if made.findings else ())
     if not bad.findings:

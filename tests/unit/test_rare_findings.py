@@ -6,10 +6,10 @@ import os
 import shutil
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.loader.target import find_target
 from relink.planning.options import Options

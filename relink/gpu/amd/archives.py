@@ -6,9 +6,10 @@ import os
 import posixpath
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from relink.elf.source import ByteSource
 from relink.gpu.amd.device_code import DeviceCode

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+import msgspec
+
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
@@ -28,8 +30,7 @@ from relink.gpu.coverage import TargetId
 _STATES: dict[int, bool | None] = {0: None, 1: None, 2: False, 3: True}
 
 
-@dataclass(frozen=True, slots=True)
-class CodeObject:
+class CodeObject(msgspec.Struct, frozen=True):
     """What the header of one code object says.
 
     :ivar version: code object version 2 to 6, None for an ABI version that is not known.
@@ -99,8 +100,7 @@ _METHODS = {0: "zlib", 1: "zstd"}
 _LAYOUTS = {1: (20, "<IQ"), 2: (24, "<IIQ"), 3: (32, "<QQQ")}
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedHeader:
+class CompressedHeader(msgspec.Struct, frozen=True):
     """`size` counts the header too and is None in version 1, which does not say where it ends."""
 
     version: int
@@ -235,8 +235,7 @@ _ENTRY = struct.Struct("<QQQ").unpack_from
 Read = Callable[[int, int], bytes]
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(msgspec.Struct):
     """What relink reads of one file at most, so that a damaged one costs no more. Real files stay a hundred times below.
 
     :ivar inflated: bytes that may still be decompressed, or read for that.
@@ -247,7 +246,7 @@ class Budget:
     bundles: int = 100_000
     entries: int = 250_000
     inflated: int = 1 << 30
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
 
     def problem(self, text: str) -> None:
         """Note a problem; the hundredth is the last."""

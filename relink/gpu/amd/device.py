@@ -11,9 +11,11 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.target_id import processor_for
@@ -46,8 +48,7 @@ EFFECTS = {
 """Variable → what it changes; numbered ones of the first begin with its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """One GPU node.
 
     :ivar node: its number in KFD's topology, CPU nodes counted.
@@ -76,8 +77,7 @@ class Gpu:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(msgspec.Struct, frozen=True):
     """`present` is False without a KFD topology: no amdgpu driver, or a container that does not show it."""
 
     gpus: tuple[Gpu, ...]
@@ -85,8 +85,7 @@ class Devices:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAccess:
+class NodeAccess(msgspec.Struct, frozen=True):
     """A device node: there, accessible for reading and writing, and the group that would give access."""
 
     path: str
@@ -96,8 +95,7 @@ class NodeAccess:
     member: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Doctor:
+class Doctor(msgspec.Struct, frozen=True):
     """Facts about the machine and the environment; nothing is judged here.
 
     :ivar missing_groups: groups that this user lacks and that would open a node he cannot open now.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left
-from dataclasses import dataclass
+
+import msgspec
 
 from relink.elf.constants import ET_REL
 from relink.elf.image import HEADER_SIZE, Section
@@ -139,8 +140,7 @@ _MAX_RUNS = 16
 _SCAN_WRITABLE = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCode:
+class DeviceCode(msgspec.Struct, frozen=True):
     """The device code of one file.
 
     :ivar form: elf, code-object, bundle, kpack-archive, other.

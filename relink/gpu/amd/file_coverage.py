@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from relink.gpu.amd.bundle import Bundle
 from relink.gpu.amd.device_code import DeviceCode
@@ -38,8 +39,7 @@ _GPU_NAME = re.compile(r"gfx[0-9a-f]{3,5}(?![0-9a-z])|gfx[0-9-]+-generic")
 _MAX_COMPARED = 4000
 
 
-@dataclass(frozen=True, slots=True)
-class FileCoverage:
+class FileCoverage(msgspec.Struct, frozen=True):
     """Coverage of one file.
 
     :ivar bundles: number of bundles that a GPU needs; `unreadable` of them could not be read.
@@ -139,8 +139,7 @@ class FileCoverage:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryCoverage:
+class LibraryCoverage(msgspec.Struct, frozen=True):
     """Coverage of one ROCm library: its own device code, the kernel files beside it, and what it does without."""
 
     path: str

@@ -15,8 +15,10 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from relink.gpu.amd.device_code import DeviceCode
 from relink.gpu.amd.file_coverage import (
@@ -85,8 +87,7 @@ def missing_package(
     return finding("RLK427", str(gpu.target), message, remedy, level, step=step)
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(msgspec.Struct, frozen=True):
     """One way out.
 
     :ivar kind: mask, release, generic, override or rebuild.
@@ -156,8 +157,7 @@ def _name(coverage: Coverage) -> str:
     return coverage.name if isinstance(coverage, LibraryCoverage) else os.path.basename(coverage.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One thing that the runtime must be able to do.
 
     :ivar files: the files that ask for it.
@@ -173,8 +173,7 @@ class Row:
         return {**self.requirement.to_json(), "files": list(self.files)}
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFacts:
+class GpuFacts(msgspec.Struct, frozen=True):
     """What is known of one wheel and the libraries that it reaches.
 
     :ivar beside: libraries of the prefix that nothing reaches, but that programs may load by themselves.
@@ -513,8 +512,7 @@ def gpu_json(facts: GpuFacts, gpu: RequestedGpu, gpus: Sequence[RequestedGpu] = 
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """A ROCm library on disk.
 
     :ivar coverage: the GPUs that its code and its kernel files are for.

@@ -1,4 +1,4 @@
-"""The table of architectures (``isa.toml``) as frozen dataclasses, read once.
+"""The table of architectures (``isa.toml``) as frozen objects, read once.
 
 Installed, the table lies in ``relink/_profiles/rocm/``; in a source tree in ``profiles/rocm/`` beside the package.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
+
+import msgspec
 
 from relink.system.errors import RelinkError
 from relink.system.shipped_files import shipped_directory
 
 
-@dataclass(frozen=True, slots=True)
-class Processor:
+class Processor(msgspec.Struct, frozen=True):
     """One GPU processor: its ELF machine number, the features its target id may name, and product names."""
 
     name: str
@@ -24,8 +24,7 @@ class Processor:
     products: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Generic:
+class Generic(msgspec.Struct, frozen=True):
     """One generic target and its members: processor → generic version in which it joined.
 
     :ivar unmapped: processors that its code is compiled for, though no released runtime takes it for them.
@@ -38,8 +37,7 @@ class Generic:
     unmapped: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Workaround:
+class Workaround(msgspec.Struct, frozen=True):
     """A value of HSA_OVERRIDE_GFX_VERSION that makes the runtime treat `processors` as `stands_in`.
 
     :ivar patched: the HIP runtime of some distributions takes such code by itself.
@@ -52,8 +50,7 @@ class Workaround:
     patched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryRole:
+class LibraryRole(msgspec.Struct, frozen=True):
     """What a ROCm library does on an architecture that it has no kernels for.
 
     :ivar stem: its file name up to ``.so``.
@@ -71,16 +68,14 @@ class LibraryRole:
     rebuild: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(msgspec.Struct, frozen=True):
     """From this HIP version (major, minor) on, the newest code object version that loads."""
 
     hip: tuple[int, int]
     code_object: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsaTable:
+class IsaTable(msgspec.Struct, frozen=True):
     """Everything of ``isa.toml``, with the look-ups that the rest of the package needs.
 
     :ivar falls_through: the HIP from which on the loader of kpack archives goes on to the next where one lacks a kernel.
@@ -91,8 +86,8 @@ class IsaTable:
     workarounds: tuple[Workaround, ...]
     libraries: tuple[LibraryRole, ...]
     runtimes: tuple[Runtime, ...]
-    machines: dict[int, str] = field(default_factory=dict)
-    families: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    machines: dict[int, str] = msgspec.field(default_factory=dict)
+    families: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     falls_through: tuple[int, int] = (0, 0)
 
     def features(self, processor: str) -> tuple[str, ...] | None:
@@ -157,9 +152,9 @@ def load(data: dict[str, Any]) -> IsaTable:
 
 
 def _made(kind: type[_Row], row: dict[str, Any], **more: Any) -> _Row:
-    """Make a row's dataclass of the keys that are its fields; the others say where the row is from."""
+    """Make a row's object of the keys that are its fields; the others say where the row is from."""
     row = row | more | {"features": sorted(row.get("features", ()))}
-    names = [one.name for one in fields(kind) if one.name in row]
+    names = [name for name in kind.__struct_fields__ if name in row]
     values: dict[str, Any] = {
         name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in names
     }

@@ -17,8 +17,9 @@ import os
 import posixpath
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress, product
+
+import msgspec
 
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu import msgpack
@@ -43,8 +44,7 @@ STEPS = 2_000_000
 _PAIR = 100
 
 
-@dataclass(frozen=True, slots=True)
-class KpackReference:
+class KpackReference(msgspec.Struct, frozen=True):
     """What a library says of its archives. `wrappers` are the numbers of its HIPK wrappers."""
 
     kernel_name: str
@@ -52,8 +52,7 @@ class KpackReference:
     wrappers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KpackArchive:
+class KpackArchive(msgspec.Struct, frozen=True):
     """The table of contents of one archive: key (``lib/libfoo.so#0``) → target ids.
 
     :ivar readable: False where nobody knows what it holds: torn, or of a version or a compression that relink does not know.
@@ -66,8 +65,7 @@ class KpackArchive:
     readable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """An archive's path, and what stands there for ``@GFXARCH@``: None if the search path names one file.
 
     :ivar order: the number of the search path.
@@ -78,16 +76,14 @@ class Found:
     order: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(msgspec.Struct, frozen=True):
     """An archive that is there and cannot be read: its `target` may have code or not; None: any may."""
 
     target: str | None
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shadow:
+class Shadow(msgspec.Struct, frozen=True):
     """An archive that some loaders take alone, although another has code that it lacks.
 
     :ivar instead: an archive that has the code.
@@ -104,8 +100,7 @@ class Shadow:
         return f"{short} lacks {pluralize(self.lost, 'code object')} that {other} has"
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """What archives hold for a library.
 
     :ivar bundles: one a wrapper, with the targets that any archive has; `doubts` is what nobody knows of them.

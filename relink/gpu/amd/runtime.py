@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from relink.elf.source import ByteSource, FileSource
 from relink.elf.symbol_reader import read_version_defs
@@ -51,8 +53,7 @@ RUNTIME_WORDS = {
 """Key of :meth:`Capability.to_json` → what people call it; those of lists of processors are about one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capability:
+class Capability(msgspec.Struct, frozen=True):
     """What a runtime can do; None (or an empty tuple, for lists) is "unknown".
 
     :ivar hip: (major, minor); `hip_build` the whole version from the file's real name or HIP's header.
@@ -334,8 +335,7 @@ def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCodeNeeds:
+class DeviceCodeNeeds(msgspec.Struct, frozen=True):
     """What device code asks of the runtime: newest CCOB and code object version (0: none), and the special forms."""
 
     ccob: int = 0
@@ -346,8 +346,7 @@ class DeviceCodeNeeds:
     gpus: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One comparison: `verdict` is ok, no or unknown."""
 
     what: str

@@ -12,8 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from relink.gpu.amd.device_code import read_file
 from relink.gpu.amd.isa_table import table
@@ -36,8 +37,7 @@ _OF_ONE_GPU = re.compile(r"gfx[0-9a-f]+(?:-strict)?")
 _AOTRITON = re.compile(r"amd-(gfx[0-9a-fx]+(?:-generic)?)(?:_mod\d+)?\Z", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class SideTarget:
+class SideTarget(msgspec.Struct, frozen=True):
     """What is there for one target id.
 
     :ivar kinds: of the files that are there. tuned: kernels; fallback: untuned ones; data: tuning data without kernels; index:
@@ -48,8 +48,7 @@ class SideTarget:
     kinds: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class SideFiles:
+class SideFiles(msgspec.Struct, frozen=True):
     """The side files of one library in one directory.
 
     :ivar kind: rocblas, hipblaslt, miopen or aotriton.

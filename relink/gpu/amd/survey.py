@@ -6,8 +6,9 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from relink.elf.constants import DT_NEEDED, DT_SONAME
 from relink.elf.source import BufferSource, ByteSource, FileSource
@@ -38,16 +39,15 @@ _STANDALONE = (RAW_MAGIC, CCOB_MAGIC, ARCHIVE_MAGIC)
 _HIP = re.compile(r"libamdhip64\.so\.\d{1,9}")
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """What a walk has collected; `hips` is the HIP runtime that an item needs, by path."""
 
     root: str
-    items: list[Coverage] = field(default_factory=list)
-    hips: dict[str, str] = field(default_factory=dict)
-    loose: dict[str, list[DeviceCode]] = field(default_factory=dict)
-    plain: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    items: list[Coverage] = msgspec.field(default_factory=list)
+    hips: dict[str, str] = msgspec.field(default_factory=dict)
+    loose: dict[str, list[DeviceCode]] = msgspec.field(default_factory=dict)
+    plain: list[str] = msgspec.field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
     read: int = 0
 
     def standalone(self, code: DeviceCode) -> None:

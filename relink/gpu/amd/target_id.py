@@ -10,8 +10,9 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from relink.gpu.amd.isa_table import table
 from relink.gpu.coverage import TargetId
@@ -28,8 +29,7 @@ _NUMBERED = re.compile(r"gfx(\d{1,9})([0-9a-f])([0-9a-f])\Z")
 _GENERIC = re.compile(r"gfx(\d{1,9})(?:-(\d{1,9}))?-generic\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class BundleId:
+class BundleId(msgspec.Struct, frozen=True):
     """The parts of a bundle entry id; `target` is None for host entries and for ids that make no sense.
 
     :ivar is_hip: whether the HIP runtime would take this entry for a GPU.
@@ -47,8 +47,7 @@ class CodeTarget(NamedTuple):
     generic_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """Which configurations of an agent a set of code objects serves, and how.
 
     :ivar served: the configurations (all features set) that have code.

@@ -17,12 +17,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -279,8 +280,7 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
         return summary
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """One run: what an engine gives back is noted, each result on disk before the next one is looked at."""
 
     recipe: Recipe
@@ -288,7 +288,7 @@ class _Run:
     states: Mapping[str, TargetState]
     say: Say
     files: str
-    summary: Summary = field(default_factory=Summary)
+    summary: Summary = msgspec.field(default_factory=Summary)
 
     def note(self, kind: str, text: str) -> None:
         """Tell what was passed over (``note``), or what could not be asked (``source``)."""
@@ -375,8 +375,7 @@ class _Run:
             self.say(event, {"wheel": wheel.filename, "target": name, **said})
 
 
-@dataclass(slots=True)
-class TaskPlan:
+class TaskPlan(msgspec.Struct):
     """What is to be done.
 
     :ivar tasks: how many there are, with those that are done.
@@ -388,15 +387,15 @@ class TaskPlan:
 
     tasks: int = 0
     refused: int = 0
-    todo: dict[ListedWheel, list[TargetTask]] = field(default_factory=dict)
-    releases: list[tuple[str, str, str, int]] = field(default_factory=list)
-    again: list[int] = field(default_factory=list)
+    todo: dict[ListedWheel, list[TargetTask]] = msgspec.field(default_factory=dict)
+    releases: list[tuple[str, str, str, int]] = msgspec.field(default_factory=list)
+    again: list[int] = msgspec.field(default_factory=list)
 
 
 @functools.lru_cache
 def target_key(target: IndexTarget) -> str:
     """Return a digest of everything that the recipe says of a target."""
-    return hashlib.sha256(json.dumps(asdict(target), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(msgspec.to_builtins(target), sort_keys=True).encode()).hexdigest()
 
 
 def stale_results(

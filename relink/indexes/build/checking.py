@@ -14,11 +14,12 @@ import itertools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.indexes.build.simple_api import (
@@ -50,8 +51,7 @@ _BASE = "https://site.invalid/"
 _ODD = (OSError, RelinkError, ValueError, LookupError, TypeError, AttributeError)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSite:
+class CheckedSite(msgspec.Struct, frozen=True):
     """What was looked at, and a sentence for each thing that is wrong."""
 
     pages: int

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -38,8 +38,7 @@ _SUPERSEDED = 90  # days
 _RESERVED = frozenset({"files", "projects", "simple"})  # directories of a site
 
 
-@dataclass(frozen=True, slots=True)
-class WheelSource:
+class WheelSource(msgspec.Struct, frozen=True):
     """Where wheels come from.
 
     :ivar kind: ``index``, ``directory`` or ``lock``.
@@ -54,8 +53,7 @@ class WheelSource:
     latest: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexTarget:
+class IndexTarget(msgspec.Struct, frozen=True):
     """What wheels are relinked for: the fields of :class:`~relink.planning.options.Options` that a recipe sets.
 
     :ivar name: of letters and digits; it stands in addresses.
@@ -77,7 +75,7 @@ class IndexTarget:
     def options(self, output: Path = Path()) -> Options:
         """Return the options of relinking one wheel for this target."""
         return Options(
-            **{entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "name"},
+            **{name: getattr(self, name) for name in self.__struct_fields__ if name != "name"},
             # A GPU that is not covered refuses no wheel here: the matrix says it.
             allow_isa_gap=True,
             output_directory=output,
@@ -86,8 +84,7 @@ class IndexTarget:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True):
     """What an index is made of.
 
     :ivar pythons: (major, minor) of each CPython.

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from relink.planning.options import Option, parse_mebibytes
 
@@ -19,8 +21,7 @@ Say: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 ``result``, ``failure`` and ``published``."""
 
 
-@dataclass(slots=True)
-class Summary:
+class Summary(msgspec.Struct):
     """What a run has done; `refused` and `failed` are of this run, `red` is what the site says of all."""
 
     wheels: int = 0
@@ -55,11 +56,11 @@ class Summary:
 
     def data(self, *, ok: bool) -> dict[str, Any]:
         """Return the figures as JSON data."""
-        return {"schema": SUMMARY_SCHEMA, "ok": ok, **asdict(self)}
+        return {"schema": SUMMARY_SCHEMA, "ok": ok, **msgspec.to_builtins(self)}
 
     def metrics(self, *, ok: bool) -> str:
         """Return the figures as Prometheus reads them, each a gauge of the last run."""
-        figures = asdict(self) | {"ok": ok, "end_time_seconds": round(time.time(), 3)}
+        figures = msgspec.to_builtins(self) | {"ok": ok, "end_time_seconds": round(time.time(), 3)}
         return "".join(
             f"# TYPE relink_index_{name} gauge\nrelink_index_{name} {float(value):.15g}\n"
             for name, value in figures.items()

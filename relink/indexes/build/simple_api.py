@@ -13,7 +13,6 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from html.parser import HTMLParser
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 
@@ -52,8 +52,7 @@ _TEXT = 2000
 name_of = lru_cache(10_000)(parse_wheel_name)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedWheel:
+class ListedWheel(msgspec.Struct, frozen=True):
     """A wheel that a source has.
 
     :ivar url: where it is; of a directory a path's ``file`` address.

@@ -26,13 +26,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -175,7 +175,7 @@ def publish_site(store: Store, site: Path, recipe: Recipe) -> bool:
     """Publish what holds, where it is not shown yet. A wheel that its source has no more stays, until it is pruned or denied."""
     superseded, indexes = read_clock() - recipe.superseded, store.indexes()
     targets = [target for target in recipe.targets if target.name in indexes]
-    told = [[asdict(target), indexes[target.name]] for target in targets]
+    told = [[msgspec.to_builtins(target), indexes[target.name]] for target in targets]
     facts = json.dumps([__version__, recipe.originals, told, store.digest(superseded)])
     basis = hashlib.sha256(facts.encode()).hexdigest()
     with suppress(OSError, UnicodeDecodeError):

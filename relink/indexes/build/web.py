@@ -20,10 +20,11 @@ import os
 import re
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
 
 from relink import __version__
 from relink.indexes.install.cache import cache_directory
@@ -64,8 +65,7 @@ class WrongFileError(FetchError):
     """There is something else than was promised, or more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A page that was read: its address after redirects, its media type, and its bytes."""
 
     url: str
@@ -261,8 +261,7 @@ def _local_page(url: str, limit: int) -> Page:
         raise FetchError(f"{url}: cannot be read ({error})", missing=missing) from error
 
 
-@dataclass(frozen=True, slots=True)
-class PipSettings:
+class PipSettings(msgspec.Struct, frozen=True):
     """What pip would ask, and how.
 
     :ivar indexes: addresses of simple indexes, in pip's order, without a slash at the end.

@@ -28,13 +28,14 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+from msgspec.structs import replace
 from packaging.version import Version
 
 from relink.elf.image import machine_name
@@ -72,8 +73,7 @@ _TABLE = (
 )
 
 
-@dataclass(frozen=True)
-class TargetState:
+class TargetState(msgspec.Struct, frozen=True, dict=True):
     """A target as it is on this machine.
 
     :ivar libraries: SHA-256 of each library of its prefixes, by path as the target sees it.
@@ -269,8 +269,7 @@ _SUBJECTS = 6  # kept of one cause
 _TEXT = 1200  # characters of a text
 
 
-@dataclass(frozen=True, slots=True)
-class TargetTask:
+class TargetTask(msgspec.Struct, frozen=True):
     """What one wheel is relinked for.
 
     :ivar fingerprint: the target's, where the coordinator runs.
@@ -282,8 +281,7 @@ class TargetTask:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class WheelTask:
+class WheelTask(msgspec.Struct, frozen=True):
     """Fetch one wheel, and relink it for targets where it was fetched.
 
     :ivar files: the directory that published wheels lie in.
@@ -298,8 +296,7 @@ class WheelTask:
     cache_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOutcome:
+class TaskOutcome(msgspec.Struct, frozen=True):
     """What came of a relink task.
 
     :ivar status: ``original``: it loads as it is; ``refused``: its plan has errors; ``failed``: this machine could not do it.
@@ -416,7 +413,7 @@ def record_of(report: Report, name: WheelName, target: IndexTarget) -> dict[str,
     found = verdict(replace(report, output=output))
     isa = report.isa or {}
     # The command that does the same for one wheel, for a person to see all of what it says.
-    options = list_words(target, (entry.name for entry in fields(target) if entry.name != "name"))
+    options = list_words(target, (name for name in target.__struct_fields__ if name != "name"))
     return {
         "verdict": {"level": found.level, "text": found.text[:_TEXT]},
         "causes": [_cause_text(cause) for cause in causes(report.findings) if cause.level != "info"],

@@ -13,8 +13,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from relink.planning.embedded import PLAN_MEMBER
 from relink.python.facts_cache import user_cache_directory
@@ -33,8 +34,7 @@ _LONGEST_PATH = 4096  # bytes, Linux: PATH_MAX
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class CachedWheel:
+class CachedWheel(msgspec.Struct, frozen=True):
     """A wheel in the cache.
 
     :ivar sha256: of its content when it was put there.

@@ -14,11 +14,12 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -153,8 +154,7 @@ class InstalledSource:
             raise MemberError(f"{path} cannot be read: {error.strerror}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _World:
+class _World(msgspec.Struct, frozen=True):
     """What all distributions share: the target, what was read of the disk, and the GPUs.
 
     :ivar has_other: packages of a vendor are installed that relink links no wheel to.

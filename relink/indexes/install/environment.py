@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from packaging.utils import NormalizedName, canonicalize_name, canonicalize_version
 
 from relink.loader.python import FIND_HOME, active_python
@@ -56,8 +56,7 @@ print(json.dumps({
 _MARKERS = ("python_version", "python_full_version", "implementation_name", "platform_python_implementation")
 
 
-@dataclass(frozen=True, slots=True)
-class TargetEnvironment:
+class TargetEnvironment(msgspec.Struct, frozen=True):
     """An environment of Python.
 
     :ivar python: its Python as it is called there; symbolic links are not resolved, since the environment hangs on the name.
@@ -69,7 +68,7 @@ class TargetEnvironment:
     python: str
     prefix: Path
     site: tuple[Path, ...]
-    markers: Mapping[str, str] = field(default_factory=dict)
+    markers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def find_environment(
@@ -116,8 +115,7 @@ def _ask(python: str) -> dict[str, str]:
     raise TargetError(f"{python}: is not a working Python; name another by --python")
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(msgspec.Struct, frozen=True):
     """One installed distribution.
 
     :ivar name: as METADATA spells it.

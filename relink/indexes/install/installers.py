@@ -11,10 +11,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from relink.elf.image import machine_name
@@ -104,8 +104,7 @@ def run_installer(command: Sequence[str], directory: Path, failed: str) -> str:
 _EXACT = re.compile(r"={2,3}[^*,]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Platform:
+class Platform(msgspec.Struct, frozen=True):
     """What a wheel is chosen for.
 
     :ivar python: the Python that will load it.

@@ -14,17 +14,19 @@ installer's answer (pip's report, or what uv would do), before anything of them 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import signal
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
@@ -313,8 +315,7 @@ def _original(installed: Installed, environment: TargetEnvironment, given: Path 
     return known.path
 
 
-@dataclass(frozen=True, slots=True)
-class InstallResult:
+class InstallResult(msgspec.Struct, frozen=True):
     """What became of one wheel.
 
     :ivar report: of relinking it; None where the original was put back.
@@ -451,7 +452,9 @@ def relink_for(
     """
     is_kept = options.output_directory is not None
     directory = options.output_directory or place
-    report = relink(wheel, replace(options, python=environment.python, output_directory=directory))
+    report = relink(
+        wheel, dataclasses.replace(options, python=environment.python, output_directory=directory)
+    )
     if not report.ok:
         findings = tuple(_of_an_environment(reported) for reported in report.findings)
         return replace(report, plan=replace(report.plan, findings=findings)), None
@@ -543,8 +546,7 @@ os._exit(0)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """What came of importing one module, or of loading one library.
 
     :ivar name: of the module, or of the wheel's member.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -19,8 +21,7 @@ from relink.vendors.protocol import Diagnosis, Vendor
 from relink.vendors.registry import VENDORS, find_places, list_products, prefix_of_libraries, vendor_of
 
 
-@dataclass(frozen=True, slots=True)
-class MachineCheck:
+class MachineCheck(msgspec.Struct, frozen=True):
     """What each vendor says of this machine, and all findings."""
 
     diagnoses: tuple[Diagnosis, ...]

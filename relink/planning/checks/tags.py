@@ -14,8 +14,8 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
+from msgspec.structs import replace
 from packaging.tags import Tag, compatible_tags, cpython_tags, generic_tags
 
 from relink.elf.image import machine_name

@@ -9,8 +9,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.image import Image
 from relink.elf.version_edits import VersionEdit
@@ -142,8 +145,7 @@ class Layout:
         return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(msgspec.Struct, frozen=True):
     """The places and names of a wheel's ELF members, which no edit changes.
 
     :ivar files: what a loader sees, with the members where they are installed.
@@ -162,20 +164,18 @@ class Members:
         return self.files.with_image(self.at[path], image)
 
 
-@dataclass(frozen=True, slots=True)
-class ShimUse:
+class ShimUse(msgspec.Struct, frozen=True):
     """What a member gets of shims.
 
     :ivar needed: soname of a shim → why it is added to NEEDED.
     :ivar versions: the version records that would name what the real library has not.
     """
 
-    needed: Mapping[str, str] = field(default_factory=dict)
+    needed: Mapping[str, str] = msgspec.field(default_factory=dict)
     versions: tuple[VersionEdit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalMember:
+class OptionalMember(msgspec.Struct, frozen=True):
     """A member that the package works without.
 
     :ivar what: what people miss without it; None where they miss nothing.
@@ -185,8 +185,7 @@ class OptionalMember:
     why: str
 
 
-@dataclass(frozen=True)
-class ResolveContext:
+class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     """All facts that decisions about the images of one wheel rest on.
 
     :ivar images: the wheel's own ELF members by name, as they are now; members already planned appear as they will be.
@@ -212,7 +211,7 @@ class ResolveContext:
     files: Files
     providers: tuple[Provider, ...]
     images: Mapping[str, Image]
-    layout: Layout = field(default_factory=Layout)
+    layout: Layout = msgspec.field(default_factory=Layout)
     profile: Profile = NO_PROFILE
     allow_missing: tuple[str, ...] = ()
     substitutes: tuple[tuple[str, str], ...] = ()
@@ -224,16 +223,22 @@ class ResolveContext:
     member_directories: frozenset[str] = frozenset()
     distribution: Distribution | None = None
     vendor: Vendor = NO_VENDOR
-    added: Mapping[str, str] = field(default_factory=dict)
-    shims: Mapping[str, ShimUse] = field(default_factory=dict)
+    added: Mapping[str, str] = msgspec.field(default_factory=dict)
+    shims: Mapping[str, ShimUse] = msgspec.field(default_factory=dict)
     siblings: tuple[Sibling, ...] = ()
-    opens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    opens: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    left_out: Mapping[str, str] = msgspec.field(default_factory=dict)
     as_it_is: bool = False
-    optional: Mapping[str, OptionalMember] = field(default_factory=dict)
+    optional: Mapping[str, OptionalMember] = msgspec.field(default_factory=dict)
+
     # By soname: the same question is asked for each edge of each attempt.
-    _serving: dict[str, list[Provider]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _identities: dict[str, set[object]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    @cached_property
+    def _serving(self) -> dict[str, list[Provider]]:
+        return {}
+
+    @cached_property
+    def _identities(self) -> dict[str, set[object]]:
+        return {}
 
     @cached_property
     def members(self) -> Members:

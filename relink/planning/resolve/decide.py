@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.edit import ElfEdit
 from relink.elf.symbols import SymbolTable
@@ -47,8 +50,7 @@ ALONE: Mapping[str, frozenset[str]] = {
 """The errors about a file that is opened by itself → the causes (`Failure.cause`) for which it fails in a process then."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanDraft:
+class PlanDraft(msgspec.Struct, frozen=True):
     """The decisions about linking the members, in the wheel's order; a plan has names, providers and GPUs as well.
 
     :ivar outcomes: the simulation behind each file's plan, by member.
@@ -168,7 +170,7 @@ def decide(
     for several in paths_of.values():
         shortest = min(several, key=lambda path: (len(path), path))
         names |= {path: shortest for path in several if path != shortest}
-    named = replace(context, layout=replace(layout, names=names))
+    named = replace(context, layout=dataclasses.replace(layout, names=names))
     gaps = find_version_gaps(named, served.values(), prover.tables)
     findings += decision_findings(named, outcomes, unserved, mapped, prover.tables, gaps)
     findings += import_findings(prover, named, served, closures, gaps)

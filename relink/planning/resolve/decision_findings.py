@@ -13,8 +13,9 @@ import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from relink.loader.binding import unserved_records
 from relink.loader.closure import Closure, LoadedObject

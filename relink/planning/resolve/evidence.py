@@ -23,7 +23,8 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relink.elf.image import Image
 from relink.elf.symbols import Export, Import, SymbolTable, VersionNeed, VersionRequirement, match
@@ -55,8 +56,7 @@ _MOST_CHOICES = 2  # sets that are proposed
 _OF_PYTHON = re.compile(r"_?Py")
 
 
-@dataclass(frozen=True, slots=True)
-class SubstituteCandidate:
+class SubstituteCandidate(msgspec.Struct, frozen=True):
     """A library that could replace a missing one.
 
     :ivar reason: why it counts as the same ABI: a profile's sentence or the user's flag; None without either.
@@ -76,8 +76,7 @@ class SubstituteCandidate:
         return match(self.table.exports.get(imported.name, ()), imported.version) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class SubstitutionDecision:
+class SubstitutionDecision(msgspec.Struct, frozen=True):
     """The decision about one missing NEEDED, with its evidence.
 
     :ivar action: ``substitute``, ``drop`` or ``keep`` (nothing is proved, so it stays missing).
@@ -201,8 +200,7 @@ def _prefer_candidate(
     return max(candidates, key=lambda candidate: sum(map(candidate.exports, wanted)), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Claims:
+class _Claims(msgspec.Struct, frozen=True):
     """The version records of one missing library, and the imports that may be its.
 
     :ivar named: the imports whose version record names it.
@@ -404,8 +402,7 @@ class Exporters:
         return [who for who in self._exports if who in exporters]
 
 
-@dataclass(frozen=True, slots=True)
-class Suppliers:
+class Suppliers(msgspec.Struct, frozen=True):
     """The members and libraries, outside of the closures, that export unbound imports.
 
     :ivar members: by the name of the member; `libraries` by the soname of a provider's library.
@@ -414,8 +411,8 @@ class Suppliers:
 
     members: Exporters
     libraries: Exporters
-    sources: Mapping[str, str] = field(default_factory=dict)
-    needed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    needed: Mapping[str, Sequence[str]] = msgspec.field(default_factory=dict)
 
     def sets_of_all(self, context: ResolveContext, imports: Collection[Unbound]) -> list[tuple[str, ...]]:
         """Return the smallest sets of libraries of one provider and one release that together export all of `imports`.

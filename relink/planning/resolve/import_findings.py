@@ -10,8 +10,10 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.edit import predict_edit
 from relink.loader.binding import (
@@ -58,8 +60,7 @@ _MOST_OWNED = 20
 _HASHED = re.compile(r"-[0-9a-f]{8}\.so")
 
 
-@dataclass(frozen=True, slots=True)
-class VersionGap:
+class VersionGap(msgspec.Struct, frozen=True):
     """The versions that one object requires of another that does not define them.
 
     :ivar requester: path of the object with the version record; `supplier` of the one that lacks the versions.
@@ -74,8 +75,7 @@ class VersionGap:
     highest: str
 
 
-@dataclass(frozen=True, slots=True)
-class VersionGaps:
+class VersionGaps(msgspec.Struct, frozen=True):
     """All gaps of one wheel's closures.
 
     :ivar lost: (path of the requester, file, version) of all gaps.
@@ -85,7 +85,7 @@ class VersionGaps:
 
     gaps: tuple[VersionGap, ...]
     lost: frozenset[tuple[str, str | None, str | None]] = frozenset()
-    sentences: Mapping[str, str] = field(default_factory=dict)
+    sentences: Mapping[str, str] = msgspec.field(default_factory=dict)
     mismatch: str | None = None
 
     def cause_of(self, file: str | None, version: str | None, requester: str) -> str | None:

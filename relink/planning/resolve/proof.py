@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.edit import ElfEdit
 from relink.elf.symbols import SymbolTable
@@ -61,8 +64,7 @@ _OF_A_COPY = "the DT_SONAME of the wheel's own copy, which is left out"
 _OF_EVERY_PYTHON = "libm.so.6"
 
 
-@dataclass(frozen=True, slots=True)
-class DlopenSource:
+class DlopenSource(msgspec.Struct, frozen=True):
     """How it is known that an object dlopens a library: by a note or a string in its file, or by a profile.
 
     :ivar profile: the profile, or the vendor's table; None for a note and a string.

@@ -10,7 +10,8 @@ RLK126.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relink.elf.constants import EM_X86_64
 from relink.elf.symbols import Import, SymbolTable
@@ -33,16 +34,15 @@ from relink.system.findings.model import finding
 from relink.system.text import join_truncated
 
 
-@dataclass(slots=True)
-class _Lacking:
+class _Lacking(msgspec.Struct):
     """What members import of a library that is there, and that lacks it.
 
     :ivar imports: by member, then by name and version; `versions`: by member those that the library does not define.
     """
 
     path: str
-    imports: dict[str, dict[tuple[str, str | None], Import]] = field(default_factory=dict)
-    versions: dict[str, set[str]] = field(default_factory=dict)
+    imports: dict[str, dict[tuple[str, str | None], Import]] = msgspec.field(default_factory=dict)
+    versions: dict[str, set[str]] = msgspec.field(default_factory=dict)
 
 
 def plan_shims(

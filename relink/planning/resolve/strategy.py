@@ -11,8 +11,10 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image
@@ -31,8 +33,7 @@ from relink.system.text import group_pairs, join_truncated, pluralize
 IssueKind: TypeAlias = Literal["missing", "allowed", "sibling", "incoherent", "withheld", "libc", "shadowed"]
 
 
-@dataclass(frozen=True, slots=True)
-class ResolutionIssue:
+class ResolutionIssue(msgspec.Struct, frozen=True):
     """An edge that is not served as it must be.
 
     ``missing``: by nothing; ``allowed``: by nothing, as the user says; ``sibling``: by nothing, and another package is to
@@ -145,8 +146,7 @@ EntryKind: TypeAlias = Literal[
 _KEPT = frozenset({"wheel", "stub", "sibling", "provider", "serving"})
 
 
-@dataclass(frozen=True, slots=True)
-class SearchPathEntry:
+class SearchPathEntry(msgspec.Struct, frozen=True):
     """One entry as written, and its kind.
 
     ``wheel``: leads inside of the wheel, ``stub``: to the stubs that relink has added; ``sibling``: another
@@ -258,8 +258,7 @@ def search_path_findings(
             yield finding(code, member, text, profile=profile if kind == "sibling-dropped" else None)
 
 
-@dataclass(frozen=True, slots=True)
-class AddedNeeded:
+class AddedNeeded(msgspec.Struct, frozen=True):
     """A library that an edit adds to NEEDED, and the reason.
 
     :ivar reason: ``unfound``: a library that needs it cannot find it; ``dlopened``: an object dlopens it; ``imported``: the
@@ -274,8 +273,7 @@ class AddedNeeded:
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AddedEntry:
+class AddedEntry(msgspec.Struct, frozen=True):
     """An entry that an edit adds to the search path since one other member is a library that nobody else has.
 
     :ivar path: where that member is installed.
@@ -286,8 +284,7 @@ class AddedEntry:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """An edit of one image with its reasons, and the closure that loading the edited image gives.
 
     :ivar root: the index of the member itself in `closure`.
@@ -307,7 +304,7 @@ class Outcome:
     entries: tuple[SearchPathEntry, ...]
     needed: tuple[AddedNeeded, ...] = ()
     carried: tuple[AddedEntry, ...] = ()
-    substitutions: Mapping[str, SubstitutionDecision] = field(default_factory=dict)
+    substitutions: Mapping[str, SubstitutionDecision] = msgspec.field(default_factory=dict)
 
     @property
     def loads(self) -> bool:
@@ -465,8 +462,7 @@ def _attempt(
     return Outcome(strategy, edit, image, edited, closure, root, issues, entries, needed, carried)
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
+class _Base(msgspec.Struct, frozen=True):
     """What every strategy starts from: the member, the edit that is required in any case, and its outcome.
 
     :ivar tried: the outcome of each edit: that of one strategy may be the first of another.
@@ -476,7 +472,7 @@ class _Base:
     member: str
     edit: ElfEdit
     nothing: Outcome
-    tried: dict[ElfEdit, Outcome] = field(default_factory=dict)
+    tried: dict[ElfEdit, Outcome] = msgspec.field(default_factory=dict)
 
     def attempts(self) -> Iterator[Outcome]:
         """Yield the outcome of each strategy that edits, the least invasive first."""

@@ -14,8 +14,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.elf.constants import EM_X86_64
 from relink.elf.dynamic import Buffer
@@ -43,8 +45,7 @@ AUTO = "auto"
 """As a value of ``--stub``: every library that is known to be optional."""
 
 
-@dataclass(frozen=True, slots=True)
-class StubPlans:
+class StubPlans(msgspec.Struct, frozen=True):
     """The stubs of one wheel, and the findings about them.
 
     :ivar uses: the members that use shims.
@@ -52,16 +53,15 @@ class StubPlans:
 
     stubs: tuple[Stub, ...] = ()
     findings: tuple[Finding, ...] = ()
-    uses: Mapping[str, ShimUse] = field(default_factory=dict)
+    uses: Mapping[str, ShimUse] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _StubImports:
+class _StubImports(msgspec.Struct):
     """The imports of members from one library: symbols, version nodes, and names of copied variables."""
 
-    imports: dict[tuple[str, str | None], Import] = field(default_factory=dict)
-    versions: dict[str, None] = field(default_factory=dict)
-    copied: dict[str, None] = field(default_factory=dict)
+    imports: dict[tuple[str, str | None], Import] = msgspec.field(default_factory=dict)
+    versions: dict[str, None] = msgspec.field(default_factory=dict)
+    copied: dict[str, None] = msgspec.field(default_factory=dict)
 
 
 def plan_stubs(

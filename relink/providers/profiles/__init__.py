@@ -10,10 +10,11 @@ import fnmatch
 import functools
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.providers.profiles.document import read_document
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from relink.system.findings.model import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class PackageRelease:
+class PackageRelease(msgspec.Struct, frozen=True):
     """A release of one of the package's distributions whose GPU code is known: its processors, and where that was seen."""
 
     distribution: str
@@ -36,8 +36,7 @@ class PackageRelease:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class DlopenEntry:
+class DlopenEntry(msgspec.Struct, frozen=True):
     """What members (a glob) load by dlopen: globs of sonames, why, and whether the GPU part does not work without."""
 
     member: str
@@ -46,8 +45,7 @@ class DlopenEntry:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalMembers:
+class OptionalMembers(msgspec.Struct, frozen=True):
     """Members (globs) that may be left out, why that is known, and what they are for in a few words.
 
     :ivar library: of files beside a copy of a vendor's library: that which alone uses them.
@@ -59,8 +57,7 @@ class OptionalMembers:
     library: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EqualSonames:
+class EqualSonames(msgspec.Struct, frozen=True):
     """Sonames that are one ABI, and why that is known. The symbols have to be there all the same.
 
     They are one library under several numbers.
@@ -70,8 +67,7 @@ class EqualSonames:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(msgspec.Struct, frozen=True):
     """A sentence that is added to the remedy of findings with this code (a glob) and this subject (a glob)."""
 
     code: str
@@ -83,8 +79,7 @@ class Hint:
         return fnmatch.fnmatchcase(code, self.code) and fnmatch.fnmatchcase(subject, self.subject)
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True):
     """What is known of one package.
 
     :ivar distributions: the distribution names it applies to, as the index normalises them.
@@ -113,7 +108,7 @@ class Profile:
     requires: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     optional: tuple[OptionalMembers, ...] = ()
-    optional_libraries: Mapping[str, str] = field(default_factory=dict)
+    optional_libraries: Mapping[str, str] = msgspec.field(default_factory=dict)
     preload: tuple[str, ...] = ()
     for_packages: tuple[OptionalMembers, ...] = ()
     bundled: tuple[OptionalMembers, ...] = ()

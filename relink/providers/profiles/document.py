@@ -10,10 +10,11 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import msgspec
 
 from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.safe_open import read_text
@@ -189,8 +190,7 @@ _KNOWN = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong: with the value at `path`, or with the key itself where that does not exist."""
 
     path: KeyPath

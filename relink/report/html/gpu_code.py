@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+import msgspec
 
 from relink.report.html.markup import (
     EMPTY,
@@ -38,13 +39,11 @@ _VERDICTS = ("ok", "no", "unknown")
 _UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class _Remedy:
+class _Remedy(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     path: str
     container: str
     bundles: int
@@ -54,8 +53,7 @@ class _File:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpu:
+class _Gpu(msgspec.Struct, frozen=True):
     target: str
     name: str
     products: tuple[str, ...]
@@ -64,8 +62,7 @@ class _Gpu:
     remedies: tuple[_Remedy, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Requirement:
+class _Requirement(msgspec.Struct, frozen=True):
     what: str
     needed: str
     available: str
@@ -73,14 +70,12 @@ class _Requirement:
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Common:
+class _Common(msgspec.Struct, frozen=True):
     targets: tuple[str, ...] = ()
     conditional: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Isa:
+class Isa(msgspec.Struct, frozen=True):
     """What the page draws of a report's ``isa`` object; ``report.schema.json`` says what the keys mean."""
 
     files: tuple[_File, ...]
@@ -89,7 +84,7 @@ class Isa:
     gpus: tuple[_Gpu, ...]
     common: _Common = _Common()
     requirements: tuple[_Requirement, ...] = ()
-    matrix: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    matrix: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
 
 
 def isa_of(block: Mapping[str, Any]) -> Isa:

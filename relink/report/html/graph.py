@@ -6,7 +6,8 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.model import FilePlan, Load, Origin
@@ -34,8 +35,7 @@ def rule_phrase(found_by: str, requesters: Collection[str]) -> str:
     return f"by {found_by}" if found_by == "ld.so.cache" else found_by
 
 
-@dataclass(slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, eq=False):
     """A file of the wheel, a library, a soname that nothing serves, or the C library as one.
 
     :ivar name: its soname in the NEEDED entries; of a member, the file name, or the path where several have that name.
@@ -54,10 +54,10 @@ class Node:
     anchor: str
     is_member: bool = False
     found_by: str | None = None
-    needed_by: dict[Node, None] = field(default_factory=dict)
-    parts: list[str] = field(default_factory=list)
+    needed_by: dict[Node, None] = msgspec.field(default_factory=dict)
+    parts: list[str] = msgspec.field(default_factory=list)
     added_to: int = 0
-    replaces: list[str] = field(default_factory=list)
+    replaces: list[str] = msgspec.field(default_factory=list)
     dropped_from: int = 0
 
 

@@ -7,14 +7,15 @@ The section about the ELF files: the dynamic section of each, before and after.
 
 from __future__ import annotations
 
-import dataclasses
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.planning.embedded import map_strings
 from relink.planning.model import FilePlan, NeededDecision
@@ -520,15 +521,15 @@ def prefixed(report: Report) -> Report:
     The command, the target and the providers keep their paths, too.
     """
     short = partial(shorten_prefix, report)
-    plan = dataclasses.replace(
+    plan = msgspec.structs.replace(
         report.plan,
         files=map_strings(report.files, short),
         loads=map_strings(report.loads, short),
         findings=tuple(_finding(finding, short) for finding in report.findings),
     )
-    return dataclasses.replace(report, plan=plan, isa=map_strings(report.isa, short))
+    return msgspec.structs.replace(report, plan=plan, isa=map_strings(report.isa, short))
 
 
 def _finding(finding: Finding, short: Callable[[str], str]) -> Finding:
     shortened: Finding = map_strings(finding, short)
-    return dataclasses.replace(shortened, remedy=finding.remedy, step=finding.step)
+    return msgspec.structs.replace(shortened, remedy=finding.remedy, step=finding.step)

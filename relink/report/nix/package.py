@@ -8,12 +8,12 @@ import posixpath
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.metadata import RawMetadata, parse_email
 from packaging.requirements import Requirement
@@ -64,8 +64,7 @@ _LICENSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """The vendor's wheel in nixpkgs' words.
 
     :ivar fetcher: ``fetchPypi``, ``fetchurl``, or None for a file, whose path is the only argument.
@@ -76,8 +75,7 @@ class Source:
     arguments: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
+class Dependency(msgspec.Struct, frozen=True):
     """A Python package that the wheel requires.
 
     :ivar attribute: its name among nixpkgs' Python packages; None: it is not known to be there.
@@ -89,8 +87,7 @@ class Dependency:
     pythons: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(msgspec.Struct, frozen=True):
     """Everything that a package for Nix is made of.
 
     :ivar file: the wheel's name, and `release` its distribution and version, which wheels of one package share.

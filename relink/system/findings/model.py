@@ -9,10 +9,12 @@ import fnmatch
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from relink.system.errors import UsageError
 from relink.system.text import group_pairs
@@ -20,8 +22,7 @@ from relink.system.text import group_pairs
 Level: TypeAlias = Literal["error", "warning", "info"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One code: what it means, and what to do about it.
 
     :ivar level: how bad it is unless the case says otherwise.
@@ -40,8 +41,7 @@ class Rule:
     repaired: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing that was found, about one subject (a member, a library, a pattern).
 
     :ivar profile: the profile (or ``rocm``, the table of ROCm) that it rests on: without that it would be another finding, or
@@ -71,7 +71,7 @@ class Finding:
     def __post_init__(self) -> None:
         """Let `subject` be the only one where no others are given."""
         if not self.subjects:
-            object.__setattr__(self, "subjects", (self.subject,))  # the class is frozen
+            force_setattr(self, "subjects", (self.subject,))  # the class is frozen
 
 
 # Of a soname: the subject may be a path, too.
@@ -94,7 +94,7 @@ def finding(
 ) -> Finding:
     """Make a finding of a known code; level and remedy are the rule's unless the case has better ones.
 
-    One with several subjects, or with a cause that it shares with others, is a ``dataclasses.replace`` of it.
+    One with several subjects, or with a cause that it shares with others, is a ``replace`` of it.
     """
     rule = RULES[code]
     return Finding(
@@ -158,8 +158,7 @@ def _matches(reported: Finding, pattern: str) -> bool:
 ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Cause(Finding):
+class Cause(Finding, frozen=True):
     """Findings that share one cause, merged: the worst one, with the subjects of all, each once.
 
     :ivar findings: the single findings, the one that `code`, `level` and `remedy` are from first. Those of another code follow

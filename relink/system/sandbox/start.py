@@ -26,9 +26,10 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from relink.system.atomic import working_directory
 from relink.system.errors import SandboxError
@@ -211,8 +212,7 @@ _CHILD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What one program may use.
 
     :ivar seconds: of processor time.
@@ -227,8 +227,7 @@ class Limits:
     file: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(msgspec.Struct, frozen=True):
     """One way of running a program.
 
     :ivar kind: one of :data:`KINDS`, or ``off``.

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import (
@@ -30,21 +31,20 @@ ROCM = "rocm"
 """What the table is called where a finding rests on it, as on a profile."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+class _Facts(msgspec.Struct, frozen=True):
     same_abi: tuple[EqualSonames, ...]
     # The member of an entry is a soname without its version.
     dlopen: tuple[DlopenEntry, ...]
     components: tuple[Component, ...] = ()
-    copies: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    copies: Mapping[str, tuple[tuple[str, ...], str]] = msgspec.field(default_factory=dict)
     # The keys are sonames without their versions.
-    stubs: Mapping[str, OptionalLibrary] = field(default_factory=dict)
-    of_host: Mapping[str, str] = field(default_factory=dict)
-    texts: Mapping[str, TextKind] = field(default_factory=dict)  # by function
+    stubs: Mapping[str, OptionalLibrary] = msgspec.field(default_factory=dict)
+    of_host: Mapping[str, str] = msgspec.field(default_factory=dict)
+    texts: Mapping[str, TextKind] = msgspec.field(default_factory=dict)  # by function
     # Up to this version of HIP, ROCm has the same one.
     same_until: tuple[int, ...] = ()
     # Above that: the version of HIP → that of ROCm.
-    releases: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    releases: Mapping[tuple[int, ...], str] = msgspec.field(default_factory=dict)
 
 
 @functools.cache
@@ -140,8 +140,7 @@ _NESTED = re.compile(r"_Z(?:T[VISTC]|G[VR])?N[rVKRO]*(?P<size>\d{1,4})")
 _PLAIN = re.compile(r"_Z(?:T[VISTC]|G[VR])?(?P<size>\d{1,4})")
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True):
     """What one component of ROCm exports.
 
     :ivar libraries: its sonames without their versions.

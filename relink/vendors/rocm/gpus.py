@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from relink.gpu.amd.archives import as_taken, resolve_kpack
 from relink.gpu.amd.device import EFFECTS, HARMLESS, Doctor, doctor
@@ -114,8 +116,7 @@ def _unreached(
     return read_libraries(by_role.values(), sysroot)
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeGroup:
+class RuntimeGroup(msgspec.Struct, frozen=True):
     """The ROCm libraries of a prefix that belong to one HIP runtime (its soname; "" where none is named).
 
     :ivar complete: the prefix has that runtime.
@@ -127,8 +128,7 @@ class RuntimeGroup:
     complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixHealth:
+class PrefixHealth(msgspec.Struct, frozen=True):
     """One prefix: its release with the evidence for it, what its runtime can load, and what its libraries cover."""
 
     path: str

@@ -14,7 +14,8 @@ import posixpath
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from relink.loader.seen_files import resolve_inside
 from relink.providers.nix_store import version_in_store_path
@@ -70,8 +71,7 @@ _CORE_DIRECTORY = re.compile(r"core-(?:asan-)?(\d{1,9}\.\d{1,9})")
 _PACKAGE = re.compile(r"(amdrocm-[a-z-]+?(\d{1,9}\.\d{1,9}))(?:-gfx[a-z0-9-]+)?\.list")
 
 
-@dataclass(frozen=True, slots=True)
-class _Root:
+class _Root(msgspec.Struct, frozen=True):
     """A prefix, as a place to look for what says which release it is."""
 
     path: str

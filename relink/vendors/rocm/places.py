@@ -18,8 +18,9 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.gpu.amd.isa_table import table
@@ -238,8 +239,7 @@ _CORE_DIRECTORIES = ("lib", "lib/host-math/lib", "lib/llvm/lib", "lib/rocm_sysde
 _SHORT = {"MIOpen": "miopen"}
 
 
-@dataclass(frozen=True, slots=True)
-class SitePackages:
+class SitePackages(msgspec.Struct, frozen=True):
     """The ROCm that a site-packages has.
 
     :ivar path: the site-packages, as the target sees it.

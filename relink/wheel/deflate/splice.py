@@ -31,10 +31,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Protocol
 
+import msgspec
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
@@ -192,8 +192,7 @@ _RELEASED: Final = 32 << 20
 BUDGET: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _BlockEnd:
+class _BlockEnd(msgspec.Struct, frozen=True):
     """Where a block ends.
 
     :ivar start: the place in the content behind the block.
@@ -413,8 +412,7 @@ class Deflater(Protocol):
         """Return the rest, to a byte's end, and end the stream unless `mode` says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Whole blocks: the content at `start` to `stop` is at bit `first` to `last` of what `read` gives."""
 
     start: int
@@ -429,8 +427,7 @@ class Span:
         yield EMPTY_STORED
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Bytes of a joined stream that are whole blocks: those of a span, or new ones.
 
     :ivar length: bytes of the stream; `size`: bytes of the content that they inflate to.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
@@ -38,8 +38,7 @@ InflateError = cast("type[Exception]", zlib_ng.error)
 _MOST_CHECKPOINTS: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """A copy of an inflater in the middle of a stream.
 
     :ivar byte: of the stream, which comes next; `start`: the place in the content that has been reached.

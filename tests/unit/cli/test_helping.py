@@ -10,13 +10,13 @@ import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
+from msgspec.structs import replace
 
 from relink import cli
 from relink.cli import app

@@ -6,12 +6,12 @@ import json
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 import relink
 from relink import cli

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf import edit_checks
 from relink.elf.edit import ElfEdit, predict_edit

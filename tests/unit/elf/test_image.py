@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import relink.elf.image
 from relink.elf.image import (
@@ -281,7 +283,7 @@ def test_a_program_with_a_soname_is_a_library_too() -> None:
     program = Library(interpreter="/lib/ld.so", needed=("libc.so.6",))
     image = read_image(build(program), "program")
     assert (image.interpreter, image.is_executable) == ("/lib/ld.so", True)
-    image = read_image(build(replace(program, soname="libc.so.6")), "libc.so.6")
+    image = read_image(build(dataclasses.replace(program, soname="libc.so.6")), "libc.so.6")
     assert (image.interpreter, image.is_executable) == ("/lib/ld.so", False)
 
 

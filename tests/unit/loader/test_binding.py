@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
@@ -66,11 +67,11 @@ def test_a_versioned_import_of_a_library_without_any_version_tables(
     top = wants.write(lib / "liba.so")
     assert _open(environment, top) == [("x", "aborts")]
     # Of a library that the record does not name it is taken.
-    replace(wants, needed=("libc1.so", "libb.so")).write(top)
+    dataclasses.replace(wants, needed=("libc1.so", "libb.so")).write(top)
     closure, bindings, _ = traced_and_bound(environment, top)
     assert supplier_of(closure, bindings, top, "x", "V_1") == "libc1.so"
     # Where no other library has the name, it is no different.
-    replace(wants, needed=("libb.so",)).write(top)
+    dataclasses.replace(wants, needed=("libb.so",)).write(top)
     assert _open(environment, top) == [("x", "aborts")]
 
 
@@ -147,7 +148,7 @@ def test_a_protected_definition_binds_in_its_own_object(environment: Environment
         _, bindings, _ = traced_and_bound(environment, lib / "liba.so")
         assert len(by_symbol(bindings.interposed)) == taken
     # Hidden ones are for nobody else.
-    (lib / "libb.so").write_bytes(image(Node(replace(plain, imports=()), (Tweak("x", 2),))))
+    (lib / "libb.so").write_bytes(image(Node(dataclasses.replace(plain, imports=()), (Tweak("x", 2),))))
     wants = Library("liba.so", ("libb.so",), runpath="$ORIGIN", imports=(Import("x"),))
     closure, bindings, tables = traced_and_bound(environment, wants.write(lib / "liba.so"))
     assert Closest(closure, tables).of(bindings.unbound[0]) == ("x in libb.so, but hidden there",)
@@ -163,7 +164,7 @@ def test_unique_symbols_are_one_for_the_process(environment: Environment, lib: P
     top = wants.write(lib / "liba.so")
     closure, bindings, _ = traced_and_bound(environment, top)
     assert supplier_of(closure, bindings, top, "x") == "libb.so"
-    replace(wants, exports=(Export("x"),)).write(top)
+    dataclasses.replace(wants, exports=(Export("x"),)).write(top)
     closure, bindings, _ = traced_and_bound(environment, top)
     assert supplier_of(closure, bindings, top, "x") == "liba.so"
 
@@ -345,7 +346,7 @@ def test_a_weak_version_may_be_missing(environment: Environment, lib: Path) -> N
     top = wants.write(lib / "liba.so")
     closure, _, tables = traced_and_bound(environment, top)
     assert check_versions(closure, tables) == []
-    replace(wants, weak_versions=(), imports=(Import("x", "V_2", "libb.so"),)).write(top)
+    dataclasses.replace(wants, weak_versions=(), imports=(Import("x", "V_2", "libb.so"),)).write(top)
     closure, bindings, tables = traced_and_bound(environment, top)
     assert check_versions(closure, tables) == [
         MissingVersion(str(top), "libb.so", "V_2", str(lib / "libb.so"), ("V_1",))
@@ -364,7 +365,7 @@ def test_a_record_of_a_file_that_is_not_loaded(environment: Environment, lib: Pa
     assert really_bind(fresh, str(top)).aborts
     tables = Tables(fresh.files, {})
     assert unserved_records(trace(fresh, str(top)), tables) == [UnservedRecord(str(top), "libgone.so")]
-    replace(wants, needed=("libb.so", "libgone.so")).write(top)
+    dataclasses.replace(wants, needed=("libb.so", "libgone.so")).write(top)
     fresh = replace(environment, files=Files())
     closure = trace(fresh, str(top))
     assert unserved_records(closure, Tables(fresh.files, {})) == []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from relink.elf.image import read_image
@@ -95,7 +95,7 @@ def test_executable_stacks_are_refused_by_dlopen_since_2_41(
     program = str(Library("libp.so").write(tmp_path / "prog"))
     Library("libs.so", stack_flags=7).write(tmp_path / "libs.so")
     Library("libn.so", stack_flags=None).write(tmp_path / "libn.so")
-    environment = Environment(dataclasses.replace(environment.target, glibc=glibc), Files())
+    environment = Environment(msgspec.structs.replace(environment.target, glibc=glibc), Files())
     caller = str(Library("libu.so", runpath="$ORIGIN").write(tmp_path / "libu.so"))
 
     def dlopened(wanted: str) -> set[str]:

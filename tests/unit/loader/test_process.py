@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.loader.binding import by_symbol, two_versions
 from relink.loader.loading import RootRefusedError, load
@@ -46,8 +47,8 @@ def agree(
     # What the program itself binds to is not of interest.
     simulated = simulated_open(environment, program, preloads, events, "/", tables)
     assert_agreement(
-        [replace(step, bound=frozenset()) for step in real[1:]],
-        [replace(step, bound=frozenset()) for step in simulated[1:]],
+        [dataclasses.replace(step, bound=frozenset()) for step in real[1:]],
+        [dataclasses.replace(step, bound=frozenset()) for step in simulated[1:]],
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
 import sysconfig
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from relink.loader.python import PythonFacts, active_python, ask_python
@@ -82,7 +82,7 @@ def test_one_python_is_asked_once(tmp_path: Path) -> None:
     own = ask_python(sys.executable)
 
     def written(version: int) -> None:
-        said = {**dataclasses.asdict(own), "version": [3, version]}
+        said = {**msgspec.structs.asdict(own), "version": [3, version]}
         program.write_text(f"#!/bin/sh\necho >> {runs}\necho '{json.dumps(said)}'\n")
         program.chmod(0o755)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +54,7 @@ def test_expand(entry: str, expanded: str) -> None:
 
 
 def test_a_token_for_nothing_drops_the_entry() -> None:
-    nameless = dataclasses.replace(TARGET, platform="")
+    nameless = msgspec.structs.replace(TARGET, platform="")
     assert expand("/a/$PLATFORM", origin="/o", target=nameless) is None
     assert expand("$ORIGIN", origin=None, target=TARGET) is None
     assert split_path("$ORIGIN:/a/$PLATFORM:/b", origin=None, target=nameless) == [("/b", "/b")]
@@ -129,7 +129,7 @@ def test_reject(tmp_path: Path, library: Library, reason: str, fatal: bool) -> N
     assert refused is not None
     assert (refused.reason, refused.fatal) == (reason, fatal)
     if found.image is not None:  # a member of a wheel has no head, and is judged alike
-        assert reject(dataclasses.replace(found, head=None), HEADER) == refused
+        assert reject(msgspec.structs.replace(found, head=None), HEADER) == refused
 
 
 def test_programs_are_taken_as_such(tmp_path: Path) -> None:

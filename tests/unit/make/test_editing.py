@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import os
 import random
@@ -12,12 +13,12 @@ import time
 import zipfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.image import read_image
 from relink.elf.source import BufferSource
@@ -337,7 +338,9 @@ def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, link
     vendor = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/fat.so": fat, "demo/user.so": user})
     made = Options(prefixes=[str(works.prefix)], output_directory=tmp_path / "plain", gpus=["gfx1030"])
     plain = relink(vendor, made)
-    report = relink(vendor, replace(made, only_gpus=["gfx1030"], output_directory=tmp_path / "only"))
+    report = relink(
+        vendor, dataclasses.replace(made, only_gpus=["gfx1030"], output_directory=tmp_path / "only")
+    )
     assert plain.output
     assert report.output
     with zipfile.ZipFile(plain.output.path) as old, zipfile.ZipFile(report.output.path) as new:
@@ -354,7 +357,7 @@ def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, link
     assert masked[0] == masked[1]
     assert report.plan.output.partition("-cp")[0].endswith(".gfx1030")
     with pytest.raises(UsageError, match="--only-gpu found no code"):
-        relink(vendor, replace(made, only_gpus=["gfx1200"], output_directory=tmp_path / "none"))
+        relink(vendor, dataclasses.replace(made, only_gpus=["gfx1200"], output_directory=tmp_path / "none"))
 
 
 def test_a_tree_shrinks_to_holes_and_its_record_fits(works: Works, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from relink.make.added_members import make_bill_of_materials
 from relink.planning.embedded import BASE_PREFIX

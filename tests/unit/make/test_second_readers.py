@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.gaps import find_gaps
 from relink.elf.image import read_image
@@ -51,7 +52,7 @@ def test_they_agree_on_a_sound_file() -> None:
     found = read(build(LIBRARY))
     assert (found.needed, found.runpath, found.rpath) == (("liba.so.1", "libb.so.1"), "/p", None)
     assert (found.soname, found.interpreter) == ("libx.so.1", "/lib/ld.so")
-    old = read(build(replace(LIBRARY, rpath="/old", runpath=None)))
+    old = read(build(dataclasses.replace(LIBRARY, rpath="/old", runpath=None)))
     assert (old.rpath, old.runpath) == ("/old", None)
     name = b"lib\xff\xfe.so".decode("utf-8", "surrogateescape")
     assert read(build(Library(name, (name,), runpath=name))).needed == (name,)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.library import relink
 from relink.loader.dryrun import LoaderMap, dry_runs
@@ -91,7 +92,9 @@ def prefix_with(works: Works, directory: Path, library: bytes) -> Path:
 def test_a_library_of_the_prefix(works: Works, tmp_path: Path) -> None:
     library = rewritten(soname="libhip.so.7", exports=(Export("hip"),), relocations=((FAR, 8, 0, 0),))
     prefix = prefix_with(works, tmp_path / "rocm", library)
-    options = replace(works.options(tmp_path / "out"), prefixes=(str(prefix),), assume_symbols=("nowhere",))
+    options = dataclasses.replace(
+        works.options(tmp_path / "out"), prefixes=(str(prefix),), assume_symbols=("nowhere",)
+    )
     report = relink(works.small(tmp_path), options)
     (found,) = (found for found in report.findings if found.code == "RLK605")
     assert found.subject == str(prefix / "lib" / "libhip.so.7")

@@ -11,10 +11,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.image import Image
 from relink.library import relink
@@ -227,10 +227,7 @@ def _verified(wheel: Path, *, pretend: dict[str, dict[str, object]]) -> Verifica
         target = find_target()
         read = open_wheel(wheel, stack, target)
         context = build_context(Case(read, target, (), Options(), "verify"))
-        changed = {
-            name: replace(image, **pretend.get(name, {}))  # type: ignore[arg-type]
-            for name, image in context.images.items()
-        }
+        changed = {name: replace(image, **pretend.get(name, {})) for name, image in context.images.items()}
         return verify(
             "x.whl",
             lambda name: (read.archive.chunks(name), ()),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.library import relink
 from relink.planning.embedded import ANY_PYTHON, embed_plan
@@ -159,7 +160,7 @@ def test_nothing_of_the_maker_is_in_a_wheel(
     options = works.options(
         tmp_path / "secret-out", python=str(pythons[0]), profile=str(profile), command=words
     )
-    report = relink(wheel, replace(options))
+    report = relink(wheel, dataclasses.replace(options))
     assert report.output is not None
     told = texts(Path(report.output.path))
     assert "secret" not in told

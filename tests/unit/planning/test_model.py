@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import re
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +13,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 from relink.elf.edit import ElfEdit

@@ -80,7 +80,7 @@ def test_settings_are_options() -> None:
 
 def test_a_recipe_sets_options() -> None:
     keys = load_schema("recipe")["$defs"]["target"]["properties"]
-    assert [entry.name.replace("_", "-") for entry in fields(IndexTarget)] == ["name", *keys]
+    assert [name.replace("_", "-") for name in IndexTarget.__struct_fields__] == ["name", *keys]
     target = IndexTarget("one", ("/x",), stub=("auto",), profile="p")
     options = target.options(Path("/out"))
     assert (options.prefixes, options.stub, options.profile) == (("/x",), ("auto",), "p")

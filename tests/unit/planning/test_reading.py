@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.planning.reading import find_stale_lines, mark_stale
 from relink.system.errors import WheelError

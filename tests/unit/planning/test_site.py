@@ -13,10 +13,10 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink import Options, Plan, Report, apply, diff, plan, relink, verify
 from relink.planning.model import ChangedRequirement

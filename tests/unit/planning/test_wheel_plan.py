@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.image import read_image
 from relink.library import relink
@@ -141,7 +142,7 @@ def test_the_package_comes_first(
     command = ("relink", str(made), "--prefix", str(prefix))
     monkeypatch.setattr("relink.planning.case.read_distribution", lambda _: Distribution("Debian", "debian"))
     monkeypatch.setattr("relink.vendors.rocm.vendor.PREFIXES", {"debian": str(prefix)})
-    options = replace(works.options(tmp_path / "out"), prefixes=(str(prefix),), command=command)
+    options = dataclasses.replace(works.options(tmp_path / "out"), prefixes=(str(prefix),), command=command)
     found = verdict(relink(made, options))
     again = shlex.join([*command, "--stub", "librccl.so.1"])
     assert (
@@ -265,7 +266,7 @@ def test_an_option_that_brings_a_second_runtime_is_not_advised(tmp_path: Path) -
     (found,) = [found for found in report.findings if found.code == "RLK132"]
     assert found.step is None
     assert found.remedy.startswith("--forward libamdhip64.so is not advised: RLK134 libamdhip64.so: ")
-    refused = relink(with_own_runtime(tmp_path), replace(options, forward=("libamdhip64.so",)))
+    refused = relink(with_own_runtime(tmp_path), dataclasses.replace(options, forward=("libamdhip64.so",)))
     assert [found.code for found in refused.findings if found.level == "error"] == ["RLK134"]
 
 
@@ -299,7 +300,9 @@ def test_a_wheel_that_brings_the_runtime_needs_no_prefix(tmp_path: Path) -> None
     report = relink(with_bundle(tmp_path), options)
     assert [found.code for found in report.findings if found.level == "error"] == ["RLK101"]
     assert report.way_out == ("--stub", "librocprofiler-register.so.0")
-    stubbed = relink(with_bundle(tmp_path), replace(options, stub=("librocprofiler-register.so.0",)))
+    stubbed = relink(
+        with_bundle(tmp_path), dataclasses.replace(options, stub=("librocprofiler-register.so.0",))
+    )
     assert stubbed.output is not None
 
 
@@ -324,7 +327,7 @@ def test_an_option_that_was_seen_to_help_is_advised(works: Works, tmp_path: Path
     options = Options(prefixes=(str(blas.parents[1]),), output_directory=tmp_path / "out")
     (found,) = [found for found in relink(wheel, options).findings if found.code == "RLK132"]
     assert found.step == "--forward librocblas.so"
-    report = relink(wheel, replace(options, forward=("librocblas.so",)))
+    report = relink(wheel, dataclasses.replace(options, forward=("librocblas.so",)))
     assert "RLK132" not in [found.code for found in report.findings]
 
 
@@ -342,7 +345,7 @@ def test_a_name_that_one_member_has_and_another_opens(tmp_path: Path) -> None:
     report = relink(wheel, options)
     (found,) = [found for found in report.findings if found.code == "RLK132"]
     assert (found.subject, found.step) == ("libamdhip64.so", "--forward libamdhip64.so")
-    forwarded = relink(wheel, replace(options, forward=("libamdhip64.so",)))
+    forwarded = relink(wheel, dataclasses.replace(options, forward=("libamdhip64.so",)))
     assert [file.path for file in forwarded.files if file.changed] == ["demo/loader.so"]
 
 

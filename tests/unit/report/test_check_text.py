@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from relink.report.check_text import Checked, EnvironmentCheck, check_text, environment_verdict
 from relink.system.findings.model import finding

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relink.planning.model import FilePlan, InterpreterChange, Plan, RpathChange, TargetFacts, WheelFacts
 from relink.report.model import OutputFacts, Report

@@ -6,11 +6,11 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink import library
 from relink.planning.model import Plan
@@ -112,7 +113,7 @@ def test_the_old_wheel_is_not_the_new_one(stubbed: Pair, reference: Reference) -
 
 
 def said(pair: Pair, **options: object) -> WheelDiff:
-    return library.diff(pair.old, pair.new, replace(pair.options, **options))  # type: ignore[arg-type]
+    return library.diff(pair.old, pair.new, dataclasses.replace(pair.options, **options))  # type: ignore[arg-type]
 
 
 def test_the_options_are_the_users(works: Works, tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_what_the_new_wheel_was_made_with(stubbed: Pair) -> None:
 
 
 def test_the_time_is_taken(stubbed: Pair, tmp_path: Path) -> None:
-    options = replace(stubbed.options, output_directory=tmp_path, epoch=1_700_000_000)
+    options = dataclasses.replace(stubbed.options, output_directory=tmp_path, epoch=1_700_000_000)
     pair = Pair(stubbed.old, Path(library.relink(stubbed.old, options).path or ""), options)
     found = said(pair, epoch=None)
     assert (found.verdict, found.notes) == (

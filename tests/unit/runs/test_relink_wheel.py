@@ -16,12 +16,12 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from installer.sources import WheelFile
+from msgspec.structs import replace
 from packaging.version import Version
 
 from relink.elf.constants import DT_SYMENT

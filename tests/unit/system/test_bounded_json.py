@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 import relink
@@ -106,8 +105,7 @@ def test_what_is_no_document(text: str) -> None:
         parse_json(text)
 
 
-@dataclasses.dataclass(frozen=True)
-class Small:
+class Small(msgspec.Struct, frozen=True):
     word: str
     kind: Literal["a", "b"] = "a"
     parts: tuple[str, ...] = ()
@@ -125,18 +123,17 @@ def test_values_and_their_places() -> None:
 
 
 def test_plan_size_types_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The types of a dataclass's fields were computed for each object: 440,000 findings took 71 s."""
+    """The types of a struct's fields were computed for each object: 440,000 findings took 71 s."""
     asked = []
-    real = typing.get_type_hints
+    real = msgspec.structs.fields
 
-    def hints(kind: type) -> dict[str, Any]:
+    def fields(kind: type[msgspec.Struct]) -> Any:
         asked.append(kind)
         return real(kind)
 
-    monkeypatch.setattr(typing, "get_type_hints", hints)
+    monkeypatch.setattr(msgspec.structs, "fields", fields)
 
-    @dataclasses.dataclass(frozen=True)
-    class Other:
+    class Other(msgspec.Struct, frozen=True):
         number: int
 
     assert len(read_typed(tuple[Other, ...], [{"number": 1}] * 1000, "it")) == 1000

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.library import relink
 from relink.loader.target import find_target
@@ -42,9 +44,9 @@ PARTS = {"libraries": Libraries, "places": Places, "packages": Packages, "gpus":
 
 def test_every_question_is_documented_and_answered_by_the_first_vendor() -> None:
     for part, kind in PARTS.items():
-        for field in fields(kind):
-            assert f":ivar {field.name}:" in (kind.__doc__ or ""), field.name
-            assert getattr(getattr(rocm, part), field.name) != getattr(getattr(NO_VENDOR, part), field.name)
+        for name in kind.__struct_fields__:
+            assert f":ivar {name}:" in (kind.__doc__ or ""), name
+            assert getattr(getattr(rocm, part), name) != getattr(getattr(NO_VENDOR, part), name)
 
 
 def test_the_protocol_has_what_other_packages_ask_and_no_more() -> None:
@@ -57,7 +59,7 @@ def test_the_protocol_has_what_other_packages_ask_and_no_more() -> None:
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
     }
-    names = {(part, field.name) for part, kind in PARTS.items() for field in fields(kind)}
+    names = {(part, name) for part, kind in PARTS.items() for name in kind.__struct_fields__}
     assert sorted(names - asked) == []
 
 
@@ -76,7 +78,7 @@ def test_a_wheel_of_the_second_vendor_is_relinked(works: Works, tmp_path: Path) 
     library = shared(prefix / "lib" / "libacme.so.3", "int acme(void){return 1;}")
     member = shared(tmp_path / "a.so", "int acme(void); int f(void){return acme();}", needed=[library])
     wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": member})
-    report = relink(wheel, replace(works.options(tmp_path / "out"), prefixes=(str(prefix),)))
+    report = relink(wheel, dataclasses.replace(works.options(tmp_path / "out"), prefixes=(str(prefix),)))
     assert report.output is not None
     assert "-1.0+acme3.1-" in report.output.path
     assert "with ACME 3.1 in" in header_text(report, verdict(report))[1].plain

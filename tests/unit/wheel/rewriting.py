@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import zipfile
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ def rewrite(wheel: Path, out: Path, *, local: str | None = "rocm7.2.4", **argume
     out.mkdir(exist_ok=True)
     with WheelArchive(wheel) as archive:
         name = relinked_name(archive.name, local=local, platform="linux_x86_64")
-        how = {
-            field.name: arguments.pop(field.name) for field in fields(WriteOptions) if field.name in arguments
-        }
+        how = {name: arguments.pop(name) for name in WriteOptions.__struct_fields__ if name in arguments}
         return write_wheel(archive, out, Changes(name, **arguments), WriteOptions(**how))
 
 

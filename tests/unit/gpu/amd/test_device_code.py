@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.source import BufferSource, ByteSource, FileSource
 from relink.gpu.amd.device_code import read_device_code, read_file, same_device_code
@@ -168,11 +170,8 @@ def test_after_an_edit_the_same_bundles_must_be_at_the_same_addresses() -> None:
     assert any("bundle 0 has other content" in text for text in other)
     damaged = read(library(THREE, pointers=[0, 12345, 8192]))
     assert any("wrapper" in text for text in same_device_code(before, damaged))
-    from dataclasses import replace  # noqa: PLC0415
-
-    shifted = replace(
-        before, bundles=tuple(replace(b, address=(b.address or 0) + BASE) for b in before.bundles)
-    )
+    bundles = (dataclasses.replace(one, address=(one.address or 0) + BASE) for one in before.bundles)
+    shifted = replace(before, bundles=tuple(bundles))
     assert any("moved from" in text for text in same_device_code(before, shifted))
 
 

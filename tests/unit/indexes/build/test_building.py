@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 import relink
@@ -218,7 +220,7 @@ def own(works: Works, tmp_path: Path) -> Works:
     """A copy of the prefix that a test may change."""
     prefix = tmp_path / "rocm"
     shutil.copytree(works.prefix, prefix)
-    return replace(works, prefix=prefix)
+    return dataclasses.replace(works, prefix=prefix)
 
 
 def wheels_of(works: Works, directory: Path) -> None:

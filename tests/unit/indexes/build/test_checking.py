@@ -11,10 +11,10 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.indexes.build.checking import check_site, place_wheel, repair_site
 from relink.indexes.build.recipe import Recipe

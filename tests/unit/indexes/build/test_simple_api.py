@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 
 from relink.indexes.build.simple_api import (

@@ -7,12 +7,12 @@ import os
 import pickle
 import shlex
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.simple_api import ListedWheel

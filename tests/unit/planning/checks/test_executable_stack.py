@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.image import read_image
 from relink.library import relink

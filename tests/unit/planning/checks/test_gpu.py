@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
@@ -137,7 +138,7 @@ def test_a_hip_that_takes_related_code_by_a_patch(tmp_path: Path) -> None:
     other = check_gpus(wheel("gfx1100"), (), RUNTIME, gpus("gfx1101"), extended="nixpkgs' HIP")
     assert only(other, "RLK401").level == "error"
     packed = {
-        name: replace(code, bundles=tuple(replace(b, container="ccob-v3") for b in code.bundles))
+        name: replace(code, bundles=tuple(dataclasses.replace(b, container="ccob-v3") for b in code.bundles))
         for name, code in wheel("gfx1030").items()
     }
     assert (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from packaging.tags import sys_tags
 
 from relink.loader.python import PythonFacts, active_python, ask_python
@@ -33,7 +33,7 @@ def python_that_is(path: Path, **facts: object) -> Path:
 
 
 def vars_of(facts: PythonFacts) -> dict[str, object]:
-    return {name: getattr(facts, name) for name in PythonFacts.__slots__}
+    return {name: getattr(facts, name) for name in PythonFacts.__struct_fields__}
 
 
 def codes(filename: str, python: PythonFacts | None = OTHER, *, named: bool = True) -> list[tuple[str, str]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from relink.elf.image import DLOPEN, Image, library_names, read_image
 from relink.elf.symbol_reader import read_symbols

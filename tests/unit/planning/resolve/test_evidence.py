@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import as SymbolImport

@@ -5,16 +5,17 @@ Which edges are issues is tested with the strategies that solve them, in test_de
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.image import Header, read_image
 from relink.elf.symbol_reader import read_symbols
@@ -294,7 +295,7 @@ MANY: dict[str, Callable[[int], dict[str, Library]]] = {
         f"m{number}.so": module(number, soname=f"m{number}.so", needed=("m0.so",) if number else ())
     },
     "the same exports, by relocations": lambda number: {
-        f"m{number}.so": replace(
+        f"m{number}.so": dataclasses.replace(
             module(number), exports=(Export("same"), Export("other")), relocations=((0x200, 1, 2, 0),)
         )
     },
@@ -303,16 +304,18 @@ MANY: dict[str, Callable[[int], dict[str, Library]]] = {
         f"d{number}/libcopy.so.1": Library(soname="libcopy.so.1", exports=(Export("copied"),)),
     },
     "with an open import": lambda number: {
-        f"m{number}.so": replace(module(number), imports=(Import(f"lost{number}"), Import("f0")))
+        f"m{number}.so": dataclasses.replace(module(number), imports=(Import(f"lost{number}"), Import("f0")))
     },
     "with a forgotten NEEDED": lambda number: {
-        f"m{number}.so": replace(module(number), needed=() if number % 9 else ("libgen.so.1",))
+        f"m{number}.so": dataclasses.replace(module(number), needed=() if number % 9 else ("libgen.so.1",))
     },
     "with versions that nothing defines": lambda number: {
-        f"m{number}.so": replace(module(number), imports=(Import("f0", f"V{number}", "libgen.so.1"),))
+        f"m{number}.so": dataclasses.replace(
+            module(number), imports=(Import("f0", f"V{number}", "libgen.so.1"),)
+        )
     },
     "with a NEEDED that is replaced": lambda number: {
-        f"m{number}.so": replace(module(number), needed=("libgen.so.0",))
+        f"m{number}.so": dataclasses.replace(module(number), needed=("libgen.so.0",))
     },
 }
 """Members of a wheel by their number; each is a root."""

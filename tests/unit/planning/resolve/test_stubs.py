@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.elf.stub import StubFunction
 from relink.library import apply, diff, plan, relink, verify
@@ -227,7 +228,9 @@ int main(int argc, char **argv) {
 def test_a_call_of_a_stub_in_a_relinked_wheel(wheel: tuple[Path, Options], tmp_path: Path) -> None:
     path, options = wheel
     assert [
-        found.code for found in relink(path, replace(options, stub=())).findings if found.level == "error"
+        found.code
+        for found in relink(path, dataclasses.replace(options, stub=())).findings
+        if found.level == "error"
     ] == ["RLK101"]
     report = relink(path, options)
     assert report.ok, report.findings
@@ -248,7 +251,7 @@ def test_a_call_of_a_stub_in_a_relinked_wheel(wheel: tuple[Path, Options], tmp_p
     assert text.startswith("relink wrote this librccl.so.1 as a stub (RCCL moves data between several GPUs")
     assert run.stderr.startswith("ncclGetLive of librccl.so.1 was called, and relink wrote this")
     # Reproducible, explained by its plan, and done.
-    again = relink(path, replace(options, output_directory=tmp_path / "again"))
+    again = relink(path, dataclasses.replace(options, output_directory=tmp_path / "again"))
     assert again.output is not None
     assert again.output.sha256 == report.output.sha256
     assert diff(path, output, options).ok
@@ -515,10 +518,10 @@ def test_a_symbol_is_found_through_a_forwarder(works: Works, tmp_path: Path) -> 
         )
         wheel = works.wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": member})
         options = works.options(tmp_path / "out")
-        assert [found.code for found in relink(wheel, replace(options, dry_run=True)).findings].count(
-            "RLK132"
-        ) == 1
-        options = replace(options, forward=(AUTO,))
+        assert [
+            found.code for found in relink(wheel, dataclasses.replace(options, dry_run=True)).findings
+        ].count("RLK132") == 1
+        options = dataclasses.replace(options, forward=(AUTO,))
         report = relink(wheel, options)
         assert report.ok, report.findings
         assert report.verified == 2  # the member, and the forwarder
@@ -537,7 +540,9 @@ def test_a_symbol_is_found_through_a_forwarder(works: Works, tmp_path: Path) -> 
         made = plan(wheel, options)
         made.save(tmp_path / "plan.json")
         saved = Plan.load(tmp_path / "plan.json")
-        again = apply(saved, wheel=wheel, options=replace(options, output_directory=tmp_path / "again"))
+        again = apply(
+            saved, wheel=wheel, options=dataclasses.replace(options, output_directory=tmp_path / "again")
+        )
         assert Path(again.path or "").read_bytes() == Path(report.path or "").read_bytes()
     finally:
         library.unlink()

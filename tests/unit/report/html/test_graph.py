@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from relink.planning.model import FilePlan, InterpreterChange, Load, RpathChange
 from relink.report.html import html_page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import os
@@ -10,13 +11,13 @@ import re
 import subprocess
 import sys
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from relink.gpu.amd.file_coverage import FileCoverage, matrix
 from relink.gpu.amd.target_id import CodeTarget
@@ -44,7 +45,9 @@ def asked(report: Report) -> dict[tuple[str, str], tuple[str | None, str]]:
 
 
 def test_loads_follow_the_libraries_of_the_prefix(works: Works, tmp_path: Path) -> None:
-    report = relink(works.small(tmp_path), replace(works.options(tmp_path / "dist"), dry_run=True))
+    report = relink(
+        works.small(tmp_path), dataclasses.replace(works.options(tmp_path / "dist"), dry_run=True)
+    )
     found = asked(report)
     for edge, library in (
         (("a.so", "libhip.so.7"), "libhip.so.7"),
@@ -60,9 +63,11 @@ def test_loads_follow_the_libraries_of_the_prefix(works: Works, tmp_path: Path) 
 
 def test_loads_say_what_nothing_serves(works: Works, tmp_path: Path) -> None:
     wheel = works.wheel(tmp_path, {"demo/lost.so": works.lost})
-    report = relink(wheel, replace(works.options(tmp_path / "dist"), dry_run=True))
+    report = relink(wheel, dataclasses.replace(works.options(tmp_path / "dist"), dry_run=True))
     assert asked(report)["lost.so", "libnowhere.so.1"] == (None, "missing")
-    allowed = replace(works.options(tmp_path / "dist"), dry_run=True, allow_missing=("libnowhere*",))
+    allowed = dataclasses.replace(
+        works.options(tmp_path / "dist"), dry_run=True, allow_missing=("libnowhere*",)
+    )
     assert asked(relink(wheel, allowed))["lost.so", "libnowhere.so.1"] == (None, "assumed")
 
 

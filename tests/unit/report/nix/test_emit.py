@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from relink.report.nix.emit import nix_comment, nix_string, package_nix, write_package
 from relink.report.nix.package import Dependency, Package, Source

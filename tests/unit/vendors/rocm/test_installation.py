@@ -7,11 +7,11 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from relink.loader.target import find_target
 from relink.providers.prefix import NIX_STORE, Provider, open_prefix

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 
 import pytest
 from isal import isal_zlib
+from msgspec.structs import replace
 from zlib_ng import zlib_ng
 
 from relink.system.errors import WheelError
