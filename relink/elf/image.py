@@ -255,8 +255,9 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
     left, isa_needed = _MAX_NOTES, 0
     for segment in segments:
         inside = segment.offset + segment.file_size <= size
-        if not inside and segment.type in (PT_LOAD, PT_DYNAMIC, PT_INTERP):
-            kind = {PT_LOAD: "PT_LOAD", PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP"}[segment.type]
+        # Of PT_DYNAMIC ld.so takes the address alone (elf/dl-load.c).
+        if not inside and segment.type in (PT_LOAD, PT_INTERP):
+            kind = {PT_LOAD: "PT_LOAD", PT_INTERP: "PT_INTERP"}[segment.type]
             raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
         # Of several PT_INTERP Linux takes the first (fs/binfmt_elf.c).
         if segment.type == PT_INTERP and interpreter is None:

@@ -80,6 +80,8 @@ _R_DESCRIBED_TLS: Final = {62: 36, 183: 1031}
 
 # Symbols in one bucket of a GNU hash table; a chain of a damaged file may have no end.
 _MAX_CHAIN: Final = 1 << 20
+# Buckets that lead elsewhere, and the words that are read there: a damaged file may have many.
+_MAX_STRAY: Final = 64
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -195,12 +197,17 @@ def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:
         memory.problem(f"DT_GNU_HASH has {bloom} filter words, which is not a power of two")
     buckets = memory.words(address + 4 * start, number)
     last = max(buckets, default=0)
-    if last >= limit or min(filter(None, buckets), default=first) < first:
-        memory.problem(f"DT_GNU_HASH has buckets outside of the {limit} symbols there is room for")
-        last = max((bucket for bucket in buckets if first <= bucket < limit), default=0)
+    chains = address + 4 * (start + number - first)
+    if stray := {bucket for bucket in buckets if bucket and not first <= bucket < limit}:
+        # do_lookup_x compares the words from there on with a name's hash, to the first odd one; no bound is asked.
+        ends = len(stray) <= _MAX_STRAY and all(
+            any(word & 1 for word in memory.words(chains + 4 * bucket, _MAX_STRAY)) for bucket in stray
+        )
+        text = f"DT_GNU_HASH has buckets outside of the {limit} symbols there is room for"
+        memory.problem(text, read=not ends)
+        last = max({*buckets} - stray, default=0)
     if not last:
         return first, first
-    chains = address + 4 * (start + number - first)
     for at in range(last, min(limit, last + _MAX_CHAIN), 1024):
         block = memory.words(chains + 4 * at, min(1024, limit - at))
         for i, value in enumerate(block, at + 1):
@@ -346,8 +353,8 @@ def _walk(
             fields = struct.unpack_from(memory.endian + record, data, at)
             *_, count, _, first, following = fields
             if fields[0] != 1:
-                # Of DT_VERNEED ld.so looks at the first one's.
-                read = tag == DT_VERDEF or not records
+                # Of DT_VERNEED ld.so looks at the first one's, of DT_VERDEF only for what requires versions (match_symbol).
+                read = tag == DT_VERNEED and not records
                 memory.problem(f"{name} has a record of unknown layout {fields[0]}", read=read)
             entries: list[tuple[int, tuple[int, ...]]] = []
             entry_at, step = at + first, 1

@@ -375,6 +375,9 @@ def check_records(closure: Closure, tables: Tables) -> Iterator[MissingVersion |
             # >      tmap = tmap->l_next)
             # >   if (_dl_name_match_p (name, tmap))
             # >     return tmap;
+            # The name of the main program, which comes first, is empty (elf/rtld.c).
+            if not need.file:
+                continue
             suppliers = closure.names.get(need.file)
             if not suppliers:
                 # > assert (needed != NULL);

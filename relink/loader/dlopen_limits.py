@@ -99,7 +99,9 @@ def _definers(
 
 
 def _tls_block(loaded: LoadedObject) -> Segment | None:
-    return next((part for part in loaded.image.segments if part.type == PT_TLS and part.memory_size), None)
+    # The last one counts (elf/dl-load.c, in all releases).
+    blocks = (part for part in reversed(loaded.image.segments) if part.type == PT_TLS and part.memory_size)
+    return next(blocks, None)
 
 
 def _round_up(size: int, align: int) -> int:

@@ -44,7 +44,6 @@ from relink.elf.constants import (
     PT_INTERP,
     PT_LOAD,
     PT_PHDR,
-    PT_TLS,
 )
 from relink.elf.dynamic import Buffer, count_mapped
 from relink.elf.image import Segment
@@ -64,7 +63,8 @@ _HIGHEST = 1 << 47
 # The end of a program at fixed addresses. No kernel maps the loader below: its lowest base is a third of 39 bits of addresses.
 _HIGHEST_FIXED = 1 << 36
 _LARGEST_TLS, _LARGEST_TLS_ALIGN = 1 << 31, 1 << 20
-_ONCE = {PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP", PT_PHDR: "PT_PHDR", PT_TLS: "PT_TLS"}
+# Of several PT_TLS the last one that is not empty counts, in each release (elf/dl-load.c, elf/rtld.c: glibc 2.17 to 2.42).
+_ONCE = {PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP", PT_PHDR: "PT_PHDR"}
 _HEADER = struct.Struct("<16sHHIQQQIHHH")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
@@ -171,11 +171,12 @@ def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: Mapp
     for segment in segments:
         start, end = segment.span
         # Numbers, since a bare name in a pattern matches everything: PT_DYNAMIC, PT_INTERP, PT_PHDR, PT_TLS, PT_GNU_RELRO.
+        # PT_DYNAMIC has no end but its DT_NULL (elf/get-dynamic-info.h), which `_dynamic` looks for.
         match segment.type:
-            case 2 | 3 if segment.file_size:
-                name = _ONCE[segment.type]
-                if memory.offset(start, max(segment.file_size, 1)) is None:
-                    yield Refusal(name, f"{start:#x} is not in the file's part of a segment")
+            case 2 if segment.file_size and memory.offset(start, 1) is None:
+                yield Refusal("PT_DYNAMIC", f"{start:#x} is not in the file's part of a segment")
+            case 3 if segment.file_size and memory.offset(start, segment.file_size) is None:
+                yield Refusal("PT_INTERP", f"{start:#x} is not in the file's part of a segment")
             case 6:
                 if memory.offset(start, header.size) != header.start:
                     yield Refusal("PT_PHDR", f"{start:#x} is not where the program headers are mapped")

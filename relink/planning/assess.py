@@ -312,7 +312,7 @@ def _find_unread(assessed: Assessment) -> Iterator[Finding]:
     """Yield RLK506 for tables with a damage that the loader does not see: an error where patchelf would edit the file."""
     for file in assessed.files:
         if unread := assessed.case.wheel.tables[file.path].unread:
-            why = "what edits it reads them" if file.changed else "the loader does not read that"
+            why = "what edits it reads them" if file.changed else "loading the file does not read that"
             text = f"damaged symbol tables ({join_truncated(unread)}): {why}"
             yield finding("RLK506", file.path, text, level=None if file.changed else "warning")
 

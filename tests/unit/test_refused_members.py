@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from relink.planning.options import Options
 from relink.runs.questions import explain, verify_wheel
 from relink.system.findings.model import Finding
 from tests.support.cc import cc, shared
-from tests.support.elf_builder import DF_1_PIE, SUPPORTED, WHY_NOT, Import, Library
+from tests.support.elf_builder import DF_1_PIE, SUPPORTED, WHY_NOT, Import, Library, gnu_hash
 from tests.support.elf_patching import Elf
 from tests.support.forking import run as forked
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
@@ -270,7 +271,7 @@ def unedited(tmp_path: Path) -> Callable[[str], dict[str, bytes | Path]]:
     )
 
     def make(case: str) -> dict[str, bytes | Path]:
-        flags, change, _ = UNEDITED[case]
+        flags, change, _ = (UNEDITED | TAKEN)[case]
         source = _USER + ("__thread int own = 1; int *h(void) { return &own; }" if "-DTLS" in flags else "")
         user = cc(
             source,
@@ -310,6 +311,66 @@ def test_verify_has_the_same_errors(
     result = verify_wheel(works.wheel(tmp_path, unedited(case)), Options())
     errors = [item for item in result.findings if item.level == "error"]
     assert any(UNEDITED[case][2] in item.message for item in errors), result.findings
+
+
+def empty_file_name(elf: Elf) -> None:
+    """The main program has this name, and is the first that ld.so compares."""
+    elf.put(elf.place(0x6FFFFFFE) + 4, 0, "I")
+
+
+def another_bucket(elf: Elf) -> None:
+    """Lead a bucket without `shown`, which relocations name, to the words before the chains."""
+    table = elf.place(0x6FFFFEF5)
+    count, words = elf.word(table, "I"), elf.word(table + 8, "I")
+    assert count > 1
+    other = (gnu_hash("shown") + 1) % count
+    elf.put(table + 16 + 8 * words + 4 * other, 1, "I")
+
+
+def first_tls(elf: Elf) -> None:
+    """Make a note the first PT_TLS, for which there would be no room."""
+    at = elf.header(4) or 0
+    assert at < (elf.header(7) or 0)
+    elf.put(at, 7, "I")
+    elf.put(at + 40, 1 << 20)
+
+
+TAKEN: dict[str, tuple[list[str], Callable[[Elf], None], str]] = {
+    "an empty name of a version's file": ([], empty_file_name, ""),
+    "a bucket outside of the table": ([], another_bucket, ""),
+    "a long PT_DYNAMIC": ([], lambda elf: elf.put((elf.header(2) or 0) + 32, 1 << 20), ""),
+    "two PT_TLS": (["-DTLS", "-ftls-model=initial-exec"], first_tls, ""),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_the_loader_takes_is_not_refused(
+    works: Works, tmp_path: Path, unedited: Callable[[str], dict[str, bytes | Path]], case: str
+) -> None:
+    files = unedited(case)
+    result = verify_wheel(works.wheel(tmp_path, files), Options(python=sys.executable))
+    assert [item for item in result.findings if item.level == "error"] == []
+    (tmp_path / "user.so").write_bytes(bytes(files["demo/user.so"]))
+    said = subprocess.run(
+        [sys.executable, "-c", f"import ctypes; print(ctypes.CDLL({str(tmp_path / 'user.so')!r}).g())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split() == ["g", "2"]
+
+
+def test_a_definition_of_unknown_layout_is_read_for_what_requires_it(
+    works: Works, tmp_path: Path, unedited: Callable[[str], dict[str, bytes | Path]]
+) -> None:
+    files = unedited("a long PT_DYNAMIC")
+    base = changed(Path(str(files["demo/libbase.so"])), lambda elf: elf.put(elf.place(0x6FFFFFFC), 2, "H"))
+    alone = verify_wheel(works.wheel(tmp_path, {"demo/libbase.so": base}), Options())
+    assert [(item.code, item.level) for item in alone.findings] == [("RLK506", "warning")]
+    result = verify_wheel(works.wheel(tmp_path, {**files, "demo/libbase.so": base}), Options())
+    (found,) = (item for item in result.findings if item.level == "error")
+    assert found.subject == "demo/user.so"
+    assert "unsupported version 2 of Verdef record" in found.message
 
 
 def test_a_loader_that_prints_without_end(

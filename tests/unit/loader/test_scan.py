@@ -216,6 +216,7 @@ def test_segments_out_of_order_replace_other_memory(tmp_path: Path) -> None:
         (1, {"file_size": 1 << 40, "memory_size": 1 << 40}, "ends past the end of the file"),
         (1, {"type": 0}, "have no PT_LOAD"),
         (2, {"address": FAR}, "PT_DYNAMIC: 0x7f000000 is not in the file's part of a segment"),
+        (2, {"file_size": 1 << 40}, ""),
         (2, {"type": 6}, "PT_PHDR: "),
         (0x6474E551, {"type": 2}, "PT_DYNAMIC: is there more than once"),
         (0x6474E551, {"type": 6, "address": 65}, "is not where the program headers are mapped"),
