@@ -38,7 +38,7 @@ from relink.elf.constants import (
     PT_PHDR,
     SHN_ABS,
 )
-from relink.elf.dynamic import Buffer, Strings, open_memory
+from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image, Section, Segment, file_offset, read_sections
 from relink.elf.symbol_reader import columns_of, read_version_needs, symbol_columns
@@ -384,24 +384,58 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
 
     :param old: the table's section in `original`; `new`: in `edited`.
     """
-    return _symbols(original, old) == _symbols(edited, new)
+    with open_memory(original) as memory, open_memory(edited) as new_memory:
+        fields, offsets = _symbols(memory, original, old)
+        new_fields, new_offsets = _symbols(new_memory, edited, new)
+        if fields != new_fields:
+            return False
+        strings, new_strings = Strings(memory), Strings(new_memory)
+        if offsets == new_offsets and _names_stay(strings.text, new_strings.text, offsets):
+            return True
+        return strings.names(offsets) == new_strings.names(new_offsets)
 
 
-def _symbols(buffer: Buffer, table: Section) -> tuple[object, ...]:
-    """Return the fields of a section of symbols; of a symbol's section, whether it is none, an absolute value, or a section."""
-    with open_memory(buffer) as memory:
-        # Whole entries only: an Elf64_Sym has 24 bytes, an Elf32_Sym 16.
-        size = table.file_size - table.file_size % (24 if memory.wide else 16)
-        data = bytes(buffer[table.offset : table.offset + size])
-        columns = columns_of(memory, data, b"")
-        for number, info in enumerate(columns.infos):
-            # The value of a section's own symbol is the section's address, which may have changed.
-            if info & 15 == _STT_SECTION:
-                columns.values[number] = 0
-        sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
-        kinds = [section if section in (0, SHN_ABS) else 1 for section in columns.sections]
-        names = Strings(memory).names(columns.names)
-    return names, columns.infos, columns.others, columns.values, kinds, sizes
+def _names_stay(text: str, new_text: str, offsets: Sequence[int]) -> bool:
+    """Whether it is seen without reading the names one by one that they are the same in two string tables.
+
+    patchelf appends its strings, and writes over those of the search path that was there.
+    """
+    first = _common_length(text, new_text)
+    end = len(text) - _common_length(text[::-1], new_text[: len(text)][::-1])
+    begin = text.rfind("\0", 0, first) + 1  # a name that begins before what has changed may reach it
+    return max(offsets, default=0) < len(text) <= len(new_text) and not any(
+        begin <= offset < end for offset in offsets
+    )
+
+
+def _common_length(left: str, right: str) -> int:
+    """Return how many characters are the same at the beginning of two texts."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _symbols(memory: Memory, buffer: Buffer, table: Section) -> tuple[tuple[object, ...], Sequence[int]]:
+    """Return the fields of a section of symbols but for the names, and the offsets of these.
+
+    Of a symbol's section it is said whether it is none, an absolute value, or a section.
+    """
+    # Whole entries only: an Elf64_Sym has 24 bytes, an Elf32_Sym 16.
+    size = table.file_size - table.file_size % (24 if memory.wide else 16)
+    data = bytes(buffer[table.offset : table.offset + size])
+    columns = columns_of(memory, data, b"")
+    for number, info in enumerate(columns.infos):
+        # The value of a section's own symbol is the section's address, which may have changed.
+        if info & 15 == _STT_SECTION:
+            columns.values[number] = 0
+    sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
+    kinds = [section if section in (0, SHN_ABS) else 1 for section in columns.sections]
+    return (columns.infos, columns.others, columns.values, kinds, sizes), columns.names
 
 
 def equal_bytes(

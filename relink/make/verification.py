@@ -262,17 +262,18 @@ def _compare_objects(
 
 
 def _symbols(context: ResolveContext, known: Tables | None) -> dict[str, SymbolTable]:
-    """Return the symbols of the members as they are on the disk, by the path of the image in the simulation.
+    """Return the symbols of the members, by the path of the image in the simulation.
 
-    :param known: has the symbols that were planned; a file with the same tables has these.
+    :param known: has the symbols of members that were planned: an edit is refused that changes these
+        (:func:`relink.elf.edit_checks.check_edit`), so they are not read again.
     """
     tables = {}
     for name, image in context.images.items():
-        with map_file(context.files.host(context.layout.path_of(name))) as buffer:
-            table = read_symbols(buffer)
         planned = known.member(image.path) if known else None
-        # What was looked up for an equal table need not be looked up again.
-        tables[image.path] = planned if planned is not None and planned == table else table
+        if planned is None:
+            with map_file(context.files.host(context.layout.path_of(name))) as buffer:
+                planned = read_symbols(buffer)
+        tables[image.path] = planned
     return tables
 
 
