@@ -52,6 +52,7 @@ NAVIGATION = {
         "distributions",
         "hpc",
         "wsl",
+        "programs",
         "install",
         "missing",
         "rules/index",
@@ -84,8 +85,10 @@ RUN_BY = {
     "docs/cli.md": "tests/unit/cli/test_helping.py",
     "docs/hpc.md": "tests/unit/test_fixed_hosts.py",
     "docs/wsl.md": "tests/unit/test_fixed_hosts.py",
+    "docs/programs.md": "tests/unit/test_fixed_hosts.py",
     "examples/jax-debian-rocm/README.md": "tests/examples/test_printed.py",
     "examples/python-api/README.md": "tests/examples/test_printed.py",
+    "examples/programs/README.md": "tests/examples/test_printed.py",
     "examples/ci/README.md": "tests/examples/test_printed.py",
 }
 """File of the checkout → the test that runs its blocks of commands. Elsewhere a comment says why a block is not run."""

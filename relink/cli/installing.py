@@ -179,7 +179,8 @@ def check(
     environment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[ENV]", help="A virtual environment. Default: that of --python, or the active one."
+            metavar="[ENV|DIR]",
+            help="A virtual environment, or a tree of programs. Default: that of --python, or the active one.",
         ),
     ] = None,
     *,
@@ -196,10 +197,21 @@ def check(
 ) -> None:
     """Say which packages of an environment do not work with their libraries and your GPU, and what to type.
 
-    Every distribution with native code is looked at as the environment's own Python would load it; nothing of it runs. `relink
-    doctor` looks at the machine: driver, permissions, and the ROCm that is installed. Exit code 1: something does not work.
+    Every distribution with native code is looked at as the environment's own Python would load it; nothing of it runs. Of a
+    directory without a Python each program and library is, where it lies, and ld.so is asked about it. `relink doctor` looks at
+    the machine: driver, permissions, and the ROCm that is installed. Exit code 1: something does not work.
     Example: relink check venv --gpu 'RX 7900 XTX'
     """
+    of_python = ("pyvenv.cfg", "bin/python")
+    if (
+        environment
+        and environment.is_dir()
+        and not any(os.path.lexists(environment / name) for name in of_python)
+    ):
+        if why is not None:
+            raise UsageError(f"--why is for an environment, and {environment} has no bin/python")
+        _check_tree(environment, options, shown)
+        return
     from relink.cli.terminal import show
     from relink.indexes.install import checking
     from relink.indexes.install.environment import find_environment
@@ -225,6 +237,25 @@ def check(
         print_results(
             chosen, [WheelResult(found.prefix, None, (*findings, *found.findings), checking.to_json(found))]
         )
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
+    """Print what becomes of a directory's programs and libraries; exit code 1 where one does not load."""
+    from relink.cli.terminal import show
+    from relink.planning.model import to_data
+    from relink.report.formats import WheelResult
+    from relink.report.text import tree_text
+    from relink.runs.questions import check_tree
+
+    chosen = shown.chosen_format()
+    found, summed = check_tree(directory, options)
+    if chosen is OutputFormat.text:
+        show(*tree_text(found.path, found.maps, found.findings, summed, verbose=shown.verbose))
+    else:
+        document = {"schema": "relink.verification/1", **to_data(found), "commands": summed.commands}
+        print_results(chosen, [WheelResult(found.path, None, found.findings, document)])
     if not found.ok:
         raise typer.Exit(1)
 

@@ -394,7 +394,8 @@ def lay_out(context: ResolveContext) -> Iterator[Layout]:
     with working_directory(Path(choose_temporary_directory(sysroot))) as directory:
         real = os.path.realpath(directory)
         root = real[len(os.path.realpath(sysroot)) :] if sysroot != "/" else real
-        layout = Layout(root, context.layout.site, context.layout.tree, links=context.layout.links)
+        given = context.layout
+        layout = Layout(root, given.site, given.tree, links=given.links, stands_for=given.root)
         for entry, package in layout.links.items():
             link = Path(resolve_inside(sysroot, f"{layout.site_packages}/{entry}"))
             link.parent.mkdir(parents=True, exist_ok=True)

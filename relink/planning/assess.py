@@ -432,7 +432,9 @@ def _find_reliance(assessed: Assessment) -> Iterable[Finding]:
 
 # Why a command does not show something.
 _PLANNED: Mapping[Command, str] = {"apply": "the plan has it already: nothing is decided anew"}
-_WRITES_NOTHING: Mapping[Command, str] = {"verify": "no wheel is written", "check": "no wheel is written"}
+_WRITES_NOTHING: Mapping[Command, str] = dict.fromkeys(
+    ("verify", "check", "check tree"), "no wheel is written"
+)
 _UNLINKED: Mapping[Command, str] = {"nix without libraries": "no libraries were named to link it to"}
 _DRAWN: Mapping[Command, str] = {"explain": "its trees show it"}
 _ELSEWHERE: Mapping[Command, str] = {
@@ -446,6 +448,7 @@ _OF_FILES: Mapping[Command, str] = {
     "tree": "a directory is not installed",
     "verify": "the files are asked about, wherever they were installed",
     "check": "the files are asked about, where they were installed",
+    "check tree": "the files are asked about, where they are",
 }
 
 PRODUCERS: list[Producer] = [

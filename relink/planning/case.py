@@ -45,7 +45,7 @@ from relink.vendors.registry import (
 from relink.wheel.limits import WheelLimits
 
 Command: TypeAlias = Literal[
-    "run", "tree", "apply", "verify", "explain", "nix", "nix without libraries", "check"
+    "run", "tree", "apply", "verify", "explain", "nix", "nix without libraries", "check", "check tree"
 ]
 """Who asks: that decides which findings are shown, and never what an answer is."""
 
@@ -75,12 +75,12 @@ class Case(msgspec.Struct, frozen=True):
     @property
     def as_it_is(self) -> bool:
         """Whether nothing is edited, since the question is whether the files load now."""
-        return self.command in ("apply", "verify", "nix without libraries", "check")
+        return self.command in ("apply", "verify", "nix without libraries", "check", "check tree")
 
     @property
     def is_installed(self) -> bool:
         """Whether an installer puts the members where they belong; the files of a directory stay where they are."""
-        return self.command not in ("tree", "check")
+        return self.command not in ("tree", "check", "check tree")
 
     @property
     def vendor(self) -> Vendor:
@@ -180,7 +180,7 @@ def build_context(case: Case) -> ResolveContext:
         opens=wheel.opens,
         left_out=wheel.left_out,
         siblings=()
-        if case.command in ("tree", "check")
+        if not case.is_installed
         else find_siblings(
             source, wheel.images, target, files, lambda soname: vendor_that_has(soname) is not None
         ),

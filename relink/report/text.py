@@ -33,6 +33,8 @@ _MAX_GROUPS = 4
 _MAX_SUBJECTS = 3
 # Lines of the real loader about one file: a symbol that nothing has is one line.
 _MAX_PROBLEMS = 5
+# Who wants a symbol that ld.so does not find.
+_REQUESTER = re.compile(r"\t\((.+)\)$")
 # The most remedies of one code that are printed each by itself.
 _MAX_REMEDIES = 2
 
@@ -235,8 +237,23 @@ def verification_text(
 
     Symbols that the Python has that will import the member are counted, not listed: no other file supplies them.
     """
-    lines = []
-    for member, mapped in maps.items():
+    summed = verification_verdict(wheel, maps, findings, made_from)
+    name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
+    every = [
+        replace(cause, subject=join_truncated(cause.subjects, _MAX_SUBJECTS))
+        if len(cause.findings) > 1
+        else cause.findings[0]
+        for cause in causes(findings)
+    ]
+    return tree_text(" ".join(name), maps, every, summed, verbose=True)
+
+
+def tree_text(
+    name: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding], summed: Verdict, *, verbose: bool
+) -> list[Line]:
+    """The verdict about files as they are, what is wrong, and what is next; what was mapped for each file, if `verbose`."""
+    lines = [] if verbose else list(_broken_files(maps, findings))
+    for member, mapped in maps.items() if verbose else ():
         libraries = pluralize(len(mapped.objects), "library", "libraries")
         lines.append(Line(f"{member}: {libraries} found, {len(mapped.missing)} not found", style="bold"))
         lines += [
@@ -252,16 +269,22 @@ def verification_text(
             lines.append(
                 Line(f"  {pluralize(count, 'symbol')} left to the Python that imports it", style="dim")
             )
-    summed = verification_verdict(wheel, maps, findings, made_from)
-    name = os.path.basename(wheel).removesuffix(".whl").split("-")[:2]
-    first = Line.assemble((f"{' '.join(name)}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
-    every = [
-        replace(cause, subject=join_truncated(cause.subjects, _MAX_SUBJECTS))
-        if len(cause.findings) > 1
-        else cause.findings[0]
-        for cause in causes(findings)
-    ]
-    return [first, *lines, *findings_text(every, verbose=True), *verdict_text(summed)]
+    first = Line.assemble((f"{name}: ", "bold"), (summed.text, VERDICT_STYLE[summed.level]))
+    if summed.commands and not verbose:  # what to do
+        findings = [replace(found, remedy="") for found in findings]
+    lines += findings_text(findings, verbose=verbose)
+    return [first, *lines, *(verdict_text(summed) if verbose or lines or summed.step else ())]
+
+
+def _broken_files(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> Iterator[Line]:
+    """A line for each file that errors about libraries or symbols concern."""
+    about = {found.subject for found in findings if found.level == "error"}
+    for member, mapped in sorted(maps.items()):
+        wanting = (os.path.normpath(match[1]) for match in map(_REQUESTER.search, mapped.problems) if match)
+        names = sorted(about.intersection(mapped.missing))
+        names += [f"symbols of {os.path.basename(path)}" for path in sorted(about.intersection(wanting))]
+        if names:
+            yield Line(f"  {member}: {join_truncated(names)} not found")
 
 
 def doctor_text(check: MachineCheck) -> list[Line]:

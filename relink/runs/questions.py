@@ -7,10 +7,13 @@ Each takes a path and :class:`~relink.planning.options.Options`, and gives facts
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from glob import escape
 from pathlib import Path
 
 import msgspec
@@ -26,7 +29,8 @@ from relink.planning.embedded import read_plan
 from relink.planning.model import Plan, TargetFacts
 from relink.planning.options import Options, check_trust
 from relink.planning.processes import apply_import, follow_wheel
-from relink.planning.reading import open_wheel, read_wheel
+from relink.planning.reading import open_wheel, read_members, read_wheel
+from relink.planning.resolve.context import Layout
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site
 from relink.planning.wheel_plan import describe_target, describe_wheel
 from relink.providers.nix_store import find_loader_in, store_path
@@ -34,14 +38,16 @@ from relink.providers.profiles import Profile, add_hints
 from relink.report.inspection import Inspection, elf_facts
 from relink.report.model import OutputFacts, Report, read_saved
 from relink.report.nix.package import Package, package_of
+from relink.report.summary import Verdict, verdict, verification_verdict
 from relink.report.tree import DependencyTree
+from relink.runs.relink_tree import open_tree, relink_tree
 from relink.runs.relink_wheel import refuse_relinked, vendors_wheel
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError
 from relink.system.findings.model import Finding, has_errors, select_findings
 from relink.system.safe_open import read_text
 from relink.system.sandbox.environment import DEMO, make_named_environment
-from relink.system.sandbox.start import find_sandbox, sandbox_findings
+from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.registry import VENDORS, find_local_gpus
 from relink.wheel.archive import WheelArchive
@@ -92,17 +98,28 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
         python = build_context(Case(wheel, target, (), options, "verify")).layout.python
         site = find_environment_site(options.environment, python)
     gpus = tuple(options.requested_gpus or (() if options.sysroot else find_local_gpus()))
-    assessed = assess(Case(wheel, target, (), options, "verify", gpus, site=site, plan=plan))
-    archive, loaded, draft = contents.archive, contents.loaded, assessed.draft
+    case = Case(wheel, target, (), options, "verify", gpus, site=site, plan=plan)
+    name = contents.archive.name
+    vendor = vendors_wheel(plan, name.distribution, str(name.version)) if plan is not None else None
+    return _ask_loader(path, case, sandbox, vendor.filename if vendor else None, None)
+
+
+def _ask_loader(
+    path: Path, case: Case, sandbox: Sandbox | None, made_from: str | None, links: Mapping[str, str] | None
+) -> tuple[VerifiedWheel, Assessment]:
+    """Assess files as they are, run the target's loader on each, and compare; `links` are the symbolic links beside them."""
+    wheel, options, assessed = case.wheel, case.options, assess(case)
+    source, loaded, draft = wheel.source, wheel.contents.loaded, assessed.draft
     left = {file.path for file in draft.files if not file.served} & {*draft.context.optional}
     result = verify(
-        archive.path.name,
-        lambda name: (archive.chunks(name), loaded[name].gaps if name in loaded else ()),
+        source.path.name,
+        lambda name: (source.chunks(name), loaded[name].gaps if name in loaded else ()),
         [member for member in wheel.images if member not in draft.carried | left],
         assessed.context,
         draft.tables,
         sandbox=sandbox,
         trust=check_trust(options),
+        links=links,
     )
     # What the loader says of something that was found already is said once.
     known = {(reported.code, reported.subject) for reported in assessed.found}
@@ -113,10 +130,43 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
         found = apply_import(found, imported, assessed.context.layout.site_packages)
     hinted = add_hints(found, assessed.context.profile)
     findings = select_findings(tuple(hinted), options.select, options.ignore)
-    name = archive.name
-    vendor = vendors_wheel(plan, name.distribution, str(name.version)) if plan is not None else None
-    made_from = vendor.filename if vendor is not None else None
-    return VerifiedWheel(str(path), describe_target(target), result.maps, findings, made_from), assessed
+    return VerifiedWheel(str(path), describe_target(case.target), result.maps, findings, made_from), assessed
+
+
+def check_tree(directory: Path, options: Options) -> tuple[VerifiedWheel, Verdict]:
+    """Assess a directory's programs and libraries where they lie; the command in the verdict was tried.
+
+    LD_LIBRARY_PATH of this shell does not count, and a plugin may import what a program of the directory exports.
+    """
+    sandbox, target = find_sandbox(options.sandbox), choose_target(options)
+    source, known = open_tree(directory, options)
+    gpus = tuple(options.requested_gpus or find_local_gpus())
+    with Contents(source.path, source=source) as contents:
+        wheel = read_members(contents, target, beside=source.files)
+        programs = [wheel.tables[name] for name, image in wheel.images.items() if image.is_executable]
+        exported = {escape(name) for table in programs for name in table.exports}
+        known = dataclasses.replace(known, assume_symbols=sorted(exported))
+        case = Case(wheel, target, (), known, "check tree", gpus, Layout(str(source.path), tree=True))
+        found, _ = _ask_loader(directory, case, sandbox, None, source.links)
+    summed = replace(verification_verdict(str(directory), found.maps, found.findings), step=None, commands=())
+    if found.ok:
+        return found, summed
+    if os.environ.get("LD_LIBRARY_PATH"):
+        summed = replace(summed, text=f"{summed.text} LD_LIBRARY_PATH of this shell is not counted.")
+    new = f"{source.path if Path.cwd().is_relative_to(source.path) else source.path.name}-relinked"
+    while os.path.lexists(new):
+        new += "-again"
+    words = [word for prefix in options.prefixes for word in ("--prefix", prefix)]
+    words += ["--python", options.python] if options.python else []
+    command = ("relink", os.path.normpath(directory), *words, "-o", new)
+    with suppress(RelinkError):
+        tried = relink_tree(directory, dataclasses.replace(options, dry_run=True, command=command))
+        if not tried.ok:
+            later = verdict(tried)
+            return found, replace(summed, step=later.step, commands=later.commands)
+        if any(file.changed for file in tried.files):
+            summed = replace(summed, step=shlex.join(command), commands=(shlex.join(command),))
+    return found, summed
 
 
 def _refuse_another_loader(plan: Plan, target: Target) -> None:

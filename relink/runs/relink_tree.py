@@ -67,21 +67,11 @@ def relink_tree(
     on_bytes: OnBytes = lambda _done, _total: None,
 ) -> Report:
     """Write a relinked copy of a tree; :func:`relink.library.relink_tree` has the parameters."""
-    if not directory.is_dir():
-        raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
-    source = TreeSource(Path(os.path.realpath(directory)), options.limits)
+    source, options = open_tree(directory, options)
     _refuse_relinked_packages(source)
     new, clock = _place_of_copy(directory, options), Clock(on_stage, on_bytes)
-    # The profile is that of the first distribution in the tree that has one.
-    names = [path.name.partition("-")[0] for path in sorted(source.path.glob("*.dist-info"))]
-    known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
-    # In the site-packages of one package, stubs lie where those of the package's wheel do.
-    if len(names) == 1 and is_plain(names[0]):
-        source.name = replace(source.name, distribution=names[0])
     # A tree has no version, and no RECORD of all its files.
-    options = dataclasses.replace(
-        options, keep_version=True, verify_record=False, profile=options.profile or known
-    )
+    options = dataclasses.replace(options, keep_version=True, verify_record=False)
     with Contents(source.path, source=source, spool=make_spool(options)) as contents:
         own = make_tree_provider(str(source.path), (*source.members, *source.links))
         find, layout = partial(_providers, own), Layout(own.path, tree=True)
@@ -103,6 +93,19 @@ def relink_tree(
         except OSError as error:
             raise_if_machine_fault(error, f"{new}: cannot be written")
             raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
+
+
+def open_tree(directory: Path, options: Options) -> tuple[TreeSource, Options]:
+    """Return the files of a directory, and the options with the profile of the first distribution in it that has one."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory; name an unpacked tree, or a wheel")
+    source = TreeSource(Path(os.path.realpath(directory)), options.limits)
+    names = [path.name.partition("-")[0] for path in sorted(source.path.glob("*.dist-info"))]
+    known = next((found.name for name in names if (found := profile_for(name)) is not NO_PROFILE), None)
+    # In the site-packages of one package, stubs lie where those of the package's wheel do.
+    if len(names) == 1 and is_plain(names[0]):
+        source.name = replace(source.name, distribution=names[0])
+    return source, dataclasses.replace(options, profile=options.profile or known)
 
 
 def _refuse_relinked_packages(source: TreeSource) -> None:

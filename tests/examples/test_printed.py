@@ -9,6 +9,7 @@ import pytest
 from tests.examples.conftest import linked
 from tests.support import transcripts
 from tests.support.built import ROOT
+from tests.support.cc import compiler
 from tests.support.debian import same_rocm
 
 
@@ -33,6 +34,10 @@ def test_jax_on_debians_rocm(
     linked(small_prefix, beside / "rocm/usr")
     found = f"{environment.get('PIP_FIND_LINKS', '')} {jax_plugin_wheel.parent}".strip()
     _holds("jax-debian-rocm/README.md", beside, environment | {"PIP_FIND_LINKS": found})
+
+
+def test_a_program_and_its_libraries(beside: Path, environment: dict[str, str]) -> None:
+    _holds("programs/README.md", beside, {**environment, "CC": compiler()[0]})
 
 
 @pytest.mark.real

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cc import shared
+from tests.support.cc import cc, shared
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 
@@ -31,6 +31,78 @@ def rocm(opt: Path, release: str) -> Path:
     source = "int hipMalloc(void); int ncclGetVersion(void){return 22600 + hipMalloc() - 40;}"
     shared(prefix / f"lib/{RCCL}", source, needed=[hip], flags=[BESIDE])
     return prefix
+
+
+def split_rocm(opt: Path) -> tuple[Path, Path, Path]:
+    """A ROCm as EasyBuild and Spack install it, each part in a prefix of its own; no library of it has a search path.
+
+    HIP and the SMI library are in the first, RCCL in the second, MIOpen, which needs both, in the third.
+    """
+    main, second, third = opt / "ROCm-7.0.3", opt / "RCCL-2.27", opt / "MIOpen-3.5"
+    hip = shared(main / f"lib/{HIP}.7", "int hipMalloc(void){return 40;}")
+    shared(main / f"lib/{SMI}.7", "int rsmi_init(void){return 7;}")
+    source = "int hipMalloc(void); int ncclGetVersion(void){return 22700 + hipMalloc() - 40;}"
+    rccl = shared(second / f"lib64/{RCCL}", source, needed=[hip])
+    source = (
+        "int hipMalloc(void), ncclGetVersion(void); int miopen(void){return hipMalloc() + ncclGetVersion();}"
+    )
+    shared(third / "lib/libMIOpen.so.1", source, needed=[hip, rccl])
+    return main, second, third
+
+
+def learning_wheel(directory: Path) -> Path:
+    """A package that needs libMIOpen.so.1 and HIP."""
+    built = directory / "built-with"
+    hip = shared(built / f"{HIP}.7", "int hipMalloc(void){return 0;}")
+    miopen = shared(built / "libMIOpen.so.1", "int miopen(void){return 0;}")
+    source = "int miopen(void), hipMalloc(void); int run(void){return miopen() + hipMalloc();}"
+    needed = [miopen, hip]
+    member = shared(directory / "built/lib.so", source, needed=needed, flags=["-Wl,-rpath,/opt/rocm/lib"])
+    files: dict[str, bytes | Path] = {"learn/__init__.py": LOAD, "learn/lib.so": member}
+    return make_wheel(directory / "fetched", files, name="learn", tag=TAG)
+
+
+def core(opt: Path) -> Path:
+    """``/opt/rocm/core-7.14`` as AMD's packages and images have it, and no cache of ld.so (ROCm/TheRock#6716)."""
+    prefix = opt / "rocm/core-7.14"
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    rocm(opt, "7.14.0").rename(prefix)
+    hip = prefix / f"lib/{HIP}.7"
+    shared(hip, "int hipMalloc(void){return 40;} int hipGetDeviceCount(int *n){*n = 1; return 0;}")
+    source = "int hipGetDeviceCount(int *); int hipblasCreate(void){int n; return hipGetDeviceCount(&n);}"
+    shared(prefix / "lib/libhipblas.so.3", source, needed=[hip], flags=[BESIDE])
+    return prefix
+
+
+def llama(directory: Path, built_with: Path, name: str = "llama.cpp") -> Path:
+    """llama.cpp as cmake builds it for a ROCm elsewhere: all in one directory (ggml-org/llama.cpp#25807)."""
+    root, lib = directory / name, built_with / "lib"
+    base = shared(root / "libggml-base.so.0", "int ggml_base(void){return 1;}")
+    source = "int hipblasCreate(void), hipGetDeviceCount(int *), ggml_base(void);"
+    source += (
+        "int ggml_hip(void){int n; return hipblasCreate() || hipGetDeviceCount(&n) ? 0 : n * ggml_base();}"
+    )
+    flags = [f"{BESIDE}:/home/build/rocm/lib"]
+    needed = [base, lib / "libhipblas.so.3", lib / f"{HIP}.7"]
+    hip = shared(root / "libggml-hip.so.0", source, needed=needed, flags=flags)
+    main = (
+        '#include <stdio.h>\nint ggml_hip(void); int main(void){printf("%d GPU\\n", ggml_hip()); return 0;}'
+    )
+    cc(main, root / "llama-server", *flags, "-Wl,--allow-shlib-undefined", needed=[hip])
+    return root
+
+
+def ollama(directory: Path) -> Path:
+    """ollama's archive: the backend and its ROCm in a directory of their own, found by a variable that the program sets."""
+    lib = directory / "ollama/lib/ollama"
+    base = shared(lib / "libggml-base.so.0", "int ggml_base(void){return 1;}")
+    hip = shared(lib / f"rocm/{HIP}.7", "int hipGetDeviceCount(int *n){*n = 1; return 0;}")
+    source = "int hipGetDeviceCount(int *), ggml_base(void);"
+    source += "int ggml_hip(void){int n; return hipGetDeviceCount(&n) + ggml_base();}"
+    shared(lib / "rocm/libggml-hip.so", source, needed=[base, hip])
+    (directory / "ollama/bin").mkdir()
+    cc("int main(void){return 0;}", directory / "ollama/bin/ollama")
+    return directory / "ollama"
 
 
 def module_variables(prefix: Path) -> dict[str, str]:

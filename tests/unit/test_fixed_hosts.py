@@ -125,6 +125,33 @@ def test_vllm_on_frontier(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run("check", tmp_path / "venv")[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["runpath", "rpath"])
+@pytest.mark.parametrize("by", ["options", "modules"])
+def test_a_rocm_in_several_prefixes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, kind: str
+) -> None:
+    """Modules of EasyBuild: ROCM_PATH names one prefix, LD_LIBRARY_PATH has the other two; none is needed at run time."""
+    prefixes = fixed_hosts.split_rocm(tmp_path / "opt")
+    wheel = fixed_hosts.learning_wheel(tmp_path)
+    words: list[object] = [wheel, "-o", tmp_path / "out", "--search-path", kind]
+    if by == "options":
+        words += [word for prefix in prefixes for word in ("--prefix", prefix)]
+    else:
+        monkeypatch.setenv("LOADEDMODULES", "GCC/13.3.0:ROCm/7.0.3:RCCL/2.27:MIOpen/3.5")
+        monkeypatch.setenv("ROCM_PATH", str(prefixes[0]))
+        directories = [prefixes[2] / "lib", prefixes[1] / "lib64", prefixes[0] / "lib"]
+        monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(map(str, directories)))
+    code, out, _ = run(*words)
+    assert code == 0, out
+    for prefix in prefixes:
+        assert f"{prefix}" in out
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    values, mapped, error = answer(sys.executable, "learn", "run", site=unpacked(tmp_path / "out"))
+    assert (values, error) == ([40 + 22700 + 40], "")
+    own = {path.removeprefix(f"{tmp_path}/opt/") for path in mapped if path.startswith(f"{tmp_path}/opt")}
+    assert own == {f"ROCm-7.0.3/lib/{HIP}.7", f"RCCL-2.27/lib64/{RCCL}", "MIOpen-3.5/lib/libMIOpen.so.1"}
+
+
 HSA = "libhsa-runtime64.so.1"
 TORCH = (
     "import torch; print(torch._call_rocm()); "
@@ -244,6 +271,10 @@ def lay_out(root: Path) -> dict[str, str]:
         named.parent.mkdir(parents=True, exist_ok=True)
         named.symlink_to("/" + str(loader.relative_to(image)))
     fixed_hosts.rocm(image / str(opt)[1:], "7.0.3")
+    fixed_hosts.core(image / str(opt)[1:])
+    (here / "images/dev-ubuntu").symlink_to("compute")
+    fixed_hosts.llama(here, fixed_hosts.core(opt))
+    fixed_hosts.ollama(here)
     given = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
     cached = {"XDG_CACHE_HOME": f"{root}/cache", "UV_CACHE_DIR": f"{root}/uv", "LC_ALL": "C.UTF-8"}
     paths = {"PATH": f"{root}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -22,7 +22,7 @@ DOCUMENTS = [
     *ROOT.glob("examples/**/README.md"),
 ]
 WALKS = {"README.md": README, "start.md": (ROOT / "docs/start.md").read_text(encoding="utf-8")}
-BY_STAND_INS = ("hpc.md", "wsl.md")
+BY_STAND_INS = ("hpc.md", "wsl.md", "programs.md")
 """Pages whose blocks tests/unit/test_fixed_hosts.py runs."""
 USER_STORY = "<!-- not run: by scripts/user_story.py, in a chroot of Debian sid -->"
 # What these bring is from elsewhere and may not be to be had.

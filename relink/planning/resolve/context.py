@@ -78,6 +78,7 @@ class Layout:
     :ivar tree: members are files of a directory, `root`, and lie there by their own names.
     :ivar names: path → the one by which that file is shown, where several paths lead to it.
     :ivar links: what other packages have beside the wheel: the path in site-packages → the directory where it really is.
+    :ivar stands_for: of a tree that is laid out in a temporary directory, the one that is shown.
     """
 
     root: str = VIRTUAL_ROOT
@@ -85,6 +86,7 @@ class Layout:
     tree: bool = False
     names: Mapping[str, str] = field(default_factory=dict, compare=False)
     links: Mapping[str, str] = field(default_factory=dict, compare=False)
+    stands_for: str = ""
 
     @property
     def python(self) -> str:
@@ -140,7 +142,7 @@ class Layout:
             paths = re.compile(rf"{re.escape(self.root)}/[^\s:;,()]*")
             text = paths.sub(lambda match: self.real(match[0]), text)
         if self.tree:
-            return text
+            return text.replace(self.root, self.stands_for or self.root)
         # site-packages lie below the root, so they are replaced first.
         return text.replace(self.site_packages, WHEEL_MARK).replace(self.root, "$PREFIX")
 

@@ -153,7 +153,7 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
         where = "the prefix has" if len(context.providers) == 1 else "the prefixes have"
         near = f"{where} {', '.join(nearest) or 'nothing of that name'}"
         if not context.providers:
-            near = "no prefix was given"
+            near = "no prefix counts" if context.as_it_is and context.layout.tree else "no prefix was given"
         message = f"needed by {join_truncated(requesters)}; {near}"
         brief = f"needed by {join_truncated(names, 1)}; {near}"
         decision = _merge_decisions(decisions.get(soname, ()))

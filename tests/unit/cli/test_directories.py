@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support import forking
+from tests.support.cc import cc, shared
+from tests.support.command import Run
 from tests.unit.runs.build_trees import make_vendor_tree, snapshot
 
 
@@ -31,6 +34,57 @@ def test_a_tree_that_has_all_it_needs(tree: Path, tmp_path: Path) -> None:
     assert (tmp_path / "page.html").exists()
     assert ran(tmp_path / "new")
     assert snapshot(tree) == before
+
+
+def test_check_of_a_tree(run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a directory without a Python; what is printed next is typed, and mends it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tree / "core/lib"))
+    before = snapshot(tree)
+    code, out, _ = run("check", "vendor/tree")
+    first, *lines = out.splitlines()
+    assert code == 1
+    assert first == (
+        "vendor/tree: Does not load: 1 library is missing. LD_LIBRARY_PATH of this shell is not counted."
+    )
+    assert lines[:2] == ["  bin/driver: libhip.so.7 not found", "  mod/m.so: libhip.so.7 not found"]
+    assert lines[-1] == "    relink vendor/tree -o tree-relinked"
+    assert snapshot(tree) == before
+    assert run(*lines[-1].split()[1:])[0] == 0
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert ran(tmp_path / "tree-relinked")
+    assert run("check", "tree-relinked")[:2] == (0, "tree-relinked: Loads; checked by ld.so for 3 files.\n")
+    assert run("check", "vendor/tree")[1].endswith("-o tree-relinked-again\n")
+    monkeypatch.chdir(tree)
+    assert run("check", ".")[1].endswith(f"    relink . -o {tree}-relinked\n")
+
+
+def test_check_of_a_tree_for_programs(run: Run, tree: Path) -> None:
+    code, out, _ = run("check", tree, "--output-format", "json")
+    document = json.loads(out)
+    assert (code, document["commands"]) == (1, [f"relink {tree} -o tree-relinked"])
+    assert document["maps"]["bin/driver"]["missing"] == ["libhip.so.7"]
+    assert {name for name, mapped in document["maps"].items() if str(tree) in str(mapped["objects"])} == {
+        "mod/m.so",
+        "core/lib/libhip.so.7.2",
+    }
+
+
+def test_a_plugin_finds_symbols_in_the_program(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    shared(tmp_path / "t/plugin.so", "int host(void); int run(void){return host();}")
+    assert run("check", tmp_path / "t")[0] == 1
+    cc("int host(void){return 3;} int main(void){return 0;}", tmp_path / "t/program", "-rdynamic")
+    assert run("check", tmp_path / "t")[0] == 0
+
+
+def test_what_cannot_be_checked(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code, _, err = run("check", tmp_path / "empty")
+    assert (code, "no ELF file is in it" in err) == (2, True)
+    code, _, err = run("check", tmp_path / "empty", "--why", "numpy")
+    assert (code, "--why is for an environment" in err) == (2, True)
+    assert run("check", tmp_path / "none")[0] == 2
 
 
 def test_nothing_is_said_of_a_copy_that_is_not_there(tree: Path, tmp_path: Path) -> None:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
+import random
 import shutil
+import subprocess
+import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from relink.library import relink
+from relink.library import relink, relink_tree
 from relink.loader.target import find_target
 from relink.planning.embedded import read_plan
 from relink.planning.options import Options
+from relink.report.text import tree_text
 from relink.runs import questions as queries
-from relink.runs.questions import explain, inspect, verify_wheel
+from relink.runs.questions import check_tree, explain, inspect, verify_wheel
 from relink.system.errors import UsageError, WheelError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
-from tests.support.cc import shared, shared_without
+from tests.support.amount import amount
+from tests.support.cc import cc, shared, shared_without
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, TAG, Works
 
@@ -203,3 +209,74 @@ def test_no_demo_in_this_installation(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("relink.system.shipped_files.PACKAGE", tmp_path / "relink")
     with pytest.raises(UsageError, match="the demo is not part of this installation"):
         queries.run_demo([])
+
+
+DLOPEN = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"
+WAYS = (
+    "$ORIGIN",
+    "$ORIGIN/../lib",
+    "$ORIGIN/sub",
+    "$ORIGIN/..",
+    "$ORIGIN/../lib:$ORIGIN/../lib/sub",
+    "/nowhere/lib",
+)
+
+
+def _random_tree(root: Path, chance: random.Random) -> Path:
+    """Three libraries, of which one needs another, and two programs; each in some directory, with some search path."""
+    built: dict[str, Path] = {}
+    for name, needs in {"a": "", "b": "a", "d": "b"}.items():
+        source = (
+            f"int {needs}(void); int {name}(void){{return {needs}();}}" if needs else "int a(void){return 1;}"
+        )
+        path = root / "tree" / chance.choice(["lib", "lib/sub", "bin"]) / f"lib{name}.so.1"
+        needed = [built[needs]] if needs else []
+        built[name] = shared(path, source, needed=needed, flags=_search_path(chance))
+    for name in ("d", "a"):
+        (root / "tree/bin").mkdir(parents=True, exist_ok=True)
+        flags = [*_search_path(chance), "-Wl,--allow-shlib-undefined"]
+        source = f"int {name}(void); int main(void){{return {name}() != 1;}}"
+        cc(source, root / f"tree/bin/run-{name}", *flags, needed=[built[name]])
+    if chance.random() < 0.3:
+        shared(built["a"], "int other(void){return 1;}")
+    return root / "tree"
+
+
+def _search_path(chance: random.Random) -> list[str]:
+    kind = chance.choice(["--enable-new-dtags", "--disable-new-dtags"])
+    return [f"-Wl,{kind},-rpath,{chance.choice(WAYS)}"] if chance.random() < 0.8 else []
+
+
+def _really_broken(tree: Path) -> set[str]:
+    """The files that do not start or open; a library that lacks another counts by the file that maps it with the other."""
+    loader, variables = find_target().interpreter, {**os.environ, "LD_BIND_NOW": "1"}
+    files = {str(path.relative_to(tree)): str(path) for path in tree.rglob("*") if path.is_file()}
+    broken, whole = set(), {}
+    for name, path in files.items():
+        command = [path] if "run-" in name else [sys.executable, "-c", DLOPEN, path]
+        if subprocess.run(command, capture_output=True, env=variables, check=False).returncode:
+            broken.add(name)
+        asked = subprocess.run([loader, "--list", path], capture_output=True, text=True, check=False)
+        if asked.returncode == 0:
+            whole[name] = {os.path.normpath(word) for word in asked.stdout.split()}
+    carried = {name for name, path in files.items() if any(path in words for words in whole.values())}
+    return broken - (carried - {*whole})
+
+
+def test_a_tree_is_judged_as_the_real_loader_does(tmp_path: Path) -> None:
+    """Each program is started, each library opened by itself; the command that is printed leads to a copy that works."""
+    chance = random.Random(54)
+    broken, offered = 0, 0
+    for number in range(amount(60)):
+        tree = _random_tree(tmp_path / str(number), chance)
+        really = _really_broken(tree)
+        found, summed = check_tree(tree, Options())
+        lines = tree_text("tree", found.maps, found.findings, summed, verbose=False)
+        said = {line.plain.strip().partition(":")[0] for line in lines if line.plain.endswith(" not found")}
+        assert (said, found.ok) == (really, not really), (number, found.findings)
+        broken += bool(really)
+        if summed.step and summed.step.startswith(f"relink {tree} -o "):
+            relink_tree(tree, Options(output_directory=tmp_path / f"{number}-new"))
+            assert not _really_broken(tmp_path / f"{number}-new")
+            offered += 1
+    assert broken > offered > 0
