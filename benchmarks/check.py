@@ -117,7 +117,8 @@ def _unpack(commit: str, place: Path) -> Path:
     tree = place / commit
     if not tree.exists():
         try:
-            content = _git("archive", commit, "relink", "profiles")
+            # Settings are looked for in pyproject.toml of the directory that a run starts in, which is read in both trees.
+            content = _git("archive", commit, "relink", "profiles", "pyproject.toml")
         except (OSError, subprocess.CalledProcessError) as error:
             raise Skipped(
                 f"commit {commit[:8]} is not in this clone; git fetch --unshallow brings it"
