@@ -85,13 +85,15 @@ def _defects(files: list[str], data_dir: str) -> Iterator[str]:
     places: dict[tuple[str, str], str] = {}
     for name in files:
         if name.startswith(f"{data_dir}/"):
-            scheme, slash, _ = name.removeprefix(f"{data_dir}/").partition("/")
+            scheme, slash, inner = name.removeprefix(f"{data_dir}/").partition("/")
             if not slash:
                 yield f"{name!r}: a file in the .data directory belongs to no scheme"
                 continue
             if scheme not in SCHEMES:
                 yield f"{name!r}: no installer knows the scheme {scheme!r}; there are {', '.join(SCHEMES)}"
                 continue
+            if scheme == "scripts" and "/" in inner:
+                yield f"{name!r}: uv installs no directory of scripts"
             root, path = _place(name)
             if root == "site" and path.partition("/")[0].endswith((".dist-info", ".egg-info")):
                 yield f"{name!r}: would be installed as metadata, which belong into the wheel's own .dist-info directory"
@@ -148,4 +150,8 @@ def find_special_directories(
     else:
         missing = [file for file in _REQUIRED if f"{dist_info}/{file}" not in members]
         issues.extend(f"{dist_info!r} has no {file}" for file in missing)
+        if data_dir and data_dir.removesuffix(".data") != dist_info.removesuffix(".dist-info"):
+            issues.append(
+                f"{data_dir!r} is spelled otherwise than {dist_info!r}: only pip takes it for the .data directory"
+            )
     return dist_info, data_dir, issues

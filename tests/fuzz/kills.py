@@ -27,7 +27,7 @@ def run_kills(
     :param program: the name of its module in tests/fuzz.
     :param more: further arguments, which are named with what was counted.
     """
-    scratch.mkdir()
+    scratch.mkdir(exist_ok=True)
     seed = random.randrange(1 << 32)
     arguments = [str(works.root), str(scratch), str(seed), str(count), *more]
     command = [sys.executable, "-m", f"tests.fuzz.{program}", *arguments]

@@ -1,4 +1,4 @@
-"""ZIP and deflate files that others made to tell readers apart: what is valid is read, what is not is refused.
+"""ZIP, deflate and zstd files that others made to tell readers apart: what is valid is read, what is not is refused.
 
 `scripts/fetch-zip-corpora DIR` checks them out, RELINK_ZIP_CORPORA=DIR names them. None of them is a wheel, so their structure
 and the content of their members are read.
@@ -7,17 +7,25 @@ and the content of their members are read.
 from __future__ import annotations
 
 import os
+import sys
 import zipfile
 import zlib
 from pathlib import Path
 
 import pytest
 
+from relink.elf.source import BufferSource
+from relink.gpu.amd.bundle import CompressedHeader, Inflater
 from relink.system.errors import WheelError
 from relink.wheel.deflate.stream import content
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 from tests.unit.wheel.build import Entry, RawZip
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 CORPORA = os.environ.get("RELINK_ZIP_CORPORA")
 pytestmark = pytest.mark.skipif(CORPORA is None, reason="RELINK_ZIP_CORPORA names no checkouts")
@@ -99,3 +107,41 @@ def test_deflate() -> None:
             else:
                 with pytest.raises(WheelError):
                     read(raw)
+
+
+# clang writes one frame, and of a bundle no more is read than is asked for: what lies behind these frames is not looked at.
+READ_BEFORE_THE_FAULT = {
+    "both_frames_dict_id_zero.zst",
+    "junk_after_frame.zst",
+    "missing_checksum.zst",
+    "no_final_block.zst",
+    "second_frame_dict_id_zero.zst",
+    "second_frame_oob_backref.zst",
+}
+
+
+def inflated(path: Path, size: int) -> tuple[bool, bytes]:
+    """Return whether a frame is read as the payload of a bundle that claims a size, and what has come of it."""
+    data = path.read_bytes()
+    header = CompressedHeader(3, "zstd", 0, len(data), size)
+    inflater = Inflater(BufferSource(data), header, 0, len(data), 1 << 26)
+    return inflater.at_least(size) and not inflater.problem, inflater.data
+
+
+def test_zstd() -> None:
+    """A payload of several frames, or of one behind what is to be skipped, is of another size than it says."""
+    refused = set()
+    for path in files(f"{MALO}/zstd", "accept"):
+        content_of = zstd.decompress(path.read_bytes())
+        is_whole, found = inflated(path, len(content_of))
+        assert content_of.startswith(found)
+        refused |= set() if is_whole else {path.name}
+    assert refused == {"multi_frame.zst", "skippable_magic_max.zst", "skippable_prefix.zst"}
+    taken = set()
+    for path in files(f"{MALO}/zstd", "malicious", "reject"):
+        try:
+            size = zstd.get_frame_info(path.read_bytes()[:18]).decompressed_size
+        except zstd.ZstdError:
+            size = None
+        taken |= {path.name} if inflated(path, size or 1)[0] else set()
+    assert taken == READ_BEFORE_THE_FAULT

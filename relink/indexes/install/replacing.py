@@ -361,9 +361,9 @@ def replace_files(
     place = environment.site[0] / _PLACE
     what = f"{installed.name} {installed.version}" if installed else f"nothing of {name.distribution}"
     try:
-        place.mkdir(0o700)
-        _keep(environment, place, what, list(dict.fromkeys(kept)), written)
         try:
+            place.mkdir(0o700)
+            _keep(environment, place, what, list(dict.fromkeys(kept)), written)
             install()
             _confirm(environment, wheel)
             saved = _save_changed(environment, place, kept, changed, what)
@@ -372,12 +372,11 @@ def replace_files(
             _forget(place)
             raise UsageError(f"{error}; what relink has replaced is kept: {join_truncated(saved)}") from error
         except BaseException:
-            _put_back(environment, place)
+            if place.exists():
+                _put_back(environment, place)
             raise
         _forget(place)
     except OSError as error:
-        if not (place / _MANIFEST).exists():
-            shutil.rmtree(place, ignore_errors=True)
         raise MachineError(
             f"{place}: {error.strerror}: what is replaced cannot be kept or put back; {what} is "
             + ("to be put back: do this again" if place.exists() else "as it was before")
@@ -496,7 +495,10 @@ def _inside(environment: TargetEnvironment, name: str) -> str:
 def _forget(place: Path) -> None:
     """End a replacement: from now on nothing is to be put back."""
     (place / _MANIFEST).unlink()
-    shutil.rmtree(place, ignore_errors=True)
+    try:
+        shutil.rmtree(place, ignore_errors=True)
+    finally:  # an interruption leaves nothing, either
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _save_changed(

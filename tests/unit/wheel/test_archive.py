@@ -218,6 +218,6 @@ def test_special_directories(tmp_path: Path, names: list[str], message: str) -> 
 
 def test_other_spellings_of_the_special_directories(tmp_path: Path) -> None:
     names = [f"Demo.Pkg-1.0.0.dist-info/{file}" for file in ("METADATA", "WHEEL", "RECORD")]
-    raw = RawZip([Entry(name.encode()) for name in [*names, "demo_pkg-1.0.data/scripts/x"]])
+    raw = RawZip([Entry(name.encode()) for name in [*names, "Demo.Pkg-1.0.0.data/scripts/x"]])
     with WheelArchive(write_raw(tmp_path, raw)) as archive:
-        assert (archive.dist_info, archive.data_dir) == ("Demo.Pkg-1.0.0.dist-info", "demo_pkg-1.0.data")
+        assert (archive.dist_info, archive.data_dir) == ("Demo.Pkg-1.0.0.dist-info", "Demo.Pkg-1.0.0.data")

@@ -113,6 +113,20 @@ CASES = {
     "no scheme": Case(
         (A, f"{DATA}/x.py"), "belongs to no scheme", "", "Unexpected file", "InvalidWheelSource"
     ),
+    "a directory of scripts": Case(
+        (A, f"{DATA}/scripts/sub/x"),
+        "uv installs no directory of scripts",
+        "bin/sub/x",
+        f"{DATA}/scripts/sub/x",
+        f"{DATA}/scripts/sub/x",
+    ),
+    "another spelling": Case(
+        (A, "Demo_Pkg-1.0.data/data/x"),
+        "only pip takes it for the .data directory",
+        f"{SITE}/Demo_Pkg-1.0.data/data/x",
+        "No such file",
+        "Demo_Pkg-1.0.data/data/x",
+    ),
     "metadata": Case(
         (A, f"{DATA}/purelib/{INFO}/METADATA"),
         "would be installed as metadata",

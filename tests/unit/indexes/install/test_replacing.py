@@ -324,6 +324,31 @@ def test_killed_in_the_middle(run: Run, works: Works, index: Path, venv: Path, t
     assert run("check", venv)[1].count("RLK554") == 0
 
 
+@pytest.mark.parametrize("call", ["link", "unlink"])
+def test_interrupted_before_and_behind_the_installer(
+    works: Works, index: Path, venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """While files are kept all is as before, while what was kept is removed as after; nothing is left either time."""
+    put(venv, vendor(works, index))
+    before = tree(venv)
+    new = make_wheel(tmp_path, {"demo/__init__.py": b"new"}, version="2.0", tag=TAG)
+    environment = facts(venv)
+    real, calls = getattr(os, call), iter(range(9999))
+
+    def interrupted(*arguments: object, **named: object) -> None:
+        real(*arguments, **named)
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+
+    with own(environment):
+        monkeypatch.setattr(os, call, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            replace_files(environment, find_installed(environment, "demo"), new, lambda: put(venv, new))
+    assert not (site_of(venv) / ".relink-replaced").exists()
+    assert (tree(venv) == before) == (call == "link")
+    assert (site_of(venv) / "demo/__init__.py").read_bytes() == (b"" if call == "link" else b"new")
+
+
 @pytest.mark.parametrize("step", ["before", "during"])
 def test_another_installer_meanwhile(
     works: Works, index: Path, venv: Path, tmp_path: Path, step: str
