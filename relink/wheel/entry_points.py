@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 ENTRY_POINTS: Final = "entry_points.txt"
 _GROUPS: Final = ("console_scripts", "gui_scripts")
-_NAME: Final = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
+# uv makes no script that is called like a Python.
+_NAME: Final = re.compile(r"(?!(?i:python|pypy)(?:w|3[\d.]*)?$)[A-Za-z0-9_][\w.-]*", re.ASCII)
 _VALUE: Final = re.compile(r"[\w.]+\s*:\s*[\w.]+\s*(\[[\w\s,.-]*\])?")
 _SCRIPTS_LIMIT: Final = 4 << 20  # bytes
 

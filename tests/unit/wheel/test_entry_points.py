@@ -32,6 +32,8 @@ def open_wheel(directory: Path, text: bytes) -> None:
         (b"[console_scripts]\na = demo:b\na = demo:c\n", "installers read it differently"),
         (b"a = demo:b\n", "installers read it differently"),
         (b"[console_scripts]\n../a = demo:b\n", "is no script that every installer makes"),
+        (b"[console_scripts]\npython = demo:b\n", "is no script that every installer makes"),
+        (b"[gui_scripts]\nPython3.12 = demo:b\n", "is no script that every installer makes"),
         (b"[console_scripts]\na = demo\n", "is no script that every installer makes"),
         (b"[console_scripts]\na =\n  demo:b\n", "installers read different scripts"),
         (b"[[console_scripts]]\na = demo:b\n", "installers read"),
@@ -49,6 +51,7 @@ def test_scripts_that_installers_read_differently(tmp_path: Path, text: bytes, w
         b"",
         b"# none\n",
         b"[console_scripts]\na = demo:b\nc.d-e = demo.x:f.g [more]\n\n[gui_scripts]\nh=demo:i\n",
+        b"[console_scripts]\npython3-config = demo:b\npythonic = demo:c\n",
         b"[other.group]\nany thing = of it\ntool = demo:main\n",
     ],
 )
