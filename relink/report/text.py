@@ -278,7 +278,7 @@ def tree_text(
 
 def _broken_files(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> Iterator[Line]:
     """A line for each file that errors about libraries or symbols concern."""
-    about = {found.subject for found in findings if found.level == "error"}
+    about = {os.path.normpath(found.subject) for found in findings if found.level == "error"}
     for member, mapped in sorted(maps.items()):
         wanting = (os.path.normpath(match[1]) for match in map(_REQUESTER.search, mapped.problems) if match)
         names = sorted(about.intersection(mapped.missing))
