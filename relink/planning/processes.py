@@ -172,6 +172,7 @@ class _Imported(msgspec.Struct):
     pending: dict[str, Event] = msgspec.field(default_factory=dict)
     events: list[tuple[Event, str]] = msgspec.field(default_factory=list)
     stopped: str | None = None
+    assumed: set[str] = msgspec.field(default_factory=set)
 
 
 class EnvironmentProcesses:
@@ -249,6 +250,7 @@ class EnvironmentProcesses:
         made = _Imported(start.fork())
         for top in _top_modules(files.name, members, self.interpreter):
             read = self._python.read_import(top, refused)
+            made.assumed |= read.assumed
             for event in read.events:
                 if event.kind == "unknown":
                     made.events.append((event, ""))
@@ -333,7 +335,7 @@ class EnvironmentProcesses:
             {_shown_name(opening.event, site): opening for opening in lost.values()},
             stopped,
             tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
-            frozenset(self._python.evaluation.assumed),
+            frozenset(made.assumed),
             tuple(made.events),
         )
 

@@ -52,9 +52,11 @@ class ImportEvents(msgspec.Struct, frozen=True):
     :ivar events: in order; each dlopen once, where it happens first, with the strictest of its `when`.
     :ivar failure: what ends the import, as Python says it; None where nothing does.
     :ivar opening: the refused dlopen that `failure` comes from.
+    :ivar assumed: modules that are not there and were taken to be, by this import or by an earlier one.
     """
 
     name: str
     events: tuple[Event, ...]
     failure: str | None = None
     opening: str = ""
+    assumed: frozenset[str] = frozenset()

@@ -221,7 +221,8 @@ class PythonProcesses:
             evaluation.import_module(name)
         except Raised as raised:
             failure, opening = f"{raised.kind}: {raised.text}", raised.opening
-        return ImportEvents(name, tuple(_in_order(start, evaluation.modules)), failure, opening)
+        events = tuple(_in_order(start, evaluation.modules))
+        return ImportEvents(name, events, failure, opening, frozenset(evaluation.assumed))
 
     def _evaluation_with(self, refused: frozenset[str]) -> Evaluation:
         """Return what follows modules where these dlopens fail; for the same ones again it has followed them."""

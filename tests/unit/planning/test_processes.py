@@ -16,6 +16,7 @@ from relink.loader.seen_files import Files
 from relink.loader.target import find_target
 from relink.planning.processes import DistributionFiles, EnvironmentProcesses, ImportOutcome
 from relink.python.facts_cache import FactsCache
+from relink.python.process import PlannedFiles
 from tests.support.cc import shared, shared_without
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 
@@ -47,12 +48,15 @@ class Site:
         variables: Mapping[str, str] | None = None,
         gpu: tuple[str, ...] = (),
         preload: tuple[str, ...] = (),
+        planned: PlannedFiles | None = None,
     ) -> ImportOutcome:
         """Follow the import of a package that has the files of its directory, and of NAME.libs."""
         target = find_target(python=sys.executable)
         assert target.python_facts
         python = replace(target.python_facts, site_packages=(str(self.path),))
-        processes = EnvironmentProcesses(target, python, Files("/"), variables or {}, FactsCache(None))
+        processes = EnvironmentProcesses(
+            target, python, Files("/"), variables or {}, FactsCache(None), planned=planned
+        )
         own = (self.path / name, self.path / f"{name}.libs")
         files = [file for directory in own for file in directory.rglob("*") if file.is_file()]
         members = {str(file.relative_to(self.path)): file for file in files}
@@ -306,6 +310,16 @@ def test_a_module_that_is_not_installed(site: Site) -> None:
     outcome = site.outcome("work", gpu=("work/pool.so",))
     assert outcome.stopped == "ModuleNotFoundError: No module named 'relink_nowhere'"
     assert not outcome.failed
+
+
+def test_a_required_module_that_a_handler_imports(site: Site) -> None:
+    """What the wheel requires counts as there in the handler of a library that does not load, too."""
+    lost_extension(site, "work/pool.so")
+    source = f"{OPEN}try:\n    {opens('pool.so')}except OSError:\n    import absent_backend\n"
+    site.write("work/__init__.py", source)
+    outcome = site.outcome("work", planned=PlannedFiles(required=frozenset({"absent-backend"})))
+    assert outcome.assumed == {"absent_backend"}
+    assert (outcome.stopped, outcome.failed) == (None, ())
 
 
 def test_the_gpu_part_is_never_optional(site: Site) -> None:
