@@ -430,6 +430,29 @@ def _find_reliance(assessed: Assessment) -> Iterable[Finding]:
     )
 
 
+def _find_import_failures(assessed: Assessment) -> Iterator[Finding]:
+    """Yield what ends the import in the Python that is named, where other packages are imported before.
+
+    A missing library is told by who looks at the files.
+    """
+    context = assessed.context
+    if not (context.siblings and is_python_named(assessed.case.options)):
+        return
+    from relink.planning.processes import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
+
+    imported = follow_wheel(assessed.case.wheel, context, assessed.draft.tables)
+    if imported is None or imported.assumed or not imported.is_seen:
+        return
+    told = {(found.code, found.subject) for found in assessed.draft.findings}
+    for reported in imported.findings(context.layout.site_packages):
+        if (
+            reported.level == "error"
+            and reported.code != "RLK101"
+            and (reported.code, reported.subject) not in told
+        ):
+            yield reported
+
+
 # Why a command does not show something.
 _PLANNED: Mapping[Command, str] = {"apply": "the plan has it already: nothing is decided anew"}
 _WRITES_NOTHING: Mapping[Command, str] = dict.fromkeys(
@@ -444,6 +467,12 @@ _ANYWHERE: Mapping[Command, str] = dict.fromkeys(
     ("nix", "nix without libraries"), "the package runs in other shells than this one"
 )
 _IMPORTED: Mapping[Command, str] = {"check": "the processes that import it show it"}
+_FOLLOWED: Mapping[Command, str] = {
+    "verify": "it follows the import when the loader has been asked",
+    "check": "the processes that import it show it",
+    **dict.fromkeys(("tree", "check tree"), "no package is imported"),
+    **dict.fromkeys(("nix", "nix without libraries"), "its environment is made later"),
+}
 _OF_FILES: Mapping[Command, str] = {
     "tree": "a directory is not installed",
     "verify": "the files are asked about, wherever they were installed",
@@ -476,6 +505,11 @@ PRODUCERS: list[Producer] = [
     Producer("tables of which the loader reads a part", _find_unread, {**_PLANNED, **_ELSEWHERE}),
     Producer("executable stacks", _find_stacks, _PLANNED),
     Producer("static TLS and the processor's ISA level", _find_refused, _PLANNED),
+    Producer(
+        "the import after that of other packages",
+        _find_import_failures,
+        {**_PLANNED, **_ELSEWHERE, **_FOLLOWED},
+    ),
     Producer(
         "LD_LIBRARY_PATH of the shell", _find_replaced, {**_PLANNED, **_DRAWN, **_IMPORTED, **_ANYWHERE}
     ),

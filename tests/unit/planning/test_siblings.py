@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -136,15 +137,19 @@ def wheel(
     return make_wheel(directory, files, tag=TAG, requires=requires)
 
 
-def environment(directory: Path, *exports: str) -> Path:
-    """A virtual environment with a torch that has such a libc10.so; returns its Python."""
+def environment(directory: Path, *exports: str, more: Mapping[str, bytes | Path] | None = None) -> Path:
+    """A virtual environment with a torch that has such a libc10.so, and more files; returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     python = directory / "bin" / "python"
     (site,) = ask_python(str(python)).site_packages
     assert site.startswith(str(directory))
     source = "".join(f"int {name}(void){{return 1;}}" for name in exports)
     library = shared(directory / "build" / "libc10.so", source)
-    files: dict[str, bytes | Path] = {"torch/__init__.py": b"", "torch/lib/libc10.so": library}
+    files: dict[str, bytes | Path] = {
+        "torch/__init__.py": b"",
+        "torch/lib/libc10.so": library,
+        **(more or {}),
+    }
     unpack([make_wheel(directory, files, name="torch", version="2.9.1")], Path(site))
     return python
 
@@ -235,6 +240,27 @@ def test_an_installed_one_without_the_symbol_is_refused(works: Works, tmp_path: 
     assert report.output is None
     (refused,) = told(report, "RLK302")
     assert "tensor" in refused
+
+
+@pytest.mark.parametrize("symbol", ["deep", "another"])
+def test_what_an_installed_one_has_mapped_before(works: Works, tmp_path: Path, symbol: str) -> None:
+    """torch maps its own HSA runtime, which serves the prefix's HIP in that process."""
+    runtime = shared(tmp_path / "build" / "libdeep.so.1", f"int {symbol}(void){{return 1;}}")
+    opened = [
+        f"ctypes.CDLL(os.path.dirname(__file__) + '/lib/{name}')" for name in ("libdeep.so.1", "libc10.so")
+    ]
+    opening = "\n".join(["import ctypes, os", *opened]).encode()
+    more: dict[str, bytes | Path] = {"torch/__init__.py": opening, "torch/lib/libdeep.so.1": runtime}
+    python = environment(tmp_path / "env", "tensor", more=more)
+    options = works.options(tmp_path / "out", python=str(python), force=True)
+    report = relink(wheel(works, tmp_path, IMPORTS + b"from demo import ext\n"), options)
+    assert report.output is not None
+    lost = [found.subject for found in report.findings if found.level == "error"]
+    assert lost == ([] if symbol == "deep" else [f"{works.prefix}/lib/libhip.so.7"])
+    (site,) = ask_python(str(python)).site_packages
+    unpack([Path(report.output.path)], Path(site))
+    run = subprocess.run([python, "-c", "import demo"], capture_output=True, text=True, check=False)
+    assert ("undefined symbol: deep" in run.stderr) is bool(lost)
 
 
 @pytest.mark.parametrize(
