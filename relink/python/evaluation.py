@@ -155,8 +155,8 @@ class Evaluation(msgspec.Struct):
         module = self.modules.get(name)
         if module is None:
             spec = self.find_spec(name, parent)
-            if spec is None and parent is not None and parent.spec.kind in ("extension", "builtin"):
-                spec = Spec(name, "builtin")  # an extension may make modules below itself
+            if spec is None and parent is not None and parent.makes_modules:
+                spec = Spec(name, "builtin")
             if spec is None and self._is_assumed(name):
                 self.assumed.add(name)
                 spec = Spec(name, "builtin")

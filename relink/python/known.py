@@ -63,6 +63,7 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
         "sys.base_prefix": posixpath.dirname(posixpath.dirname(next(iter(interpreter.standard), ""))),
         "sys.path": list(interpreter.path),
         "sys.modules": Native("sys.modules"),
+        "sys.meta_path": Native("sys.meta_path"),
         "sys.implementation": Native("sys.implementation"),
         "sys.implementation.name": "cpython",
         "sys.builtin_module_names": tuple(sorted(interpreter.builtins)),
@@ -142,6 +143,12 @@ def _take_out(evaluation: Evaluation, arguments: list[Any], _named: dict[str, An
     if module is not None:
         evaluation.taken_out.add(module.name)
     return module or UNKNOWN
+
+
+def _add_finder(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """sys.meta_path.append and insert."""
+    evaluation.state.module.has_finder = True
+    return None
 
 
 def _import(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
@@ -419,6 +426,8 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.reversed": _compute(lambda values: values[::-1]),
         "builtins.enumerate": _compute(lambda values: [*enumerate(values)]),
         "sys.modules.pop": _take_out,
+        "sys.meta_path.append": _add_finder,
+        "sys.meta_path.insert": _add_finder,
         "sys.setdlopenflags": _set_flags,
         "sys.getdlopenflags": lambda evaluation, _arguments, _named: evaluation.flags,
         "os.environ.get": _read_variable,

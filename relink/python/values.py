@@ -56,6 +56,7 @@ class Module(msgspec.Struct, eq=False):
     :ivar failure: what its import raises; None where it ends.
     :ivar is_done: it has been followed to its end.
     :ivar bodies: those of its functions, once one is called.
+    :ivar has_finder: it has put a finder into sys.meta_path, which may make modules below it (six.moves).
     """
 
     name: str
@@ -66,6 +67,12 @@ class Module(msgspec.Struct, eq=False):
     failure: Raised | None = None
     is_done: bool = False
     bodies: list[str] | None = None
+    has_finder: bool = False
+
+    @property
+    def makes_modules(self) -> bool:
+        """Whether there may be modules below it that no file has: an extension makes some, and so does a finder."""
+        return self.has_finder or self.spec.kind in ("extension", "builtin")
 
 
 class Function(msgspec.Struct, eq=False):

@@ -20,6 +20,13 @@ def outcome(site: Path, source: str, variables: dict[str, str] | None = None) ->
 X, Y = "package/x.so", "package/y.so"
 
 
+def test_modules_that_a_finder_makes(tmp_path: Path) -> None:
+    """six.moves is in no file: six puts a finder into sys.meta_path."""
+    write_files(tmp_path, {"maker.py": "import sys\nsys.meta_path.append(object())\n", "plain.py": ""})
+    assert outcome(tmp_path, "from maker.moves.deep import name\nfrom . import x") == [(X, "certain")]
+    assert outcome(tmp_path, "from plain.moves import name\nfrom . import x") == []
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
