@@ -351,8 +351,10 @@ def test_what_the_loader_takes_is_not_refused(
     result = verify_wheel(works.wheel(tmp_path, files), Options(python=sys.executable))
     assert [item for item in result.findings if item.level == "error"] == []
     (tmp_path / "user.so").write_bytes(bytes(files["demo/user.so"]))
+    # What C has written comes out before what Python writes, buffered or not.
+    value = f"value = ctypes.CDLL({str(tmp_path / 'user.so')!r}).g(); ctypes.CDLL(None).fflush(None)"
     said = subprocess.run(
-        [sys.executable, "-c", f"import ctypes; print(ctypes.CDLL({str(tmp_path / 'user.so')!r}).g())"],
+        [sys.executable, "-c", f"import ctypes; {value}; print(value)"],
         capture_output=True,
         text=True,
         check=True,
