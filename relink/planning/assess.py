@@ -36,6 +36,7 @@ from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.decision_findings import has_vendors, list_mapped, replaced_findings
 from relink.planning.resolve.shims import plan_shims
 from relink.planning.resolve.stubs import StubPlans, add_stubs, plan_forwarders, plan_stubs
+from relink.planning.siblings import may_map_other_copies
 from relink.planning.site import (
     NOTHING_BESIDE,
     Relocation,
@@ -435,8 +436,9 @@ def _find_import_failures(assessed: Assessment) -> Iterator[Finding]:
 
     A missing library is told by who looks at the files.
     """
-    context = assessed.context
-    if not (context.siblings and is_python_named(assessed.case.options)):
+    context, mapped = assessed.context, [pair for file in assessed.files for pair in file.closure]
+    named = is_python_named(assessed.case.options)
+    if not (named and may_map_other_copies(context.siblings, mapped, context.files)):
         return
     from relink.planning.processes import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
 

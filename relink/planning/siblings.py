@@ -9,9 +9,11 @@ Source of the rules: "Core metadata" and "Dependency specifiers" of the PyPA spe
 from __future__ import annotations
 
 import glob
+import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 import msgspec
@@ -82,6 +84,26 @@ def find_siblings(
         and find_sibling(siblings, soname) is None
     }
     return (*siblings, *_find_hosts(source, unknown, target, files))
+
+
+def may_map_other_copies(
+    siblings: Iterable[Sibling], mapped: Iterable[tuple[str, str]], files: Files
+) -> bool:
+    """Whether a package that is imported before may map another copy of a library than members of the wheel do.
+
+    A copy is seen by its name up to ``.so``, beside the libraries of the package that members need.
+
+    :param mapped: soname and path of what members map.
+    """
+    places = {posixpath.dirname(path) for sibling in siblings for path in sibling.libraries.values()}
+    names: set[str] = set()
+    for place in places:
+        with suppress(OSError):
+            names.update(map(soname_stem, os.listdir(files.host(place))))
+    return any(
+        posixpath.dirname(path) not in places and soname_stem(posixpath.basename(path)) in names
+        for _, path in mapped
+    )
 
 
 def _find_hosts(

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from relink.library import plan, relink, verify
 from relink.loader.python import ask_python
+from relink.loader.seen_files import Files
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft, decide
-from relink.planning.siblings import Sibling, find_sibling, list_sibling_paths
+from relink.planning.siblings import Sibling, find_sibling, list_sibling_paths, may_map_other_copies
 from relink.providers.profiles import Profile, shipped_profiles
 from relink.report.model import Report
 from tests.support.cc import shared
@@ -51,6 +52,21 @@ def test_which_sibling_brings_a_soname() -> None:
     assert find_sibling([sibling], "libfirst_cpu.so") is sibling
     assert find_sibling([sibling], "libsecond.so") is None
     assert list_sibling_paths([sibling, Sibling(PROFILE, WHY, "/d", (), {"x": "/d/x"})]) == ["/d/x"]
+
+
+def test_which_copies_it_may_map(tmp_path: Path) -> None:
+    """A copy has the same name up to .so, beside the libraries that members need of the package."""
+    for name in (SONAME, "libhsa.so"):
+        (tmp_path / name).touch()
+    sibling = Sibling(PROFILE, WHY, str(tmp_path), (), {SONAME: f"{tmp_path}/{SONAME}"})
+
+    def may(*mapped: tuple[str, str]) -> bool:
+        return may_map_other_copies([sibling], mapped, Files("/"))
+
+    assert may(("libhsa.so.1", "/rocm/lib/libhsa.so.1"))
+    assert not may(("libother.so.1", "/rocm/lib/libother.so.1"))
+    assert not may((SONAME, f"{tmp_path}/{SONAME}"), ("libhsa.so", f"{tmp_path}/libhsa.so"))
+    assert not may_map_other_copies([], [("libhsa.so.1", "/rocm/lib/libhsa.so.1")], Files("/"))
 
 
 def test_without_it_nothing_brings_the_library(scene: Scene) -> None:
