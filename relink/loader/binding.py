@@ -18,6 +18,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import fnmatch
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -524,6 +525,8 @@ def duplicates(closure: Closure, tables: Tables, bindings: Bindings) -> list[Sha
     needed = needed_by(closure)
     places = _places(closure, tables, needed)
 
+    # The same two objects come with many groups of symbols.
+    @functools.cache
     def shared(first: int, second: int) -> frozenset[str]:
         if places.get(first, len(places)) >= places.get(second, -1):
             return frozenset()

@@ -93,11 +93,13 @@ class _Places(msgspec.Struct):
 
     :ivar names: by the path of each, without symbolic links, its name; `directories` are all above them, and above the links.
     :ivar walked: by directory its canonical path; fills up as these are asked for.
+    :ivar inside: by directory, and by names, those of the names that are directories in it; fills up likewise.
     """
 
     names: dict[str, str] = msgspec.field(default_factory=dict)
     directories: frozenset[str] = frozenset()
     walked: dict[str, str] = msgspec.field(default_factory=dict)
+    inside: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 def _with_parents(path: str) -> set[str]:
@@ -130,7 +132,6 @@ class Files:
         self._seen: dict[str, OpenedFile] = {}
         self._directories: dict[str, bool] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
-        self._inside: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         self._links: dict[str, str] = {}
         self._link_directories: frozenset[str] = frozenset()
         for path, directory in (links or {}).items():
@@ -165,7 +166,6 @@ class Files:
     def _with(self, places: _Places, images: Mapping[str, Image], other: Mapping[str, Image]) -> Files:
         files = Files(self.root, budget=self.budget)
         files._seen, files._directories, files._listed = self._seen, self._directories, self._listed
-        files._inside = self._inside
         files._links, files._link_directories = self._links, self._link_directories
         files._places, files._images, files._other = places, images, other
         return files
@@ -203,16 +203,13 @@ class Files:
 
     def directories_in(self, path: str, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of `names` that are directories in the directory `path`; nothing where that is none."""
-        if not self.is_directory(path):
-            return ()
-        if self._places.names or self._link_directories:
-            return tuple(name for name in names if self.is_directory(posixpath.join(path, name)))
         # The loader asks the same of a directory for each library that it looks for.
-        key = path, names
-        if key not in self._inside:
-            inside = (name for name in names if self._is_disk_directory(posixpath.join(path, name)))
-            self._inside[key] = tuple(inside)
-        return self._inside[key]
+        known = self._places.inside.get((path, names))
+        if known is None:
+            there = names if self.is_directory(path) else ()
+            known = tuple(name for name in there if self.is_directory(posixpath.join(path, name)))
+            self._places.inside[path, names] = known
+        return known
 
     def names_in(self, path: str) -> tuple[str, ...]:
         """Return the names in a directory of the disk; nothing where it cannot be read."""

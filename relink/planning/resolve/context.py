@@ -243,6 +243,13 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
+    def packages(self) -> frozenset[str]:
+        """The first name below site-packages of each directory that members lie in."""
+        site = f"{self.layout.site_packages}/"
+        below = (path.removeprefix(site) for path in self.member_directories if path.startswith(site))
+        return frozenset(path.partition("/")[0] for path in below)
+
+    @cached_property
     def members(self) -> Members:
         """The members where they are installed; the simulations of all roots share them.
 

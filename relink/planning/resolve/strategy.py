@@ -202,8 +202,7 @@ def _entry_kind(
         return "provider"
     if "ORIGIN" in text and is_below(directory, layout.site_packages):
         parts = directory.removeprefix(f"{layout.site_packages}/").split("/")
-        package = f"{layout.site_packages}/{parts[0]}"
-        own = any(is_below(member, package) for member in context.member_directories)
+        own = parts[0] in context.packages
         # Bazel links against TARGET.runfiles/ and _solib_CPU/, which no wheel installs. Any other directory below a package of
         # the wheel may be another wheel's, as packages of one namespace share a directory.
         built = any(part.endswith(".runfiles") or part.startswith("_solib_") for part in parts[1:])
