@@ -217,6 +217,10 @@ class EnvironmentProcesses:
                 target, files, tuple(library_path) if any(library_path) else (), os.getcwd()
             )
             self._process = Process(environment, tables, python.file, [*filter(None, preloads)])
+        for event in self._python.read_start():
+            if event.kind in ("extension", "library") and event.when in _PARTS:
+                for process in dict.fromkeys((self._plain, self._process)):
+                    _open(process, event)
 
     def follow(self, files: DistributionFiles) -> ImportOutcome:
         """Import the modules of a distribution, then open what is opened later."""

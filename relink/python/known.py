@@ -146,8 +146,13 @@ def _take_out(evaluation: Evaluation, arguments: list[Any], _named: dict[str, An
 
 
 def _add_finder(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
-    """sys.meta_path.append and insert."""
+    """sys.meta_path.append and insert; setuptools' finder for an editable package has a dictionary of modules."""
     evaluation.state.module.has_finder = True
+    frame = evaluation.state.frame
+    mapping = frame.module.names.get("MAPPING") if frame else None
+    for name, path in mapping.items() if isinstance(mapping, dict) else ():
+        if isinstance(name, str) and isinstance(path, str):
+            evaluation.disk.editable[name] = path
     return None
 
 

@@ -75,9 +75,12 @@ class Disk(msgspec.Struct):
     """The directories of the target, each read once, with files laid over it that are not installed yet.
 
     :ivar members: by absolute path what returns the content; for a wheel that is looked at where it will be installed.
+    :ivar editable: by the names of modules where setuptools' finder for a package that is installed as editable has them: the
+        path of a package's directory, or of a module without its ending.
     """
 
     members: Mapping[str, Callable[[], bytes]] = msgspec.field(default_factory=dict)
+    editable: dict[str, str] = msgspec.field(default_factory=dict)
     _listed: dict[str, dict[str, bool]] = msgspec.field(default_factory=dict)
     _added: dict[str, dict[str, bool]] | None = None
 
@@ -152,6 +155,11 @@ def find_module(name: str, search: Sequence[Any], interpreter: Interpreter, disk
             return Spec(name, *found)
     if portions:
         return Spec(name, "namespace", search=tuple(portions))
+    if place := disk.editable.get(name):
+        if found := _file_of("__init__", place, interpreter, disk):
+            return Spec(name, *found, (place,))
+        if found := _file_of(posixpath.basename(place), posixpath.dirname(place), interpreter, disk):
+            return Spec(name, *found)
     for site in interpreter.site_packages if name == "distutils" else ():
         # Python 3.12 has none; setuptools puts its own there (_distutils_hack.DistutilsMetaFinder.spec_for_distutils).
         inside = f"{site}/setuptools/_distutils"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
 import re
 import resource
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,7 +21,7 @@ from relink.python.events import STRICTNESS, Event, ImportEvents
 from relink.python.extension import read_extension_names
 from relink.python.facts_cache import FactsCache
 from relink.python.known import known_functions, known_values
-from relink.python.modules import Disk, Interpreter
+from relink.python.modules import Disk, Interpreter, Spec
 from relink.python.syntax import SOURCE_LIMIT, SyntaxNode, UnreadableSourceError, parse_source
 from relink.python.values import Module, Raised
 from relink.system.errors import RelinkError, WheelError, raise_if_machine_fault
@@ -31,6 +33,8 @@ _T = TypeVar("_T")
 _STACK, _FRAMES = 512 << 20, 20_000
 # Bytes of a RECORD or METADATA.
 _RECORD_LIMIT = 64 << 20
+# Lines of .pth files that are executed (site.addpackage).
+_EXECUTED = (b"import ", b"import\t")
 
 
 class PlannedFiles(msgspec.Struct, frozen=True):
@@ -98,7 +102,12 @@ class PythonProcesses:
     def _source(self, path: str, kind: str) -> Any:
         def read() -> dict[str, Any]:
             try:
-                statements, bodies = parse_source(self._disk.read(path, SOURCE_LIMIT))
+                data = self._disk.read(path, SOURCE_LIMIT)
+                if path.endswith(".pth"):
+                    # The other lines name directories. Each line keeps its number.
+                    lines = data.removeprefix(codecs.BOM_UTF8).splitlines()
+                    data = b"\n".join(line if line.startswith(_EXECUTED) else b"" for line in lines)
+                statements, bodies = parse_source(data)
             except UnreadableSourceError as error:
                 return {"source": str(error), "bodies": []}
             return {"source": statements, "bodies": bodies}
@@ -205,6 +214,30 @@ class PythonProcesses:
                 break
         return found if found != top else None
 
+    def read_start(self) -> tuple[Event, ...]:
+        """Return what the interpreter does before the first line of a program: no failure of it ends the process.
+
+        Lib/site.py, main(): the executed lines of .pth files, then sitecustomize and usercustomize.
+        """
+        return _on_large_stack(lambda: self._follow_start(self.evaluation))
+
+    def _follow_start(self, evaluation: Evaluation) -> tuple[Event, ...]:
+        start = evaluation.state.module
+        with evaluation.at_least("guarded", frozenset({"Exception"})):
+            for site in evaluation.interpreter.site_packages:
+                for name in sorted(self._disk.names(site)):
+                    if name.endswith(".pth") and not name.startswith("."):
+                        evaluation.record("module", name, "site")
+                        evaluation.follow_module(Module(name, Spec(name, "source", f"{site}/{name}")))
+            # What a .pth file has imported may have put another function in their place.
+            with suppress(Raised):
+                names = evaluation.import_module("site", "site").names
+                has_user = not self._disk.exists(f"{evaluation.interpreter.prefix}/pyvenv.cfg")
+                names["ENABLE_USER_SITE"] = has_user
+                for name in ("execsitecustomize", "execusercustomize")[: 1 + has_user]:
+                    evaluation.call(names.get(name), [], {})
+        return tuple(_in_order(start, evaluation.modules))
+
     def read_import(self, name: str, refused: frozenset[str] = frozenset()) -> ImportEvents:
         """Return what ``import NAME`` does.
 
@@ -230,6 +263,7 @@ class PythonProcesses:
             return self.evaluation
         if self._refusing is None or self._refusing.refused != refused:
             self._refusing = self._start_evaluation(refused)
+            self._follow_start(self._refusing)
         return self._refusing
 
 

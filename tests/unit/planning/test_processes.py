@@ -71,7 +71,7 @@ class Site:
 
     def imports(self, name: str, variables: Mapping[str, str] | None = None) -> bool:
         """Whether a real Python imports it."""
-        command = [sys.executable, "-c", f"import sys; sys.path.append({str(self.path)!r}); import {name}"]
+        command = [sys.executable, "-c", f"import site; site.addsitedir({str(self.path)!r}); import {name}"]
         return (
             subprocess.run(
                 command, check=False, env={**os.environ, **(variables or {})}, capture_output=True
@@ -118,6 +118,22 @@ def test_a_carried_library_is_judged_where_it_is_loaded(site: Site) -> None:
 def lost_extension(site: Site, name: str) -> None:
     """Make a library that needs one which is nowhere."""
     shared_without(site.path / name, "libtbb.so.12")
+
+
+@pytest.mark.parametrize("pth", ["import hook\n", "# import hook\n"])
+def test_a_library_that_a_pth_file_has_mapped_serves_all_imports(site: Site, pth: str) -> None:
+    """As pip_system_certs.pth, which imports ssl before a package that brings another libssl."""
+    shared(site.path / "libdep.so.1", "int older(void){return 1;}")
+    own = shared(site.path / "user/libdep.so.1", "int newer(void){return 1;}")
+    source = "extern int newer(void); int c(void){return newer();}"
+    shared(site.path / "user/core.so", source, needed=[own], flags=["-Wl,-rpath,$ORIGIN", "-Wl,-z,now"])
+    site.write("hook.pth", pth)
+    site.write("hook.py", OPEN + opens("libdep.so.1"))
+    site.write("user/__init__.py", OPEN + opens("core.so"))
+    broken = pth.startswith("import")
+    assert site.imports("user") is not broken
+    outcome = site.outcome("user")
+    assert said(outcome, site) == ([f"error RLK302 {site.path}/user/core.so"] if broken else [])
 
 
 def test_what_is_guarded_fails(site: Site) -> None:

@@ -121,3 +121,70 @@ def test_who_imports_an_extension_is_named(tmp_path: Path) -> None:
     write_files(tmp_path, {"user.py": "\n\nimport x\n", "x.so": ""})
     (event,) = (event for event in read_events(tmp_path, "user").events if event.kind == "extension")
     assert (event.module, event.file, event.line) == ("user", str(tmp_path / "user.py"), 3)
+
+
+def test_what_runs_before_the_first_line_of_a_program(tmp_path: Path) -> None:
+    """The executed lines of .pth files, each file up to the line that fails, then sitecustomize; no failure ends anything."""
+    files = {
+        "b.pth": "src\nimport hook; hook.install()\n",
+        "a.pth": "# import never\nimport first\nimport absent\nimport never\n",
+        ".hidden.pth": "import never\n",
+        "hook.py": "import lib\ndef install():\n    import installed\n",
+        "site.py": "def execsitecustomize():\n    try:\n        import sitecustomize\n    except Exception: ...\n",
+        "sitecustomize.py": "import custom\nraise OSError\n",
+        "user.py": "import lib",
+        **{f"{name}.so": "" for name in ("first", "lib", "installed", "custom", "never")},
+    }
+    write_files(tmp_path, files)
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    start = [event for event in processes.read_start() if event.kind == "extension"]
+    expected = ["first.so", "lib.so", "installed.so", "custom.so"]
+    assert [(Path(event.name).name, event.when) for event in start] == [
+        (name, "guarded") for name in expected
+    ]
+    assert [(Path(event.file).name, event.line) for event in start] == [
+        ("a.pth", 2), ("hook.py", 1), ("hook.py", 3), ("sitecustomize.py", 1),
+    ]  # fmt: skip
+    # What a package imports itself is its own, whatever was there before.
+    assert opened(processes.read_import("user"), tmp_path) == [("lib.so", "certain")]
+
+
+@pytest.mark.parametrize("is_environment", [True, False])
+def test_a_function_in_the_place_of_one_of_site(tmp_path: Path, is_environment: bool) -> None:
+    """As pip_system_certs does it: where there is a user's directory, the last function is that of usercustomize."""
+    site = tmp_path / "site"
+    hook = (
+        "import site\ndef around(function, is_last):\n    def wrapper():\n        try:\n            return function()\n"
+        "        finally:\n            if is_last or not site.ENABLE_USER_SITE:\n                import lib\n            else:\n"
+        "                import other\n    return wrapper\ndef install():\n"
+        "    site.execsitecustomize = around(site.execsitecustomize, False)\n"
+        "    site.execusercustomize = around(site.execusercustomize, True)\n"
+    )
+    names = "def execsitecustomize(): ...\ndef execusercustomize(): ...\nENABLE_USER_SITE = made()\n"
+    files = {"a.pth": "import hook; hook.install()\n", "hook.py": hook, "site.py": names}
+    write_files(site, {**files, "lib.so": "", "other.so": ""})
+    if is_environment:
+        (tmp_path / "pyvenv.cfg").touch()
+    processes = PythonProcesses(python_of(site), cache=FactsCache(None), variables={})
+    start = [Path(event.name).name for event in processes.read_start() if event.kind == "extension"]
+    assert start == (["lib.so"] if is_environment else ["other.so", "lib.so"])
+
+
+def test_editable_packages_of_a_finder_of_setuptools(tmp_path: Path) -> None:
+    """MAPPING has a package and a module; what site-packages has comes first, and a name that it lacks is not there."""
+    site, project = tmp_path / "site", tmp_path / "project"
+    write_files(
+        project, {"src/pkg/__init__.py": "", "src/pkg/core.so": "", "one.py": "import lib", "both.py": ""}
+    )
+    mapping = {name: f"{project}/{name}" for name in ("one", "both", "gone")} | {"pkg": f"{project}/src/pkg"}
+    finder = f"import sys\nMAPPING: dict = {mapping!r}\ndef install():\n    sys.meta_path.append(object)\n"
+    files = {
+        "__editable__.p-1.pth": "import __editable___p; __editable___p.install()",
+        "__editable___p.py": finder,
+    }
+    user = "import pkg.core\nimport one\nimport both\ntry:\n    import gone\nexcept ImportError:\n    import without\n"
+    write_files(site, {**files, "user.py": user, "both.so": "", "lib.so": "", "without.so": ""})
+    processes = PythonProcesses(python_of(site), cache=FactsCache(None), variables={})
+    processes.read_start()
+    expected = [str(project / "src/pkg/core.so"), "lib.so", "both.so", "without.so"]
+    assert [name for name, _ in opened(processes.read_import("user"), site)] == expected
