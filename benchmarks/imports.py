@@ -24,7 +24,7 @@ from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
 from relink.loader.target import Target, find_target
-from relink.python.events import ImportEvents
+from relink.python.events import Event, ImportEvents
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
 from relink.python.process import PythonProcesses
@@ -125,12 +125,12 @@ def real_import(python: Path, name: str) -> tuple[dict[str, str], str | None]:
 
 
 def predict(
-    target: Target, files: Files, tables: Tables, events: ImportEvents
+    target: Target, files: Files, tables: Tables, start: Sequence[Event], events: ImportEvents
 ) -> tuple[dict[str, str], str | None]:
-    """Return the same from the sources and the simulation of the loader."""
+    """Return the same from the sources and the simulation of the loader; `start`: what comes before the import."""
     process = Process(Environment(target, files), tables, target.python or "")
     error = events.failure
-    for event in events.events:
+    for event in (*start, *events.events):
         if event.kind in ("extension", "library") and event.when in _COUNTED:
             result = process.dlopen(Dlopen(event.name, event.flags, event.caller))
             if result.failure is not None and event.when == "certain":
@@ -162,11 +162,12 @@ def measure(python: Path, wanted: Iterable[str]) -> Iterator[Outcome]:
     tables = Tables(files, {})
     processes = PythonProcesses(interpreter, cache=FactsCache(None), variables=os.environ)
     before, _ = real_import(python, "sys")
+    start = processes.read_start()
     for package, names in ask(python, _NATIVE).items():
         for name in names if package in wanted else ():
             real_import(python, name)
             real, error = real_import(python, name)
-            predicted, predicted_error = predict(target, files, tables, processes.read_import(name))
+            predicted, predicted_error = predict(target, files, tables, start, processes.read_import(name))
             yield Outcome(
                 package,
                 name,
