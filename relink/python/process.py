@@ -229,14 +229,20 @@ class PythonProcesses:
                     if name.endswith(".pth") and not name.startswith("."):
                         evaluation.record("module", name, "site")
                         evaluation.follow_module(Module(name, Spec(name, "source", f"{site}/{name}")))
-            # What a .pth file has imported may have put another function in their place.
-            with suppress(Raised):
-                names = evaluation.import_module("site", "site").names
-                has_user = not self._disk.exists(f"{evaluation.interpreter.prefix}/pyvenv.cfg")
-                names["ENABLE_USER_SITE"] = has_user
-                for name in ("execsitecustomize", "execusercustomize")[: 1 + has_user]:
-                    evaluation.call(names.get(name), [], {})
+            # Without such modules site's functions do nothing, but what a .pth file has imported may have replaced them.
+            names = ("sitecustomize", "usercustomize")
+            if "site" in evaluation.modules or any(evaluation.find_spec(name, None) for name in names):
+                self._customize(evaluation)
         return tuple(_in_order(start, evaluation.modules))
+
+    def _customize(self, evaluation: Evaluation) -> None:
+        """Call site's functions for sitecustomize and, where there may be a user's site-packages, usercustomize."""
+        with suppress(Raised):
+            names = evaluation.import_module("site", "site").names
+            has_user = not self._disk.exists(f"{evaluation.interpreter.prefix}/pyvenv.cfg")
+            names["ENABLE_USER_SITE"] = has_user
+            for name in ("execsitecustomize", "execusercustomize")[: 1 + has_user]:
+                evaluation.call(names.get(name), [], {})
 
     def read_import(self, name: str, refused: frozenset[str] = frozenset()) -> ImportEvents:
         """Return what ``import NAME`` does.

@@ -127,7 +127,7 @@ def test_what_runs_before_the_first_line_of_a_program(tmp_path: Path) -> None:
     """The executed lines of .pth files, each file up to the line that fails, then sitecustomize; no failure ends anything."""
     files = {
         "b.pth": "src\nimport hook; hook.install()\n",
-        "a.pth": "# import never\nimport first\nimport absent\nimport never\n",
+        "a.pth": "# import never\n import never\nimport first\nimport absent\nimport never\n",
         ".hidden.pth": "import never\n",
         "hook.py": "import lib\ndef install():\n    import installed\n",
         "site.py": "def execsitecustomize():\n    try:\n        import sitecustomize\n    except Exception: ...\n",
@@ -143,7 +143,7 @@ def test_what_runs_before_the_first_line_of_a_program(tmp_path: Path) -> None:
         (name, "guarded") for name in expected
     ]
     assert [(Path(event.file).name, event.line) for event in start] == [
-        ("a.pth", 2), ("hook.py", 1), ("hook.py", 3), ("sitecustomize.py", 1),
+        ("a.pth", 3), ("hook.py", 1), ("hook.py", 3), ("sitecustomize.py", 1),
     ]  # fmt: skip
     # What a package imports itself is its own, whatever was there before.
     assert opened(processes.read_import("user"), tmp_path) == [("lib.so", "certain")]
