@@ -93,6 +93,8 @@ else:
 CCOB_MAGIC = b"CCOB"
 # Bytes of the payload that are read at once.
 _STEP = 16 * 1024
+# Bytes of a payload that is looked through to its end. comgr hands zstd all of it: what lies behind the frame is an error there.
+_WHOLE = 128 * 1024
 # Bytes of the payload more than come out of it; a compressor stores what it cannot shrink with some bytes a block.
 _SPARE = 256 * 1024
 _METHODS = {0: "zlib", 1: "zstd"}
@@ -143,6 +145,18 @@ class _Window:
         return data
 
 
+def find_end_problem(payload: bytes | memoryview, header: CompressedHeader) -> str:
+    """Return why a zstd payload does not end where its one frame does, by the headers of the frame's blocks (RFC 8878, 3.1.1)."""
+    try:
+        length = zstd.get_frame_size(payload)
+    except zstd.ZstdError:
+        return f"the zstd frame does not end in the {len(payload)} bytes of its payload"
+    # Version 1 does not say where the payload ends.
+    if header.size is not None and length < len(payload):
+        return f"{len(payload) - length} bytes lie behind the zstd frame in its payload"
+    return ""
+
+
 class Inflater:
     """The first bytes of a payload, on demand: :meth:`at_least` grows `data` and never beyond `limit`.
 
@@ -162,11 +176,11 @@ class Inflater:
         self._zstd = zstd.ZstdDecompressor() if header.method == "zstd" else None
         self._zlib = zlib.decompressobj()
         if header.method == "zstd":
-            head = bytes(
-                source.read_at(start + header.header_size, min(18, end - start - header.header_size))
-            )
+            length = end - start - header.header_size
+            payload = source.read_at(start + header.header_size, length if length <= _WHOLE else 18)
             try:
-                size = zstd.get_frame_info(head).decompressed_size
+                size = zstd.get_frame_info(payload[:18]).decompressed_size
+                self.problem = find_end_problem(payload, header) if length <= _WHOLE else ""
             except zstd.ZstdError as error:
                 self.problem = f"the zstd payload cannot be read: {error}"
                 self._window = _Window(source, end, end)

@@ -24,6 +24,7 @@ from relink.gpu.amd.bundle import (
     Budget,
     Bundle,
     BundleEntry,
+    find_end_problem,
     parse_bundle,
     parse_header,
 )
@@ -221,8 +222,11 @@ def _compress_again(source: ByteSource, bundle: Bundle, agents: Agents) -> tuple
     header = parse_header(blob[:32])
     if isinstance(header, str) or header.size != len(blob) or header.uncompressed_size > _MAX_INFLATED:
         return ()
+    payload = memoryview(blob)[header.header_size :]
+    if header.method == "zstd" and find_end_problem(payload, header):
+        return ()
     data = bytearray()
-    for piece in _inflate(memoryview(blob)[header.header_size :], header.method):
+    for piece in _inflate(payload, header.method):
         data += piece
         if len(data) > header.uncompressed_size:
             return ()
@@ -235,16 +239,16 @@ def _compress_again(source: ByteSource, bundle: Bundle, agents: Agents) -> tuple
         data[offset : offset + size] = content.ljust(size, b"\0")
     if not ranges:
         return ()
-    payload = zstd.compress(data, _LEVEL) if header.method == "zstd" else zlib.compress(data, 9)
-    size = header.header_size + len(payload)
-    if size > len(blob) or not _inflates_to(payload, header.method, data):
+    packed = zstd.compress(data, _LEVEL) if header.method == "zstd" else zlib.compress(data, 9)
+    size = header.header_size + len(packed)
+    if size > len(blob) or not _inflates_to(packed, header.method, data):
         return ()
     # comgr keeps what it unpacks by this number, the first half of the MD5 (clang, CompressedOffloadBundle::compress).
     digest = hashlib.md5(data, usedforsecurity=False).digest()[:8]
     fields = struct.pack(_HEADERS[header.version], size, len(data)) + digest
     names = ", ".join(text for _, _, text, _ in ranges if text)
     before = hashlib.sha256(blob).hexdigest()
-    content = CCOB_MAGIC + blob[4:8] + fields + payload
+    content = CCOB_MAGIC + blob[4:8] + fields + packed
     return (Replacement(bundle.offset, bundle.size, names, before, content),)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 import time
 
 import pytest
@@ -12,6 +13,11 @@ from relink.elf.source import BufferSource
 from relink.gpu.amd.bundle import Budget, CompressedHeader, parse_code_object, parse_header, walk
 from tests.unit.gpu.amd.build import HOST, PAGE, ccob, chain, code_object, entries_of, hip, raw
 from tests.unit.gpu.amd.reading import names, read
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 ARCHS_27 = (
     *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1011", "gfx1012"),
@@ -312,6 +318,29 @@ def test_a_size_that_the_frame_contradicts_is_named() -> None:
     data = bytearray(ccob(raw(entries_of("gfx1100"))))
     struct.pack_into("<Q", data, 16, 123456)
     assert any("its zstd frame" in p for p in read(bytes(data)).problems)
+
+
+INNER = raw(entries_of("gfx1100", "gfx1030"))
+WHOLE = zstd.compress(INNER, options={zstd.CompressionParameter.checksum_flag: 1})
+# RFC 8878, 3.1.1: magic; no checksum and no size; a window of 1 MiB; a raw block whose header does not call it the last one.
+ENDLESS = b"\x28\xb5\x2f\xfd\x00\x50" + struct.pack("<I", len(INNER) << 3)[:3] + INNER
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        pytest.param(WHOLE, None, id="whole"),
+        pytest.param(WHOLE + b"x", "1 bytes lie behind the zstd frame", id="junk"),
+        pytest.param(WHOLE + WHOLE, f"{len(WHOLE)} bytes lie behind the zstd frame", id="second frame"),
+        pytest.param(WHOLE[:-4], "the zstd frame does not end", id="no checksum"),
+        pytest.param(ENDLESS, "the zstd frame does not end", id="no final block"),
+    ],
+)
+def test_a_payload_ends_where_its_frame_does(payload: bytes, text: str | None) -> None:
+    """What is behind the part that is read counts: comgr gives zstd all of it."""
+    code = read(b"CCOB" + struct.pack("<HHQQQ", 3, 1, 32 + len(payload), len(INNER), 0) + payload)
+    assert names(code.bundles[0]) == ["gfx1100", "gfx1030"]
+    assert [(text or "") in problem for problem in code.problems] == ([True] if text else [])
 
 
 @pytest.mark.few(0, reason="the same by the other method")

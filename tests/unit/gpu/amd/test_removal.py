@@ -89,6 +89,12 @@ def test_a_compressed_bundle_is_made_anew_in_its_place(version: int, method: str
     assert code.bundles[0].size < read_device_code(BufferSource(data), "a.so").bundles[0].size
 
 
+def test_a_payload_with_something_behind_its_frame_stays() -> None:
+    bundle = ccob(raw(full("gfx90a", "gfx1030"))) + b"x"
+    bundle = bundle[:8] + struct.pack("<Q", len(bundle)) + bundle[16:]
+    assert left(library([bundle]), "gfx1030")[2] == ()
+
+
 def test_version_1_says_no_size_and_stays() -> None:
     assert left(library([ccob(raw(full("gfx90a", "gfx1030")), 1)]), "gfx1030")[2] == ()
 
