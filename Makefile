@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 STAGE := @scripts/stage
 
-.PHONY: ready test test-all check demo docs site fuzz bench bench-check format lock clean
+.PHONY: ready test test-all test-rest check demo docs site fuzz bench bench-check format lock clean
 
 # What a change has to pass while you work: no network, no Nix, no browser, under two minutes on two cores.
 test: check
@@ -27,6 +27,10 @@ test: check
 # Every test but the long generated ones, and more generated inputs. Nix, chromium and the package indexes where they can be had.
 test-all: check
 	$(STAGE) pytest-all env RELINK_TESTS=all $(PYTEST) -m "not fuzz"
+
+# What test-all has and test has not: the two are every test, each once but for those with generated inputs.
+test-rest: $(READY)
+	$(STAGE) pytest-rest env RELINK_TESTS=rest $(PYTEST) -m "not fuzz"
 
 check: $(READY)
 	$(STAGE) ruff $(BIN)/ruff check .

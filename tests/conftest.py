@@ -21,7 +21,7 @@ import relink
 from relink.system.findings import model as findings
 from relink.system.findings.model import RULES, Finding
 from relink.system.sandbox.start import OFF
-from tests.support.amount import load_profile
+from tests.support.amount import PROFILE, is_generated, load_profile
 from tests.support.cc import compiler
 from tests.support.outside import OFFLINE, inside
 from tests.support.read_once import read_once
@@ -72,7 +72,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seen: Counter[str] = Counter()
     for item in items:
         group = item.path.relative_to(HERE).parts[0]
@@ -86,6 +86,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("slow"):
             if not mark.kwargs.get("reason"):
                 raise pytest.UsageError(f"{item.nodeid}: slow needs a reason: @pytest.mark.slow(reason=...)")
+    if PROFILE == "rest":
+        done = [item for item in items if not _is_of_rest(item)]
+        items[:] = [item for item in items if _is_of_rest(item)]
+        config.hook.pytest_deselected(items=done)
+
+
+def _is_of_rest(item: pytest.Item) -> bool:
+    """Whether `make test` leaves a test out, or tries fewer inputs."""
+    assert isinstance(item, pytest.Function)
+    return any(map(item.get_closest_marker, APART)) or is_generated(item.module)
 
 
 @pytest.fixture(autouse=True)

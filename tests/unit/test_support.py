@@ -211,3 +211,21 @@ def test_no_such_profile() -> None:
         check=False,
     )
     assert f"the profiles are {', '.join(FACTORS)}" in ended.stderr
+
+
+@pytest.mark.slow(reason="three times a pytest within pytest")
+def test_fast_and_rest_are_all() -> None:
+    """Both have only the modules where inputs are generated."""
+
+    def collect(profile: str, expression: str) -> set[str]:
+        paths = "testpaths=tests/fuzz tests/unit/cli tests/unit/wheel"
+        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", expression, "-o", paths]
+        environment = os.environ | {"RELINK_TESTS": profile}
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        return {line for line in ended.stdout.splitlines() if "::" in line}
+
+    fast, rest, everything = collect("fast", ""), collect("rest", "not fuzz"), collect("all", "not fuzz")
+    assert fast | rest == everything
+    both = {test.split("::")[0].removeprefix("tests/") for test in fast & rest}
+    assert both > {"fuzz/test_splice.py", "unit/wheel/test_naming.py"}
+    assert not {"unit/wheel/test_archive.py", "unit/cli/test_relinking.py"} & both
