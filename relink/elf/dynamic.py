@@ -185,7 +185,7 @@ def open_memory(buffer: Buffer) -> Iterator[Memory]:
 
 
 class Strings:
-    """DT_STRTAB. One decoding for the whole table where it is ASCII; undecodable names survive as surrogates.
+    """DT_STRTAB. Undecodable names survive as surrogates.
 
     ld.so does not ask how large the table is: where DT_STRSZ is not right, all bytes up to the next table are it.
 
@@ -203,36 +203,31 @@ class Strings:
         self._memory = memory
         self._address = address or 0
         self._room = min(available, most)
-        self._set(memory.read(self._address, min(available if size is None else size, self._room)))
-        if not self.text.endswith("\0"):
+        self.data = memory.read(self._address, min(available if size is None else size, self._room))
+        if not self.data.endswith(b"\0"):
             memory.problem("the string table is empty or does not end in a zero byte", read=False)
             self._widen()
-        if not self.text.endswith("\0"):
+        if not self.data.endswith(b"\0"):
             memory.problem("the string table has no end")
-            self.text += "\0"
-
-    def _set(self, data: bytes) -> None:
-        self.ascii = data.isascii()
-        # Latin-1 has one character for each byte, so offsets stay valid; `decode_utf8` decodes a name that is not ASCII again.
-        self.text = data.decode("latin-1")
+            self.data += b"\0"
 
     def _widen(self) -> bool:
         """Read all that may be the table, up to the last zero byte; tell whether that is more than before."""
-        data = self._memory.read(self._address, self._room) if len(self.text) < self._room else b""
+        data = self._memory.read(self._address, self._room) if len(self.data) < self._room else b""
         self._room = 0
         data = data[: data.rfind(b"\0") + 1]
-        if len(data) <= len(self.text):
+        if len(data) <= len(self.data):
             return False
         self._memory.problem("strings lie behind the end that DT_STRSZ gives the string table", read=False)
-        self._set(data)
+        self.data = data
         return True
 
     def get(self, offset: int, longest: int) -> str | None:
         """Return the string at `offset`; None if it lies outside of the table or has more than `longest` bytes."""
-        end = self.text.find("\0", offset, offset + longest + 1)
-        if end < 0 and offset >= len(self.text) and self._widen():
-            end = self.text.find("\0", offset, offset + longest + 1)
-        return None if end < 0 else self.decode_utf8(self.text[offset:end])
+        end = self.data.find(b"\0", offset, offset + longest + 1)
+        if end < 0 and offset >= len(self.data) and self._widen():
+            end = self.data.find(b"\0", offset, offset + longest + 1)
+        return None if end < 0 else self._name(offset, end)
 
     def names(self, offsets: Sequence[int]) -> tuple[list[str], int]:
         """Return the strings at `offsets`, and how many of these lie outside of the table, whose strings are empty.
@@ -241,17 +236,20 @@ class Strings:
         """
         known: dict[int, str] = {}
         # A table of zeros has one empty string for each byte: splitting it would take much memory.
-        if self.text.count("\0") <= _MAX_STRINGS * (len(offsets) + 1024):
-            texts = self.text.split("\0")[:-1]
+        if self.data.count(b"\0") <= _MAX_STRINGS * (len(offsets) + 1024):
+            # One decoding for the whole table. Latin-1 has one character for each byte, so that the lengths are right.
+            texts = self.data.decode("latin-1").split("\0")[:-1]
             begins = accumulate(map(_PLUS_NUL, map(len, texts)), initial=0)
-            known = dict(zip(begins, texts if self.ascii else map(self.decode_utf8, texts), strict=False))
+            known = dict(
+                zip(begins, texts if self.data.isascii() else map(_decode_again, texts), strict=False)
+            )
         names = [*map(known.get, offsets)]
         outside = 0
-        left = _MAX_STRINGS * len(self.text) + (1 << 20)
+        left = _MAX_STRINGS * len(self.data) + (1 << 20)
         # A linker lets one name be the tail of another; a hostile table could have nothing but long tails.
         for number in [number for number, name in enumerate(names) if name is None]:
             start = offsets[number]
-            end = self.text.find("\0", start)
+            end = self.data.find(b"\0", start)
             outside += end < 0
             left -= max(0, end - start)
             if left < 0:
@@ -259,11 +257,14 @@ class Strings:
                     "the symbols' names overlap far beyond the size of the string table: the rest is left out"
                 )
                 break
-            names[number] = self.decode_utf8(self.text[start:end])
+            names[number] = self._name(start, end)
         if outside and self._widen():
             return self.names(offsets)
         return [name or "" for name in names], outside
 
-    def decode_utf8(self, text: str) -> str:
-        """Return a slice of `text` as the UTF-8 that it most likely is."""
-        return text if self.ascii else text.encode("latin-1").decode("utf-8", "surrogateescape")
+    def _name(self, start: int, end: int) -> str:
+        return self.data[start:end].decode("utf-8", "surrogateescape")
+
+
+def _decode_again(text: str) -> str:
+    return text.encode("latin-1").decode("utf-8", "surrogateescape")

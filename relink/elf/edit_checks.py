@@ -41,7 +41,7 @@ from relink.elf.constants import (
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image, Section, Segment, file_offset, read_sections
-from relink.elf.symbol_reader import columns_of, read_version_needs, symbol_columns
+from relink.elf.symbol_reader import columns_of, count_symbols, read_version_needs
 from relink.elf.symbols import VER_FLG_WEAK, VersionNeed
 from relink.elf.version_edits import GLOBAL, edit_needs, find_freed_symbols, read_records
 from relink.system.errors import ElfError
@@ -390,26 +390,26 @@ def same_symbols(original: Buffer, edited: Buffer, old: Section, new: Section) -
         if fields != new_fields:
             return False
         strings, new_strings = Strings(memory), Strings(new_memory)
-        if offsets == new_offsets and _names_stay(strings.text, new_strings.text, offsets):
+        if offsets == new_offsets and _names_stay(strings.data, new_strings.data, offsets):
             return True
         return strings.names(offsets) == new_strings.names(new_offsets)
 
 
-def _names_stay(text: str, new_text: str, offsets: Sequence[int]) -> bool:
+def _names_stay(table: bytes, new_table: bytes, offsets: Sequence[int]) -> bool:
     """Whether it is seen without reading the names one by one that they are the same in two string tables.
 
     patchelf appends its strings, and writes over those of the search path that was there.
     """
-    first = _common_length(text, new_text)
-    end = len(text) - _common_length(text[::-1], new_text[: len(text)][::-1])
-    begin = text.rfind("\0", 0, first) + 1  # a name that begins before what has changed may reach it
-    return max(offsets, default=0) < len(text) <= len(new_text) and not any(
-        begin <= offset < end for offset in offsets
-    )
+    first = _common_length(table, new_table)
+    end = len(table) - _common_length(table[::-1], new_table[: len(table)][::-1])
+    # A name that begins before what has changed may reach it.
+    changed = range(table.rfind(b"\0", 0, first) + 1, end)
+    inside = max(offsets, default=0) < len(table) <= len(new_table)
+    return inside and not any(map(changed.__contains__, offsets))
 
 
-def _common_length(left: str, right: str) -> int:
-    """Return how many characters are the same at the beginning of two texts."""
+def _common_length(left: bytes, right: bytes) -> int:
+    """Return how many bytes are the same at the beginning of both."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
@@ -513,7 +513,7 @@ def _versyms(buffer: Buffer) -> bytes:
         address = memory.dynamic.get(DT_VERSYM)
         if not address or not memory.dynamic.get(DT_SYMTAB):
             return b""
-        return memory.read(address, 2 * len(symbol_columns(memory)[0]))
+        return memory.read(address, 2 * count_symbols(memory))
 
 
 def _endian(buffer: Buffer) -> str:

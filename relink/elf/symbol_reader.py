@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Final, TypeAlias
@@ -113,23 +113,45 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
-    """Return the symbol table, and the order in which ld.so meets the symbols: indices, or nothing for the table's own order.
+    """Return the symbol table, and the order in which ld.so meets the symbols: indices, or nothing for the table's own order."""
+    relocated = _relocated(memory)
+    count, flags, order = _extent(memory, lambda: relocated)
+    shift = 32 if memory.wide else 8
+    kinds = {
+        _R_STATIC_TLS.get(memory.machine): STATIC_TLS,
+        _R_DESCRIBED_TLS.get(memory.machine): DESCRIBED_TLS,
+    }
+    for info in relocated:
+        if info >> shift < count:
+            flags[info >> shift] |= RELOCATED | (kinds.get(info & 0xFFFFFFFF, 0) if memory.wide else 0)
+    data = memory.read(memory.dynamic[DT_SYMTAB], count * _entry_size(memory))
+    return columns_of(memory, data, bytes(flags)), order
+
+
+def count_symbols(memory: Memory) -> int:
+    """Return the number of symbols in the symbol table, without reading the table: that of :func:`symbol_columns`."""
+    return _extent(memory, lambda: _relocated(memory))[0]
+
+
+def _entry_size(memory: Memory) -> int:
+    return 24 if memory.wide else 16
+
+
+def _extent(memory: Memory, relocated: Callable[[], set[int]]) -> tuple[int, bytearray, list[int]]:
+    """Return the number of symbols, for each whether it is HASHED, and the order in which ld.so meets them.
 
     DT_SYMTAB has no size. The end of the last chain of DT_GNU_HASH gives it, or nchain of DT_HASH, or the relocations. For
     DT_GNU_HASH the linker sorts the symbols by bucket, so the order of the table is that of the chains.
+
+    :param relocated: gives r_info of the relocations, which are asked for only where the hash tables do not tell.
     """
-    size = 24 if memory.wide else 16
+    size = _entry_size(memory)
     if (declared := memory.dynamic.get(DT_SYMENT, 0)) != size:
         memory.problem(f"DT_SYMENT is {declared}, not {size}", read=False)
     limit = memory.available(memory.dynamic[DT_SYMTAB]) // size
     gnu = _gnu_hash(memory, limit)
     sysv = _sysv_hash(memory, limit, read=DT_GNU_HASH not in memory.dynamic)
     shift = 32 if memory.wide else 8
-    relocated = _relocated(memory)
-    kinds = {
-        _R_STATIC_TLS.get(memory.machine): STATIC_TLS,
-        _R_DESCRIBED_TLS.get(memory.machine): DESCRIBED_TLS,
-    }
     first, count = gnu or (limit, 0)
     order: list[int] = []
     hashed = bytearray()
@@ -139,28 +161,22 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
         count = max(count, sysv[0])
         if not gnu:
             order, hashed = _chains(memory, *sysv[1:])
-            named = (number for info in relocated if (number := info >> shift) < limit)
+            named = (number for info in relocated() if (number := info >> shift) < limit)
             if (highest := max((0, *order, *named))) >= count:
                 memory.problem(f"DT_HASH counts {count} symbols, and there are more", read=False)
                 count = highest + 1
     elif count <= first:
         # Nothing is exported, or no hash table is usable. GNU ld writes a first symbol of 1 then, whatever is imported:
         # the highest symbol that a relocation names counts.
-        count = max(count, 1 + max(info >> shift for info in relocated) if relocated else 1)
+        count = max(count, 1 + max((info >> shift for info in relocated()), default=0))
     if count > limit:
         memory.problem(f"the symbol table has room for {limit} symbols, not for {count}")
-    data = memory.read(memory.dynamic[DT_SYMTAB], min(count, limit) * size)
-    count = len(data) // size
+        count = limit
     if gnu or not sysv:
-        flags = bytearray(min(first, count)).ljust(count, bytes((HASHED,)))
-    else:
-        flags = hashed[:count].ljust(count, b"\0")
-        # ld.so finds none of these symbols; they stay in the table, since imports may be among them.
-        order += [i for i, flag in enumerate(flags) if not flag]
-    for info in relocated:
-        if info >> shift < count:
-            flags[info >> shift] |= RELOCATED | (kinds.get(info & 0xFFFFFFFF, 0) if memory.wide else 0)
-    return columns_of(memory, data[: count * size], bytes(flags)), order
+        return count, bytearray(min(first, count)).ljust(count, bytes((HASHED,))), order
+    flags = hashed[:count].ljust(count, b"\0")
+    # ld.so finds none of these symbols; they stay in the table, since imports may be among them.
+    return count, flags, order + [i for i, flag in enumerate(flags) if not flag]
 
 
 def columns_of(memory: Memory, data: bytes, flags: bytes) -> Columns:
