@@ -302,6 +302,7 @@ def as_printed(page: Path, root: Path) -> str:
     return rewritten(text, asked, [Result(one.code, of_any_machine(one.output)) for one in results])
 
 
+@pytest.mark.slow(reason="a process for each command of three pages")
 @pytest.mark.parametrize("name", BY_STAND_INS)
 def test_a_page_has_what_its_commands_print(tmp_path: Path, name: str) -> None:
     """RELINK_WRITE_PAGES=1 writes what they print into the page."""

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -36,8 +37,9 @@ class InstallerError(RelinkError):
     """pip or uv has failed; the issues are its last lines."""
 
 
+@cache
 def has_pip(python: str) -> bool:
-    """Whether a Python has pip."""
+    """Whether a Python has a pip that starts; asked once, since it takes half a second and a command wants to know it thrice."""
     try:
         return ask_program([python, "-I", "-m", "pip", "--version"], directory="/").returncode == 0
     except NoAnswerError:

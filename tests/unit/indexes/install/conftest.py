@@ -11,7 +11,6 @@ from pathlib import Path
 import pip
 import pytest
 
-from relink.indexes.install import installers, installing
 from tests.support.cc import shared
 from tests.support.outside import OFFLINE
 from tests.support.wheels import make_wheel
@@ -21,14 +20,6 @@ Tree = dict[str, str]
 VENDOR = "-Wl,-rpath,/opt/rocm-of-the-vendor/lib"
 HERE = "-Wl,-rpath,$ORIGIN"
 USES = "extern int blas(void); int uses(void){return blas();}"
-
-
-@pytest.fixture(autouse=True)
-def _is_known_to_have_pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python of the tests has pip, which is imported above: it need not be started each time to say so."""
-    ask = installers.has_pip
-    for module in (installers, installing):
-        monkeypatch.setattr(module, "has_pip", lambda python: python == sys.executable or ask(python))
 
 
 @pytest.fixture
