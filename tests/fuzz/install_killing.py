@@ -22,6 +22,7 @@ import pip
 
 from relink import cli
 from relink.indexes.install.environment import find_environment
+from relink.indexes.install.installers import has_pip
 from relink.indexes.install.replacing import own
 from tests.fuzz.killing import PR_SET_CHILD_SUBREAPER, all_ended
 from tests.support.outside import OFFLINE
@@ -33,7 +34,7 @@ STEPS = ("install", "undo", "repair")
 _BLOCK = 4096
 # Bytes of a full disk that are left at most; a step takes some 700 KB.
 _MOST_LEFT = 800_000
-# Disturbances of a step one after the other; then it runs to its end.
+# Disturbances of a step one after the other, `count` at most; then it runs to its end.
 _IN_A_ROW = 4
 
 
@@ -125,6 +126,8 @@ def main(works: Works, scratch: Path, seed: int, count: int, by: str, what: str)
     make_wheel(index, {**files, "demo/a.so": works.library}, tag=TAG)
     old = make_wheel(scratch, {"demo/__init__.py": b"old", "demo/old/x.py": b""}, version="0.5", tag=TAG)
     facts = find_environment(str(python_of(environment)), {})
+    for python in (facts.python, sys.executable):  # known to those that are forked
+        has_pip(python)
     place = ["--python", str(python_of(environment))]
     planned = [*place, "--prefix", str(works.prefix), "--no-import-test"]
     words = {
@@ -192,7 +195,7 @@ def main(works: Works, scratch: Path, seed: int, count: int, by: str, what: str)
             if step == "install":
                 put(environment, old)
             before = snapshot(environment)
-            for _ in range(_IN_A_ROW):
+            for _ in range(min(_IN_A_ROW, count)):
                 if run(number, before):
                     break
                 number += 1

@@ -48,7 +48,7 @@ def hunt(works: Works, scratch: Path, kind: str, first: int, count: int) -> int:
     return int(told["ran"])
 
 
-@pytest.mark.few(4, reason="a process each; all kinds in make test-all")
+@pytest.mark.few(2, reason="a process each; all kinds in make test-all")
 @pytest.mark.parametrize("kind", KINDS)
 def test_some(works: Works, tmp_path: Path, kind: str, record_property: Property) -> None:
     count = round(ORDINARY * KINDS[kind].share)

@@ -32,7 +32,7 @@ def what(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.mark.slow(reason="some seconds for the installations before the first one that is disturbed")
 @pytest.mark.parametrize("by", ["uv", "pip"])
 def test_some(works: Works, tmp_path: Path, record_property: Property, by: str, what: str) -> None:
-    run_kills("install_killing", works, tmp_path / "scratch", 2, record_property, by, what)
+    run_kills("install_killing", works, tmp_path / "scratch", 1, record_property, by, what)
 
 
 @pytest.mark.fuzz

@@ -162,6 +162,7 @@ def test_an_archive_that_hides_another_is_named_and_left_out(tmp_path: Path) -> 
     assert told("7.14.0", Path(report.output.path)) == []
 
 
+@pytest.mark.few(2, reason="a second for each other requirement")
 @pytest.mark.parametrize(
     ("requirement", "gpu", "told"),
     [
@@ -230,6 +231,7 @@ def environment(tmp_path: Path) -> tuple[Path, str]:
     return site, str(tmp_path / "venv/bin/python")
 
 
+@pytest.mark.few(1, reason="two seconds for each other build of torch")
 @pytest.mark.parametrize("kind", torch_wheels.KINDS)
 def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
     kind: str, tmp_path: Path

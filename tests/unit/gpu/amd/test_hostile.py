@@ -32,7 +32,6 @@ SEEDS = (
     code_object(),
 )
 EXAMPLES = amount(250)
-LARGE = pytest.mark.slow(reason="eight times what is tried always")
 NUMBERS = st.sampled_from(
     (0, 1, 2, 24, 255, 4095, 4096, 65535, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1)
 )
@@ -133,8 +132,8 @@ def test_a_file_full_of_tiny_bundles_is_given_up() -> None:
     assert time.process_time() - started < 5
 
 
-@pytest.mark.few(1, reason="more of them")
-@pytest.mark.parametrize("size", [1 << 20, pytest.param(8 << 20, marks=LARGE)])
+@pytest.mark.slow(reason="seconds of searching; the one above has a search that is given up")
+@pytest.mark.parametrize("size", [1 << 20, 8 << 20])
 def test_a_search_through_magics_only_is_bounded(size: int) -> None:
     from tests.unit.gpu.amd.build import Piece  # noqa: PLC0415
 

@@ -102,6 +102,7 @@ exec(open("x").read())
     assert (code, f"absent is not installed in {venv}, or has no native code" in err) == (2, True)
 
 
+@pytest.mark.few(1, reason="a second for other damage")
 @pytest.mark.parametrize("damaged", ["RECORD", "METADATA", "an open quote"])
 def test_one_bad_package(run: Run, venv: Path, gpu: Path, rocm: Path, damaged: str) -> None:
     """It is told, and the others are looked at and repaired."""

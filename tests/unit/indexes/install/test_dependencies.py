@@ -115,6 +115,7 @@ get_requires_for_build_wheel = prepare_metadata_for_build_wheel = build_wheel = 
 """
 
 
+@pytest.mark.few(2, reason="a second for each other reference, and for the other installer")
 @pytest.mark.parametrize("reference", ["direct", "named", "indirect"])
 def test_nothing_is_built_before_the_decision(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path, reference: str
