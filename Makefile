@@ -20,7 +20,7 @@ STAGE := @scripts/stage
 
 .PHONY: ready test test-all test-rest check demo docs site fuzz bench bench-check format lock clean
 
-# What a change has to pass while you work: no network, no Nix, no browser, under two minutes on two cores.
+# What a change has to pass while you work: no network, no Nix, no browser, about four minutes on two cores.
 test: check
 	$(STAGE) pytest $(PYTEST)
 

@@ -96,6 +96,7 @@ def test_jax_on_adastra(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert answer(sys.executable, "jaxdemo", "run", site=unpacked(tmp_path / "out"))[0] == [47]
 
 
+@pytest.mark.slow(reason="installations, and pip fetches; the other hosts are tried always")
 def test_vllm_on_frontier(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """vllm#8042: torch has an older HIP inside of it; what was told was to copy the host's into torch/lib."""
     prefix = fixed_hosts.rocm(tmp_path / "opt", "6.2.0")

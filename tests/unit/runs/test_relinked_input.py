@@ -206,6 +206,7 @@ def test_what_earlier_releases_wrote_is_read(pair: tuple[Path, Path], tmp_path: 
     assert digest(vendor) in message
 
 
+@pytest.mark.slow(reason="an installation and nine commands")
 def test_an_environment_that_0_2_0_made(
     run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_repair_leaves_alone_what_needs_no_rocm(
     assert tree(environment) == before
 
 
+@pytest.mark.slow(reason="two installations by pip")
 def test_a_module_that_is_missing_is_what_comes_next(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:

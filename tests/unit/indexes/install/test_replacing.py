@@ -125,6 +125,7 @@ def test_a_file_of_dist_info_that_record_has_not(run: Run, works: Works, index: 
     assert repair(run, works, venv, "--undo")[0] == 0
 
 
+@pytest.mark.few(1, reason="two seconds; the wheel is passed instead")
 @pytest.mark.parametrize("known", ["cached", "passed"])
 def test_undo_takes_no_other_package(run: Run, works: Works, index: Path, venv: Path, known: str) -> None:
     """The plan in an installed package may name any wheel; an older one of the same name as well."""
@@ -251,7 +252,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-@pytest.mark.few(2, reason="an installation each")
+@pytest.mark.few(1, reason="an installation each")
 @pytest.mark.parametrize("what", ["bytes", "files"])
 @pytest.mark.parametrize("by", ["uv", "pip"])
 @pytest.mark.usefixtures("small_disk")
