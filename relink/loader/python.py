@@ -169,20 +169,6 @@ def _ask(python: str, named_by: str, user: tuple[str, ...], _: tuple[int, ...] |
 
 def _facts(answer: str) -> PythonFacts | None:
     try:
-        said = parse_json(answer)
-        return PythonFacts(
-            file=str(said["file"]),
-            implementation=str(said["implementation"]),
-            version=(int(said["version"][0]), int(said["version"][1])),
-            debug=bool(said["debug"]),
-            free_threaded=bool(said["free_threaded"]),
-            soabi=str(said["soabi"]),
-            site_packages=tuple(map(str, said["site_packages"])),
-            installs_into=str(said["installs_into"]),
-            prefix=str(said["prefix"]),
-            standard=tuple(map(str, said["standard"])),
-            suffixes=tuple(map(str, said["suffixes"])),
-            builtins=tuple(map(str, said["builtins"])),
-        )
-    except (ValueError, LookupError, TypeError):
+        return msgspec.convert(parse_json(answer), PythonFacts)
+    except (ValueError, msgspec.ValidationError):
         return None

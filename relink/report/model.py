@@ -151,7 +151,7 @@ def from_json(data: Mapping[str, Any]) -> Report:
     if data.get("schema") != SCHEMA:
         raise UsageError(f"this is not a report of the kind that this relink writes ({SCHEMA})")
     if "findings" not in data:
-        raise UsageError("report: unknown keys [], missing keys ['findings']")
+        raise UsageError("report: Object missing required field `findings`")
     shared = {key: data[key] for key in _OF_PLAN if key in data}
     plan = read_plan_fields({**shared, "output": ""}, "report", strict=False)
     return cast("Report", read_typed(Report, {**data, "plan": plan}, "report", strict=False))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import math
-import types
-import typing
 from collections.abc import Mapping
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -78,72 +75,35 @@ def read_typed(kind: Any, value: Any, where: str, *, strict: bool = True) -> Any
     """Turn JSON data into `kind`, checking every step; `where` names the place in messages.
 
     :param strict: a key that `kind` does not know is an error; otherwise it is passed over.
-    :raises UsageError: the data does not fit.
+    :raises UsageError: the data does not fit, or has a list of more than 200,000 items.
     """
-    if kind is type(value) or kind is Any:
-        return value
-    origin, arguments, fields, required = _parts(kind)
-    if (fields is not None or origin in (dict, Mapping)) and not isinstance(value, dict):
-        raise UsageError(f"{where}: an object was expected")
-    if fields is not None:
-        if not required <= value.keys() or (strict and not value.keys() <= fields.keys()):
-            unknown, missing = value.keys() - fields.keys(), required - value.keys()
-            raise UsageError(f"{where}: unknown keys {_shown(unknown)}, missing keys {_shown(missing)}")
-        return kind(
-            **{
-                name: read_typed(fields[name], item, f"{where}.{name}", strict=strict)
-                for name, item in value.items()
-                if name in fields
-            }
-        )
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise UsageError(f"{where}: a list was expected")
-        if len(value) > _MOST:
-            raise UsageError(f"{where}: a list of {len(value)}; at most {_MOST} are read")
-        if arguments[1:] == (Ellipsis,):
-            return tuple(
-                read_typed(arguments[0], item, f"{where}[{number}]", strict=strict)
-                for number, item in enumerate(value)
-            )
-        if len(value) != len(arguments):
-            raise UsageError(f"{where}: {len(arguments)} items were expected")
-        pairs = enumerate(zip(arguments, value, strict=True))
-        return tuple(
-            read_typed(part, item, f"{where}[{number}]", strict=strict) for number, (part, item) in pairs
-        )
-    if origin in (dict, Mapping):
-        return {
-            key: read_typed(arguments[1], item, f"{where}.{key[:_KEY]}", strict=strict)
-            for key, item in value.items()
-        }
-    if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        kinds = [part for part in arguments if part is not type(None)]
-        # Of the unions only those of plain values have several kinds.
-        if len(kinds) > 1 and not isinstance(value, dict | list):
-            return read_typed(next((part for part in kinds if type(value) is part), kinds[0]), value, where)
-        return read_typed(kinds[0], value, where, strict=strict)
-    if origin is Literal:
-        if value not in arguments:
-            raise UsageError(f"{where}: {value!r} is none of {arguments}")
-        return value
-    if kind is float and type(value) is int:
-        return float(value)
-    raise UsageError(f"{where}: {kind.__name__} was expected")
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list) and len(part) > _MOST:
+            raise UsageError(f"{where}: a list of {len(part)}; at most {_MOST} are read")
+        parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        pending += [inner for inner in parts if isinstance(inner, dict | list)]
+    try:
+        found = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        raise UsageError(f"{where}{place.removesuffix('`')}: {message}") from error
+    if strict:
+        _refuse_unknown_keys(found, value, where)
+    return found
 
 
-# Cached, since a plan has many objects of each kind.
-@functools.cache
-def _parts(kind: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, frozenset[str]]:
-    """Return the origin and the arguments of a type; of a fact the types of its fields, and those without a default."""
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-        return typing.get_origin(kind), typing.get_args(kind), None, frozenset()
-    fields = msgspec.structs.fields(kind)
-    required = frozenset(field.name for field in fields if field.required)
-    return None, (), {field.name: field.type for field in fields}, required
-
-
-def _shown(keys: typing.AbstractSet[str]) -> list[str]:
-    return [key[:_KEY] for key in sorted(keys)[:_SHOWN]]
+def _refuse_unknown_keys(found: Any, value: Any, where: str) -> None:
+    if isinstance(found, msgspec.Struct) and isinstance(value, dict):
+        if unknown := value.keys() - {*found.__struct_fields__}:
+            shown = [key[:_KEY] for key in sorted(unknown)[:_SHOWN]]
+            raise UsageError(f"{where}: unknown keys {shown}")
+        for name, inner in value.items():
+            _refuse_unknown_keys(getattr(found, name), inner, f"{where}.{name}")
+    elif isinstance(found, Mapping):
+        for key, inner in value.items():
+            _refuse_unknown_keys(found[key], inner, f"{where}.{key[:_KEY]}")
+    elif isinstance(found, tuple):
+        for number, (one, inner) in enumerate(zip(found, value, strict=True)):
+            _refuse_unknown_keys(one, inner, f"{where}[{number}]")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -111,29 +111,36 @@ class IsaTable(msgspec.Struct, frozen=True):
         return next((role for role in self.libraries if role.stem == stem), None)
 
 
-_Row = TypeVar("_Row", Processor, Generic, Workaround, LibraryRole)
-
-
 def load(data: dict[str, Any]) -> IsaTable:
     """Make a :class:`IsaTable` from the parsed TOML.
 
     :raises RelinkError: a key is missing or a machine number is named twice.
     """
     try:
-        processors = {row["name"]: _made(Processor, row) for row in data["processors"]["table"]}
+        # Keys that are no fields say where a row is from.
+        processors = {
+            row["name"]: msgspec.convert(row | {"features": sorted(row.get("features", ()))}, Processor)
+            for row in data["processors"]["table"]
+        }
         joined = data["generics"]["joined"]
         generics = {
-            row["name"]: _made(
+            row["name"]: msgspec.convert(
+                row
+                | {
+                    "features": sorted(row.get("features", ())),
+                    "members": {one: row.get("joined", {}).get(one, joined) for one in row["members"]},
+                },
                 Generic,
-                row,
-                members={member: row.get("joined", {}).get(member, joined) for member in row["members"]},
             )
             for row in data["generics"]["table"]
         }
-        workarounds = tuple(
-            _made(Workaround, row, source=data["sources"][row["source"]]) for row in data["workarounds"]
+        workarounds = msgspec.convert(
+            [row | {"source": data["sources"][row["source"]]} for row in data["workarounds"]],
+            tuple[Workaround, ...],
         )
-        libraries = tuple(_made(LibraryRole, {"rebuild": row["name"], **row}) for row in data["libraries"])
+        libraries = msgspec.convert(
+            [{"rebuild": row["name"], **row} for row in data["libraries"]], tuple[LibraryRole, ...]
+        )
         rows = {key: row for key, row in data.get("device_families", {}).items() if key != "source"}
         families = {family: tuple(starts) for family, starts in rows.items()}
         runtimes = tuple(
@@ -143,22 +150,12 @@ def load(data: dict[str, Any]) -> IsaTable:
         )
         major, minor = data["kpack"]["falls_through"].split(".")
         falls_through = (int(major), int(minor))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise RelinkError(f"isa.toml: {error!r} is missing or malformed; reinstall relink") from error
     machines = {p.mach: p.name for p in processors.values()} | {g.mach: g.name for g in generics.values()}
     if len(machines) != len(processors) + len(generics):
         raise RelinkError("isa.toml: a machine number is named twice; reinstall relink")
     return IsaTable(processors, generics, workarounds, libraries, runtimes, machines, families, falls_through)
-
-
-def _made(kind: type[_Row], row: dict[str, Any], **more: Any) -> _Row:
-    """Make a row's object of the keys that are its fields; the others say where the row is from."""
-    row = row | more | {"features": sorted(row.get("features", ()))}
-    names = [name for name in kind.__struct_fields__ if name in row]
-    values: dict[str, Any] = {
-        name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in names
-    }
-    return kind(**values)
 
 
 @functools.cache

@@ -13,12 +13,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import (
-    DlopenEntry,
-    EqualSonames,
-    match_names,
-    why_equal,
-)
+from relink.providers.profiles import DlopenEntry, EqualSonames, match_names, why_equal
 from relink.providers.profiles.document import read_document
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.protocol import Component, OptionalLibrary, Relation, TextKind
@@ -57,7 +52,7 @@ def rocm_facts() -> _Facts:
     keys = {key for row in data.get("component", ()) for key in row["sonames"]} - {"any"}
     newest = max(map(int, keys), default=None)
     return _Facts(
-        tuple(EqualSonames(tuple(row["sonames"]), row["why"]) for row in data.get("same_abi", ())),
+        msgspec.convert(data.get("same_abi", []), tuple[EqualSonames, ...]),
         tuple(
             DlopenEntry(row["library"], tuple(row["sonames"]), row["why"]) for row in data.get("dlopen", ())
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -116,34 +117,33 @@ def test_values_and_their_places() -> None:
     assert read_typed(Mapping[str, float], {"a": 1}, "it") == {"a": 1.0}
     assert read_typed(Small | None, None, "it") is None
     assert read_typed(Any, [1], "it") == [1]
-    with pytest.raises(UsageError, match=r"^it\[0\].kind: 'c' is none of \('a', 'b'\)$"):
+    with pytest.raises(UsageError, match=r"^it\[0\].kind: Invalid enum value 'c'$"):
         read_typed(tuple[Small, ...], [{"word": "x", "kind": "c"}], "it")
-    with pytest.raises(UsageError, match="int was expected"):
+    with pytest.raises(UsageError, match=r"^it: Expected `int`, got `bool`$"):
         read_typed(int, True, "it")
 
 
-def test_plan_size_types_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The types of a struct's fields were computed for each object: 440,000 findings took 71 s."""
-    asked = []
-    real = msgspec.structs.fields
+@pytest.mark.parametrize("value", [{"a": [{"word": "x", "new": 1}]}, {"a": [{"word": "x", "parts": [1]}]}])
+def test_each_part_is_looked_at(value: object) -> None:
+    with pytest.raises(
+        UsageError, match=r"^it\.?\S*a\S*: (unknown keys \['new'\]|Expected `str`, got `int`)$"
+    ):
+        read_typed(Mapping[str, tuple[Small, ...]], value, "it")
 
-    def fields(kind: type[msgspec.Struct]) -> Any:
-        asked.append(kind)
-        return real(kind)
 
-    monkeypatch.setattr(msgspec.structs, "fields", fields)
-
-    class Other(msgspec.Struct, frozen=True):
-        number: int
-
-    assert len(read_typed(tuple[Other, ...], [{"number": 1}] * 1000, "it")) == 1000
-    assert asked == [Other]
+def test_plan_size_many_facts_are_read_soon() -> None:
+    """440,000 findings once took 71 s, as the types of their fields were computed for each."""
+    begun = time.process_time()
+    assert len(read_typed(tuple[Small, ...], [{"word": "x"}] * 200_000, "it")) == 200_000
+    assert time.process_time() - begun < 5
 
 
 def test_plan_size_a_list_is_bounded() -> None:
     with pytest.raises(UsageError, match=r"^it: a list of 200001; at most 200000 are read$"):
         read_typed(tuple[str, ...], ["x"] * 200_001, "it")
     assert len(read_typed(tuple[str, ...], ["x"] * 200_000, "it")) == 200_000
+    with pytest.raises(UsageError, match="a list of 200001"):
+        read_typed(Mapping[str, Any], {"deep": {"in": ["x"] * 200_001}}, "it")
 
 
 def test_plan_size_long_keys_are_not_repeated() -> None:
