@@ -33,13 +33,17 @@ from relink.providers.profiles import profile_for
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
-from relink.python.parts import FilePart, find_part_alone
 from relink.python.process import PlannedFiles, PythonProcesses
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendors_of
 from relink.wheel.schemes import site_path
 from relink.wheel.source import read_member
+
+FilePart: TypeAlias = Literal["import", "guarded", "later", "carried", "program", "foreign", "unknown"]
+"""``import``: the import maps it, or fails. ``guarded``: the import goes on without; what is conditional or inferred counts so.
+``later``: something opens it after the import. ``carried``: only other files' NEEDED lead to it. ``program``: a user runs it.
+``foreign``: for another Python or machine, debug data, or an example. ``unknown``: nothing is known to load it."""
 
 ProcessPart: TypeAlias = FilePart | Literal["GPU"]
 """How a file gets into a process. ``GPU``: it is there for the GPU, whoever opens it."""
@@ -53,6 +57,7 @@ _WHY_OPTIONAL: Mapping[ProcessPart, str] = {
     "unknown": "nothing is known to open it",
     "foreign": "it is for another Python or machine",
 }
+_SOME_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
 # Handlers whose own dlopens fail, of which each is followed.
 _ROUNDS = 8
 # Directories of a distribution that no installed program imports.
@@ -561,3 +566,17 @@ def _find_library(target: Target, name: str) -> str | None:
     """Return what ctypes.util.find_library does where ``ldconfig -p`` names the library (_findSoname_ldconfig)."""
     entries = target.cache.entries if target.cache is not None else {}
     return next((soname for soname in entries if soname.startswith(f"lib{name}.")), None)
+
+
+def find_part_alone(path: str, image: Image, interpreter: Interpreter, machine: int) -> FilePart:
+    """Return the part of a file that no event leads to: program, foreign or unknown.
+
+    :param machine: e_machine of the target.
+    """
+    if image.header.machine != machine:
+        return "foreign"
+    if image.is_executable or image.is_static_program:
+        return "program"
+    is_other = _SOME_PYTHON.search(path) and not path.endswith(interpreter.own_suffixes)
+    is_aside = ".so.debug" in path or "include" in path.split("/")[:-1]
+    return "foreign" if is_other or is_aside else "unknown"

@@ -14,11 +14,17 @@ from msgspec.structs import replace
 from relink.elf.image import read_image
 from relink.loader.seen_files import Files
 from relink.loader.target import find_target
-from relink.planning.processes import DistributionFiles, EnvironmentProcesses, ImportOutcome
+from relink.planning.processes import (
+    DistributionFiles,
+    EnvironmentProcesses,
+    ImportOutcome,
+    find_part_alone,
+)
 from relink.python.facts_cache import FactsCache
 from relink.python.process import PlannedFiles
 from tests.support.cc import shared, shared_without
-from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
+from tests.support.python_processes import python_of
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
@@ -355,3 +361,22 @@ def test_what_the_profile_preloads_serves_what_is_opened_later(site: Site) -> No
     alone = site.outcome("work", gpu=files)
     assert said(alone, site) == [f"error RLK302 {site.path}/work/provider.so"]
     assert said(site.outcome("work", gpu=files, preload=("work/host.so",)), site) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "library", "machine", "part"),
+    [
+        ("package/unknown.so.2", Library("unknown.so.2", ()), 62, "unknown"),
+        ("package/core.cpython-311-x86_64-linux-gnu.so", Library(None, ()), 62, "unknown"),
+        ("package/old.cpython-27m-x86_64-linux-gnu.so", Library(None, ()), 62, "foreign"),
+        ("package/include/part.so", Library(None, ()), 62, "foreign"),
+        ("package/core.so.debug", Library(None, ()), 62, "foreign"),
+        ("package/bin/run", Library(None, (), interpreter="/lib64/ld-linux-x86-64.so.2"), 62, "program"),
+        ("package/other_machine.so", Library(None, ()), 183, "foreign"),
+    ],
+)
+def test_a_file_alone_has_a_part(
+    tmp_path: Path, path: str, library: Library, machine: int, part: str
+) -> None:
+    image = read_image(build(library), path)
+    assert find_part_alone(path, image, python_of(tmp_path), machine) == part
