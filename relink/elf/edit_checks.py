@@ -24,20 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from relink.elf.constants import (
-    DT_SYMTAB,
-    DT_VERSYM,
-    ET_DYN,
-    ET_EXEC,
-    PT_DYNAMIC,
-    PT_GNU_PROPERTY,
-    PT_INTERP,
-    PT_LOAD,
-    PT_NOTE,
-    PT_NULL,
-    PT_PHDR,
-    SHN_ABS,
-)
+from relink.elf import constants as c
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.elf.edit import ElfEdit, predict_edit
 from relink.elf.image import Image, Section, Segment, file_offset, read_sections
@@ -58,12 +45,12 @@ _PROGRAM = struct.Struct("<IIQQQQQQ")
 @contextmanager
 def edit_as_library(path: Path, before: Image) -> Iterator[None]:
     """Let the file at `path` say that it is ET_DYN while patchelf edits it, if it is an executable at a fixed address."""
-    if before.header.kind != ET_EXEC or before.interpreter is None:
+    if before.header.kind != c.ET_EXEC or before.interpreter is None:
         yield
         return
-    _write_type(path, before, ET_DYN)
+    _write_type(path, before, c.ET_DYN)
     yield
-    _write_type(path, before, ET_EXEC)
+    _write_type(path, before, c.ET_EXEC)
 
 
 def _write_type(path: Path, before: Image, kind: int) -> None:
@@ -96,12 +83,13 @@ def place_headers(path: Path, before: Image) -> None:
         file.seek(at)
         rows = [list(fields) for fields in _PROGRAM.iter_unpack(file.read(row * count))]
         segments = [Segment(*segment[:4], *segment[5:]) for segment in rows]
-        loads = [segment for segment in segments if segment.type == PT_LOAD]
+        loads = [segment for segment in segments if segment.type == c.PT_LOAD]
         run = before.interpreter is not None
         if not loads or not (
             "table" in _findings(at, row * count, header.kind, segments)
             if run
-            else any(segment.type == PT_PHDR for segment in segments) and not _covers(loads, at, row * count)
+            else any(segment.type == c.PT_PHDR for segment in segments)
+            and not _covers(loads, at, row * count)
         ):
             return
         align = max(_PAGE, *(segment.align for segment in loads))
@@ -115,9 +103,9 @@ def place_headers(path: Path, before: Image) -> None:
         length = row * (count + 1)
         fields = [_PF_R, table_at, address, address, length, length]
         for segment in rows:
-            if segment[0] == PT_PHDR:
+            if segment[0] == c.PT_PHDR:
                 segment[1:7] = fields
-        rows.append([PT_LOAD, *fields, align])
+        rows.append([c.PT_LOAD, *fields, align])
         file.seek(table_at)
         file.write(b"".join(_PROGRAM.pack(*segment) for segment in rows))
         file.seek(32)
@@ -152,7 +140,7 @@ def _findings(at: int, size: int, kind: int, segments: Sequence[Segment]) -> dic
     :param kind: e_type.
     """
     issues: dict[str, str] = {}
-    loads = [segment for segment in segments if segment.type == PT_LOAD]
+    loads = [segment for segment in segments if segment.type == c.PT_LOAD]
     if not loads:
         return issues
     # What the kernel passes as AT_PHDR, without the address that all segments are moved by.
@@ -163,7 +151,7 @@ def _findings(at: int, size: int, kind: int, segments: Sequence[Segment]) -> dic
         and segment.address + at - segment.offset == told
         for segment in loads
     )
-    if not covered or any(segment.type == PT_PHDR and segment.address != told for segment in segments):
+    if not covered or any(segment.type == c.PT_PHDR and segment.address != told for segment in segments):
         issues["table"] = (
             "the program header table is not mapped where older kernels tell the loader that it is"
         )
@@ -176,7 +164,7 @@ def _findings(at: int, size: int, kind: int, segments: Sequence[Segment]) -> dic
         if load.address // _PAGE <= last:
             issues["page"] = "two LOAD segments share a page, which older kernels refuse to map"
         last = max(last, (load.address + max(load.memory_size, 1) - 1) // _PAGE)
-    if kind == ET_EXEC and min(load.address for load in loads) < _LOWEST:
+    if kind == c.ET_EXEC and min(load.address for load in loads) < _LOWEST:
         issues["low"] = "a LOAD segment is at an address that programs may not map"
     return issues
 
@@ -190,7 +178,7 @@ def _up(value: int, align: int) -> int:
 
 
 def _largest_align(image: Image) -> int:
-    return max((segment.align for segment in image.segments if segment.type == PT_LOAD), default=0)
+    return max((segment.align for segment in image.segments if segment.type == c.PT_LOAD), default=0)
 
 
 _STT_SECTION = 3
@@ -203,7 +191,9 @@ _TABLES = (".dynsym", ".hash", ".gnu.hash", ".gnu.version", ".gnu.version_d", ".
 _RELOCATIONS = (".rela.dyn", ".rel.dyn", ".rela.plt", ".rel.plt", ".relr.dyn")
 MOVABLE = _REWRITTEN.union(_TABLES, _RELOCATIONS)
 # Segments that move with their contents, or that other checks compare.
-_FOLLOWING = frozenset({PT_NULL, PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_PHDR, PT_GNU_PROPERTY})
+_FOLLOWING = frozenset(
+    {c.PT_NULL, c.PT_LOAD, c.PT_DYNAMIC, c.PT_INTERP, c.PT_NOTE, c.PT_PHDR, c.PT_GNU_PROPERTY}
+)
 # Tags of the dynamic array whose values are strings, which :func:`_check_dynamic` compares: NEEDED, SONAME, RPATH, RUNPATH,
 # AUXILIARY, FILTER; STRSZ, which grows; and those whose values are addresses of sections that may move: HASH, STRTAB, SYMTAB,
 # RELA, REL, JMPREL, RELR, GNU_CONFLICT, GNU_LIBLIST, GNU_HASH, VERSYM, VERDEF, VERNEED (elf/elf.h).
@@ -294,7 +284,7 @@ def _check_needed_records(original: Buffer, edited: Buffer, before: Image, after
 
 
 def _check_segments(after: Image, size: int) -> Iterator[str]:
-    loads = [segment for segment in after.segments if segment.type == PT_LOAD]
+    loads = [segment for segment in after.segments if segment.type == c.PT_LOAD]
     for number, load in enumerate(loads):
         if load.offset + load.file_size > size:
             yield f"LOAD segment {number} ends past the end of the file"
@@ -303,22 +293,18 @@ def _check_segments(after: Image, size: int) -> Iterator[str]:
         if number and load.address < loads[number - 1].address + loads[number - 1].memory_size:
             yield f"LOAD segment {number} overlaps the one before it or is out of order"
     for segment in after.segments:
-        if segment.type == PT_DYNAMIC and not any(
+        if segment.type == c.PT_DYNAMIC and not any(
             _contains(load, segment) and load.flags & _PF_W for load in loads
         ):
             yield ".dynamic is not inside of a writable LOAD segment; ld.so would crash"
-        if segment.type in (PT_PHDR, PT_INTERP) and not any(_contains(load, segment) for load in loads):
+        if segment.type in (c.PT_PHDR, c.PT_INTERP) and not any(_contains(load, segment) for load in loads):
             yield "the program header table or the interpreter's name is not covered by a LOAD segment"
 
 
 def _contains(load: Segment, inner: Segment) -> bool:
     start, end = inner.address, inner.address + inner.memory_size
     inside = load.address <= start and end <= load.address + load.memory_size
-    return inside and _same_delta(load, inner)
-
-
-def _same_delta(left: Segment, right: Segment) -> bool:
-    return left.address - left.offset == right.address - right.offset
+    return inside and load.address - load.offset == inner.address - inner.offset
 
 
 def _check_other_segments(planned: Image, after: Image) -> Iterator[str]:
@@ -434,7 +420,8 @@ def _symbols(memory: Memory, buffer: Buffer, table: Section) -> tuple[tuple[obje
         if info & 15 == _STT_SECTION:
             columns.values[number] = 0
     sizes = memory.numbers("Q", data)[2::3] if memory.wide else memory.numbers("I", data)[2::4]
-    kinds = [section if section in (0, SHN_ABS) else 1 for section in columns.sections]
+    special = (0, c.SHN_ABS)
+    kinds = [section if section in special else 1 for section in columns.sections]
     return (columns.infos, columns.others, columns.values, kinds, sizes), columns.names
 
 
@@ -486,7 +473,7 @@ def check_version_edits(original: Buffer, edited: Buffer, edit: ElfEdit) -> Iter
     yield from _differences(planned, after)
     expected = bytearray(_versyms(original))
     for number in freed:
-        expected[2 * number : 2 * number + 2] = struct.pack(_endian(original) + "H", GLOBAL)
+        expected[2 * number : 2 * number + 2] = struct.pack("<H" if original[5] == 1 else ">H", GLOBAL)
     if bytes(expected) != _versyms(edited):
         yield "the version numbers of the symbols are not the planned ones"
 
@@ -510,11 +497,7 @@ def _differences(planned: Sequence[VersionNeed], after: Sequence[VersionNeed]) -
 def _versyms(buffer: Buffer) -> bytes:
     """Return DT_VERSYM, as many entries as there are symbols; nothing where there is none."""
     with open_memory(buffer) as memory:
-        address = memory.dynamic.get(DT_VERSYM)
-        if not address or not memory.dynamic.get(DT_SYMTAB):
+        address = memory.dynamic.get(c.DT_VERSYM)
+        if not address or not memory.dynamic.get(c.DT_SYMTAB):
             return b""
         return memory.read(address, 2 * count_symbols(memory))
-
-
-def _endian(buffer: Buffer) -> str:
-    return "<" if buffer[5] == 1 else ">"

@@ -20,25 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from relink.elf.constants import (
-    DF_1_NODEFLIB,
-    DF_1_PIE,
-    DT_AUXILIARY,
-    DT_FILTER,
-    DT_FLAGS_1,
-    DT_NEEDED,
-    DT_RPATH,
-    DT_RUNPATH,
-    DT_SONAME,
-    EM_X86_64,
-    ET_EXEC,
-    PT_DYNAMIC,
-    PT_GNU_PROPERTY,
-    PT_INTERP,
-    PT_LOAD,
-    PT_NOTE,
-    SHT_NOBITS,
-)
+from relink.elf import constants as c
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.system.bounded_json import parse_json
 from relink.system.errors import ElfError
@@ -172,7 +154,7 @@ class Image(msgspec.Struct, frozen=True):
     @property
     def nodeflib(self) -> bool:
         """DF_1_NODEFLIB: default directories are not searched for what this object needs (``-z nodeflib``)."""
-        return bool(self.flags_1 & DF_1_NODEFLIB)
+        return bool(self.flags_1 & c.DF_1_NODEFLIB)
 
     @property
     def is_executable(self) -> bool:
@@ -182,7 +164,7 @@ class Image(msgspec.Struct, frozen=True):
     @property
     def is_static_program(self) -> bool:
         """Whether the kernel starts it without a loader (``-static``, ``-static-pie``), so that none can load it."""
-        fixed = self.header.kind == ET_EXEC or bool(self.flags_1 & DF_1_PIE)
+        fixed = self.header.kind == c.ET_EXEC or bool(self.flags_1 & c.DF_1_PIE)
         return fixed and self.interpreter is None and not self.needed
 
     @property
@@ -256,21 +238,25 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
     for segment in segments:
         inside = segment.offset + segment.file_size <= size
         # Of PT_DYNAMIC ld.so takes the address alone (elf/dl-load.c).
-        if not inside and segment.type in (PT_LOAD, PT_INTERP):
-            kind = {PT_LOAD: "PT_LOAD", PT_INTERP: "PT_INTERP"}[segment.type]
+        if not inside and segment.type in (c.PT_LOAD, c.PT_INTERP):
+            kind = {c.PT_LOAD: "PT_LOAD", c.PT_INTERP: "PT_INTERP"}[segment.type]
             raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
         # Of several PT_INTERP Linux takes the first (fs/binfmt_elf.c).
-        if segment.type == PT_INTERP and interpreter is None:
+        if segment.type == c.PT_INTERP and interpreter is None:
             raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-        elif segment.type == PT_NOTE and inside:
+        elif segment.type == c.PT_NOTE and inside:
             data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
             notes.extend(dlopen_notes(data, little_endian=header.little_endian, align=segment.align))
             left -= min(left, segment.file_size)
     # elf/dl-load.c reads them from the last one on, and the first note with properties counts (sysdeps/x86/dl-prop.h).
     left = _MAX_NOTES
     for segment in reversed(segments):
-        if header.machine == EM_X86_64 and segment.type in (PT_NOTE, PT_GNU_PROPERTY) and not isa_needed:
+        if (
+            header.machine == c.EM_X86_64
+            and segment.type in (c.PT_NOTE, c.PT_GNU_PROPERTY)
+            and not isa_needed
+        ):
             data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
             isa_needed = _isa_needed(data, segment.align)
             left -= len(data)
@@ -282,7 +268,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
         header=header,
         segments=segments,
         interpreter=interpreter,
-        dynamic=any(segment.type == PT_DYNAMIC for segment in segments),
+        dynamic=any(segment.type == c.PT_DYNAMIC for segment in segments),
         dlopen_notes=tuple(notes),
         isa_needed=isa_needed,
         **_dynamic(buffer, segments, path, len(notes)),
@@ -332,16 +318,16 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
 
 # By the field of an Image: the tag of the string (gABI, "Dynamic Section"), and how many bytes it may have.
 _STRINGS = {
-    "soname": (DT_SONAME, _MAX_NAME),
-    "rpath": (DT_RPATH, _MAX_PATH),
-    "runpath": (DT_RUNPATH, _MAX_PATH),
+    "soname": (c.DT_SONAME, _MAX_NAME),
+    "rpath": (c.DT_RPATH, _MAX_PATH),
+    "runpath": (c.DT_RUNPATH, _MAX_PATH),
 }
 
 
 def file_offset(segments: tuple[Segment, ...] | list[Segment], address: int) -> int | None:
     """Return the file offset that PT_LOAD maps at virtual `address`, or None where the file has no byte for it."""
     for segment in segments:
-        if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
+        if segment.type == c.PT_LOAD and segment.address <= address < segment.address + segment.file_size:
             return address - segment.address + segment.offset
     return None
 
@@ -353,7 +339,7 @@ def _dynamic(buffer: Buffer, segments: tuple[Segment, ...], path: str, dlopened:
     Unlike symbols, these decide what is loaded at all: where one cannot be read, nothing can be said about the file.
     """
     with open_memory(buffer) as memory:
-        last = next((segment for segment in reversed(segments) if segment.type == PT_DYNAMIC), None)
+        last = next((segment for segment in reversed(segments) if segment.type == c.PT_DYNAMIC), None)
         if last is not None and last.file_size and not memory.read(last.address, 1):
             raise ElfError(f"{path}: damaged ELF file: PT_DYNAMIC lies in no PT_LOAD segment")
         return _read_entries(memory, path, dlopened)
@@ -371,9 +357,9 @@ def _read_entries(memory: Memory, path: str, dlopened: int) -> dict[str, Any]:
             known[offset] = string
         return known[offset]
 
-    needed = [value for tag, value in entries if tag == DT_NEEDED]
+    needed = [value for tag, value in entries if tag == c.DT_NEEDED]
     # DT_AUXILIARY and DT_FILTER name libraries, too (glibc elf/dl-deps.c loads them).
-    filters = [value for tag, value in entries if tag in (DT_AUXILIARY, DT_FILTER)]
+    filters = [value for tag, value in entries if tag in (c.DT_AUXILIARY, c.DT_FILTER)]
     if len(needed) + len(filters) > _MAX_NEEDED:
         raise ElfError(f"{path}: damaged dynamic section: {len(needed) + len(filters)} libraries needed")
     facts = {
@@ -391,7 +377,7 @@ def _read_entries(memory: Memory, path: str, dlopened: int) -> dict[str, Any]:
     return {
         **facts,
         "needed": tuple(text(offset, _MAX_NAME) for offset in needed),
-        "flags_1": memory.dynamic.get(DT_FLAGS_1, 0),
+        "flags_1": memory.dynamic.get(c.DT_FLAGS_1, 0),
         "filters": tuple(text(offset, _MAX_NAME) for offset in filters),
     }
 
@@ -509,7 +495,7 @@ def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
             flags,
             address,
             offset,
-            0 if kind == SHT_NOBITS else length,
+            0 if kind == c.SHT_NOBITS else length,
             alignment,
             length,
         )

@@ -9,19 +9,9 @@ import hashlib
 import mmap
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Protocol, Self
 
-from relink.elf.constants import (
-    DT_GNU_HASH,
-    DT_HASH,
-    DT_STRTAB,
-    DT_SYMTAB,
-    DT_VERDEF,
-    DT_VERNEED,
-    DT_VERSYM,
-    PT_NOTE,
-)
+from relink.elf import constants as c
 from relink.elf.dynamic import Buffer, open_memory
 from relink.elf.image import read_image
 from relink.system.errors import raise_if_machine_fault
@@ -32,7 +22,7 @@ from relink.system.spool import release_pages
 _HEADERS: Final = 64 + 56 * 64
 # Bytes of notes that are hashed at most: hostile program headers may call all of a large file notes, many times over.
 _NOTES: Final = 1 << 20
-_TABLES: Final = (DT_HASH, DT_GNU_HASH, DT_SYMTAB, DT_STRTAB, DT_VERSYM, DT_VERDEF, DT_VERNEED)
+_TABLES: Final = (c.DT_HASH, c.DT_GNU_HASH, c.DT_SYMTAB, c.DT_STRTAB, c.DT_VERSYM, c.DT_VERDEF, c.DT_VERNEED)
 
 
 def linking_digest(buffer: Buffer) -> str:
@@ -49,7 +39,7 @@ def linking_digest(buffer: Buffer) -> str:
         digest.update(view[:_HEADERS])
         left = _NOTES
         for segment in image.segments:
-            if segment.type == PT_NOTE:
+            if segment.type == c.PT_NOTE:
                 note = view[segment.offset : segment.offset + min(segment.file_size, left)]
                 digest.update(note)
                 left -= len(note)
@@ -145,7 +135,5 @@ class FileSource:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

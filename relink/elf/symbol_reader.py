@@ -24,30 +24,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from relink.elf.constants import (
-    DF_SYMBOLIC,
-    DT_DEBUG,
-    DT_FLAGS,
-    DT_GNU_HASH,
-    DT_HASH,
-    DT_JMPREL,
-    DT_PLTREL,
-    DT_PLTRELSZ,
-    DT_REL,
-    DT_RELA,
-    DT_RELASZ,
-    DT_RELSZ,
-    DT_STRTAB,
-    DT_SYMBOLIC,
-    DT_SYMENT,
-    DT_SYMTAB,
-    DT_VERDEF,
-    DT_VERDEFNUM,
-    DT_VERNEED,
-    DT_VERNEEDNUM,
-    DT_VERSYM,
-    SHN_ABS,
-)
+from relink.elf import constants as c
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.elf.symbols import (
     VER_FLG_WEAK,
@@ -124,7 +101,7 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     for info in relocated:
         if info >> shift < count:
             flags[info >> shift] |= RELOCATED | (kinds.get(info & 0xFFFFFFFF, 0) if memory.wide else 0)
-    data = memory.read(memory.dynamic[DT_SYMTAB], count * _entry_size(memory))
+    data = memory.read(memory.dynamic[c.DT_SYMTAB], count * _entry_size(memory))
     return columns_of(memory, data, bytes(flags)), order
 
 
@@ -146,11 +123,11 @@ def _extent(memory: Memory, relocated: Callable[[], set[int]]) -> tuple[int, byt
     :param relocated: gives r_info of the relocations, which are asked for only where the hash tables do not tell.
     """
     size = _entry_size(memory)
-    if (declared := memory.dynamic.get(DT_SYMENT, 0)) != size:
+    if (declared := memory.dynamic.get(c.DT_SYMENT, 0)) != size:
         memory.problem(f"DT_SYMENT is {declared}, not {size}", read=False)
-    limit = memory.available(memory.dynamic[DT_SYMTAB]) // size
+    limit = memory.available(memory.dynamic[c.DT_SYMTAB]) // size
     gnu = _gnu_hash(memory, limit)
-    sysv = _sysv_hash(memory, limit, read=DT_GNU_HASH not in memory.dynamic)
+    sysv = _sysv_hash(memory, limit, read=c.DT_GNU_HASH not in memory.dynamic)
     shift = 32 if memory.wide else 8
     first, count = gnu or (limit, 0)
     order: list[int] = []
@@ -193,7 +170,7 @@ def columns_of(memory: Memory, data: bytes, flags: bytes) -> Columns:
 
 def _gnu_hash(memory: Memory, limit: int) -> tuple[int, int] | None:
     """Return the first symbol in DT_GNU_HASH and the end of its last chain (equal where all buckets are empty)."""
-    address = memory.dynamic.get(DT_GNU_HASH)
+    address = memory.dynamic.get(c.DT_GNU_HASH)
     if address is None:
         return None
     header = memory.words(address, 4)
@@ -238,7 +215,7 @@ def _sysv_hash(memory: Memory, limit: int, *, read: bool) -> tuple[int, array[in
 
     :param read: whether ld.so reads the table: there is no DT_GNU_HASH.
     """
-    address = memory.dynamic.get(DT_HASH)
+    address = memory.dynamic.get(c.DT_HASH)
     if address is None:
         return None
     # 64-bit s390 and Alpha have entries of eight bytes (Elf_Symndx).
@@ -281,13 +258,13 @@ def _relocated(memory: Memory) -> set[int]:
     """Return symbol and type of the relocations, each pair once (r_info)."""
     dynamic = memory.dynamic
     # Words in an entry of DT_JMPREL: three with an addend, two without.
-    plt_step = 3 if dynamic.get(DT_PLTREL) == DT_RELA else 2
+    plt_step = 3 if dynamic.get(c.DT_PLTREL) == c.DT_RELA else 2
     kind, width = ("Q", 8) if memory.wide else ("I", 4)
     found: set[int] = set()
     for table, size, step in (
-        (DT_RELA, DT_RELASZ, 3),
-        (DT_REL, DT_RELSZ, 2),
-        (DT_JMPREL, DT_PLTRELSZ, plt_step),
+        (c.DT_RELA, c.DT_RELASZ, 3),
+        (c.DT_REL, c.DT_RELSZ, 2),
+        (c.DT_JMPREL, c.DT_PLTRELSZ, plt_step),
     ):
         address = dynamic.get(table, 0)
         length = dynamic.get(size, 0) if address else 0
@@ -305,7 +282,7 @@ def version_needs(memory: Memory, strings: Strings) -> tuple[VersionNeed, ...]:
     """Return the records of DT_VERNEED."""
     needs: list[VersionNeed] = []
     for at, (_, _, file_at, *_), entries in _walk(
-        memory, "DT_VERNEED", DT_VERNEED, DT_VERNEEDNUM, "HHIII", "IHHII", "versions"
+        memory, "DT_VERNEED", c.DT_VERNEED, c.DT_VERNEEDNUM, "HHIII", "IHHII", "versions"
     ):
         versions = tuple(
             VersionRequirement(
@@ -331,7 +308,7 @@ def version_defs(memory: Memory, strings: Strings) -> tuple[VersionDef, ...]:
     """
     nodes: list[VersionDef] = []
     for _, (_, flags, index, _, digest, *_), entries in _walk(
-        memory, "DT_VERDEF", DT_VERDEF, DT_VERDEFNUM, "HHHHIII", "II", "names"
+        memory, "DT_VERDEF", c.DT_VERDEF, c.DT_VERDEFNUM, "HHHHIII", "II", "names"
     ):
         base, weak = bool(flags & _BASE), bool(flags & VER_FLG_WEAK)
         names = [
@@ -370,13 +347,13 @@ def _walk(
             *_, count, _, first, following = fields
             if fields[0] != 1:
                 # Of DT_VERNEED ld.so looks at the first one's, of DT_VERDEF only for what requires versions (match_symbol).
-                read = tag == DT_VERNEED and not records
+                read = tag == c.DT_VERNEED and not records
                 memory.problem(f"{name} has a record of unknown layout {fields[0]}", read=read)
             entries: list[tuple[int, tuple[int, ...]]] = []
             entry_at, step = at + first, 1
             while step and total < _MAX_VERSIONS:
                 total += 1
-                unread = tag == DT_VERDEF and (entries or fields[1] & _BASE)
+                unread = tag == c.DT_VERDEF and (entries or fields[1] & _BASE)
                 if unread and entry_at + struct.calcsize(entry) > len(data):
                     memory.problem(f"{name} has names outside of its table", read=False)
                     break
@@ -459,7 +436,7 @@ def read_version_needs(buffer: Buffer) -> tuple[VersionNeed, ...]:
     """
     with open_memory(buffer) as memory:
         dynamic = memory.dynamic
-        has_symbols = dynamic.get(DT_SYMTAB) and dynamic.get(DT_STRTAB)
+        has_symbols = dynamic.get(c.DT_SYMTAB) and dynamic.get(c.DT_STRTAB)
         return version_needs(memory, Strings(memory)) if has_symbols else ()
 
 
@@ -474,7 +451,7 @@ def read_version_defs(buffer: Buffer) -> tuple[VersionDef, ...]:
 
 def _read(memory: Memory) -> SymbolTable:
     dynamic = memory.dynamic
-    if not dynamic.get(DT_SYMTAB) or not dynamic.get(DT_STRTAB):
+    if not dynamic.get(c.DT_SYMTAB) or not dynamic.get(c.DT_STRTAB):
         if dynamic:
             memory.problem("the dynamic segment names no symbol table or no string table")
         return SymbolTable(problems=tuple(memory.problems))
@@ -483,7 +460,7 @@ def _read(memory: Memory) -> SymbolTable:
     verdefs = version_defs(memory, strings)
     records, highest = _records(verneeds, verdefs)
     symbols, order = symbol_columns(memory)
-    address = dynamic.get(DT_VERSYM, 0)
+    address = dynamic.get(c.DT_VERSYM, 0)
     versyms = memory.words(address, len(symbols), "H") if address else array("H")
     has_versym = bool(versyms)
     if address and len(versyms) < len(symbols):
@@ -498,7 +475,7 @@ def _read(memory: Memory) -> SymbolTable:
     versyms = versyms if highest else array("H")
     versyms.extend([1] * (len(symbols) - len(versyms)))
     copied = _copied(memory)
-    symbolic = DT_SYMBOLIC in dynamic or bool(dynamic.get(DT_FLAGS, 0) & DF_SYMBOLIC)
+    symbolic = c.DT_SYMBOLIC in dynamic or bool(dynamic.get(c.DT_FLAGS, 0) & c.DF_SYMBOLIC)
     if order:
         symbols = symbols.select(order)
         versyms = array("H", map(versyms.__getitem__, order))
@@ -537,11 +514,11 @@ def _copied(memory: Memory) -> set[int]:
     """Return the symbols with a copy relocation. Only executables have any, and only they have DT_DEBUG."""
     dynamic = memory.dynamic
     kind = _R_COPY.get(memory.machine)
-    if kind is None or DT_DEBUG not in dynamic or not dynamic.get(DT_RELA):
+    if kind is None or c.DT_DEBUG not in dynamic or not dynamic.get(c.DT_RELA):
         return set()
     width, letter, shift = (8, "Q", 32) if memory.wide else (4, "I", 8)
-    size = min(dynamic.get(DT_RELASZ, 0), memory.available(dynamic[DT_RELA]))
-    infos = set(memory.words(dynamic[DT_RELA], size // width, letter)[1::3])
+    size = min(dynamic.get(c.DT_RELASZ, 0), memory.available(dynamic[c.DT_RELA]))
+    infos = set(memory.words(dynamic[c.DT_RELA], size // width, letter)[1::3])
     return {info >> shift for info in infos if info & ((1 << shift) - 1) == kind}
 
 
@@ -589,7 +566,7 @@ class _Classes(dict[tuple[int, int, int, bool, int, int], _Class]):
         defined = section != 0 or (valued and bool(flags & HASHED))
         exported = (
             bool(flags & HASHED)
-            and (valued or section == SHN_ABS or info & 15 == _TLS)
+            and (valued or section == c.SHN_ABS or info & 15 == _TLS)
             and info >> 4 in _CANDIDATE_BINDINGS
             and info & 15 in _CANDIDATE_TYPES
             and other & 3 not in _BINDS_LOCAL

@@ -27,24 +27,7 @@ from itertools import pairwise
 
 import msgspec
 
-from relink.elf.constants import (
-    DF_TEXTREL,
-    DT_FLAGS,
-    DT_GNU_HASH,
-    DT_HASH,
-    DT_JMPREL,
-    DT_PLTREL,
-    DT_RELA,
-    DT_RELACOUNT,
-    DT_SYMTAB,
-    DT_TEXTREL,
-    ET_DYN,
-    ET_EXEC,
-    PT_DYNAMIC,
-    PT_INTERP,
-    PT_LOAD,
-    PT_PHDR,
-)
+from relink.elf import constants as c
 from relink.elf.dynamic import Buffer, count_mapped
 from relink.elf.image import Segment
 from relink.loader.scan_relocations import (
@@ -64,7 +47,7 @@ _HIGHEST = 1 << 47
 _HIGHEST_FIXED = 1 << 36
 _LARGEST_TLS, _LARGEST_TLS_ALIGN = 1 << 31, 1 << 20
 # Of several PT_TLS the last one that is not empty counts, in each release (elf/dl-load.c, elf/rtld.c: glibc 2.17 to 2.42).
-_ONCE = {PT_DYNAMIC: "PT_DYNAMIC", PT_INTERP: "PT_INTERP", PT_PHDR: "PT_PHDR"}
+_ONCE = {c.PT_DYNAMIC: "PT_DYNAMIC", c.PT_INTERP: "PT_INTERP", c.PT_PHDR: "PT_PHDR"}
 _HEADER = struct.Struct("<16sHHIQQQIHHH")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 
@@ -110,20 +93,11 @@ def read_file_header(view: memoryview) -> FileHeader:
         raise ElfError(
             f"what the loader writes for machine {machine} is not known: 64-bit x86-64 and AArch64 are"
         )
-    if kind not in (ET_EXEC, ET_DYN):
+    if kind not in (c.ET_EXEC, c.ET_DYN):
         raise ElfError(f"a file of type {kind} is neither a program nor a library")
     if size != _PROGRAM_HEADER.size or not 0 < count <= _MAX_HEADERS or start + count * size > len(view):
         raise ElfError(f"the {count} program headers of {size} bytes at {start:#x} do not lie in the file")
     return FileHeader(kind, machine, start, count)
-
-
-def read_segments(view: memoryview, header: FileHeader) -> list[ProgramHeader]:
-    """Read the program headers, in their order."""
-    rows = _PROGRAM_HEADER.iter_unpack(view[header.start : header.start + header.size])
-    return [
-        ProgramHeader(kind, flags, offset, address, file_size, memory_size, align, number)
-        for number, (kind, flags, offset, address, _, file_size, memory_size, align) in enumerate(rows)
-    ]
 
 
 def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Iterator[Refusal]:
@@ -134,7 +108,7 @@ def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Itera
     page would leave the first with the second one's content.
     """
     page = mmap.PAGESIZE
-    loads = [segment for segment in segments if segment.type == PT_LOAD]
+    loads = [segment for segment in segments if segment.type == c.PT_LOAD]
     if not loads:
         yield Refusal("the program headers", "have no PT_LOAD")
     if len(loads) > _MAX_LOADS:
@@ -147,22 +121,18 @@ def wrong_segments(segments: list[ProgramHeader], kind: int, size: int) -> Itera
         if load.offset + load.file_size > size:
             yield Refusal(where, "ends past the end of the file")
         # Whole pages are mapped; the kernel refuses a program with such a segment.
+        mapped = -(-load.span[1] // page) * page
         if load.file_size > load.memory_size and (
-            kind == ET_EXEC or load.address + load.file_size > _last_page(load)
+            kind == c.ET_EXEC or load.address + load.file_size > mapped
         ):
             yield Refusal(where, "is larger in the file than in memory")
-        highest = _HIGHEST_FIXED if kind == ET_EXEC else _HIGHEST
+        highest = _HIGHEST_FIXED if kind == c.ET_EXEC else _HIGHEST
         if load.span[1] > highest:
             yield Refusal(where, f"reaches to {load.span[1]:#x}, which is beyond {highest:#x}")
     for before, after in pairwise(loads):
         end = max(before.span[1], before.address + before.file_size)
         if after.address // page * page < -(-end // page) * page:
             yield Refusal(f"PT_LOAD {after.number}", "begins before the page on which the one before it ends")
-
-
-def _last_page(load: ProgramHeader) -> int:
-    """Return the address behind the last byte of a segment's pages in memory."""
-    return -(-load.span[1] // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: MappedFile) -> Iterator[Refusal]:
@@ -196,7 +166,7 @@ def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: Mapp
                 pages = ((first // page * page, -(-last // page) * page) for first, last in memory.loads)
                 if low < high and not any(first <= low and high <= last for first, last in pages):
                     yield Refusal("PT_GNU_RELRO", f"{start:#x} to {end:#x} is not inside of a segment")
-    if not any(segment.type == PT_PHDR for segment in segments):
+    if not any(segment.type == c.PT_PHDR for segment in segments):
         yield from _wrong_headers(segments, header)
 
 
@@ -206,7 +176,7 @@ def _wrong_headers(segments: list[ProgramHeader], header: FileHeader) -> Iterato
     end = header.start + header.size
     for load in segments:
         first, last = load.offset // page * page, -(-(load.offset + load.file_size) // page) * page
-        if load.type == PT_LOAD and first <= header.start and end <= last:
+        if load.type == c.PT_LOAD and first <= header.start and end <= last:
             cleared = load.memory_size > load.file_size and end > load.offset + load.file_size
             if cleared:
                 yield Refusal(f"PT_LOAD {load.number}", "clears the memory in which the program headers lie")
@@ -278,23 +248,34 @@ def scan(buffer: Buffer) -> tuple[Refusal, ...]:
 
 def _refusals(view: memoryview) -> Iterator[Refusal]:
     header = read_file_header(view)
-    segments = read_segments(view, header)
+    rows = _PROGRAM_HEADER.iter_unpack(view[header.start : header.start + header.size])
+    segments = [
+        ProgramHeader(kind, flags, offset, address, file_size, memory_size, align, number)
+        for number, (kind, flags, offset, address, _, file_size, memory_size, align) in enumerate(rows)
+    ]
     wrong = [*wrong_segments(segments, header.kind, len(view))]
     yield from wrong
     if wrong:
         # With such segments no address means anything.
         return
-    loads = [segment for segment in segments if segment.type == PT_LOAD]
+    loads = [segment for segment in segments if segment.type == c.PT_LOAD]
+    # How many bytes of each come from the file.
+    sizes = [
+        min(count_mapped(load.address, load.file_size, load.memory_size), len(view) - load.offset)
+        for load in loads
+    ]
     memory = MappedFile(
         view,
-        tuple((load.address, load.address + _in_file(load, len(view)), load.offset) for load in loads),
+        tuple(
+            (load.address, load.address + size, load.offset) for load, size in zip(loads, sizes, strict=True)
+        ),
         tuple(load.span for load in loads if load.flags & 2),
         tuple(load.span for load in loads if load.flags & 1),
         tuple(load.span for load in loads),
     )
     wrong = [*wrong_places(segments, header, memory)]
     yield from wrong
-    dynamic = next((part for part in segments if part.type == PT_DYNAMIC and part.file_size), None)
+    dynamic = next((part for part in segments if part.type == c.PT_DYNAMIC and part.file_size), None)
     if wrong or dynamic is None:
         return
     entries, count = _dynamic(memory, dynamic)
@@ -306,12 +287,6 @@ def _refusals(view: memoryview) -> Iterator[Refusal]:
     if not wrong:
         array = dynamic.address, dynamic.address + 16 * count
         yield from _wrong_relocations(entries, memory, header, segments, array)
-
-
-def _in_file(load: ProgramHeader, size: int) -> int:
-    """Return how many bytes of a segment come from a file of that size."""
-    mapped = count_mapped(load.address, load.file_size, load.memory_size)
-    return min(mapped, size - load.offset)
 
 
 def _dynamic(memory: MappedFile, segment: ProgramHeader) -> tuple[dict[int, int] | None, int]:
@@ -342,14 +317,16 @@ def _wrong_entries(entries: dict[int, int], memory: MappedFile) -> Iterator[Refu
         if entries.get(tag, 0) and not _within(memory.executable, entries[tag], 1):
             yield Refusal(name, f"{entries[tag]:#x} is not in an executable segment")
     size = entries.get(8, 0)
-    if entries.get(DT_RELACOUNT, 0) * 24 > _read_size(size, 24):
-        yield Refusal("DT_RELACOUNT", f"{entries[DT_RELACOUNT]} entries are more than the table has room for")
+    if entries.get(c.DT_RELACOUNT, 0) * 24 > _read_size(size, 24):
+        yield Refusal(
+            "DT_RELACOUNT", f"{entries[c.DT_RELACOUNT]} entries are more than the table has room for"
+        )
     # The loader adds DT_JMPREL to what lies before it, and goes on with the entries of that (elf/dynamic-link.h).
-    if size % 24 and entries.get(DT_RELA, 0) + size == entries.get(DT_JMPREL):
+    if size % 24 and entries.get(c.DT_RELA, 0) + size == entries.get(c.DT_JMPREL):
         yield Refusal("DT_RELASZ", f"{size} is not a multiple of 24, and DT_JMPREL follows")
-    if DT_JMPREL in entries and entries.get(DT_PLTREL) != DT_RELA:
+    if c.DT_JMPREL in entries and entries.get(c.DT_PLTREL) != c.DT_RELA:
         yield Refusal("DT_PLTREL", "is not DT_RELA, the only kind of this machine")
-    if DT_PLTREL in entries and DT_JMPREL not in entries:
+    if c.DT_PLTREL in entries and c.DT_JMPREL not in entries:
         yield Refusal("DT_PLTREL", "there is no DT_JMPREL to it")
     if entries.get(18, 0):
         yield Refusal("DT_REL", "is not a kind of relocation of this machine")
@@ -370,7 +347,7 @@ def _wrong_table(
         return
     if size is None:
         # The loader passes over a DT_RELA of address 0 that has no size.
-        if address or tag != DT_RELA:
+        if address or tag != c.DT_RELA:
             yield Refusal(name, f"there is no {_SIZED[size_tag]} to it")
     elif size and tag in (25, 26, 32):
         if not _within(memory.loads, address, size):
@@ -388,12 +365,12 @@ def _read_size(size: int, entry: int) -> int:
 
 def _wrong_hashes(entries: dict[int, int], memory: MappedFile) -> Iterator[Refusal]:
     """The sizes that the hash tables give themselves must not lead outside of the segment."""
-    at = entries.get(DT_HASH)
-    if at is not None and DT_GNU_HASH not in entries and (data := memory.read(at, 8)):
+    at = entries.get(c.DT_HASH)
+    if at is not None and c.DT_GNU_HASH not in entries and (data := memory.read(at, 8)):
         buckets = struct.unpack_from("<I", data)[0]
         if memory.offset(at, 8 + 4 * buckets) is None:
             yield Refusal("DT_HASH", f"its {buckets} buckets are not in the segment")
-    at = entries.get(DT_GNU_HASH)
+    at = entries.get(c.DT_GNU_HASH)
     if at is not None and len(data := memory.read(at, 16)) == 16:
         buckets, _, bloom, _ = struct.unpack("<4I", data)
         if memory.offset(at, 16 + 8 * bloom + 4 * buckets) is None:
@@ -422,20 +399,20 @@ def _wrong_relocations(
             yield Refusal(table.name, "overlaps the dynamic array, which the loader changes")
             return
     headers = next(
-        (segment.address for segment in segments if segment.type == PT_PHDR), memory.address(header.start)
+        (segment.address for segment in segments if segment.type == c.PT_PHDR), memory.address(header.start)
     )
     if headers is not None:
         kept.append((headers, headers + header.size))
     # With DT_TEXTREL the loader makes all segments writable while it relocates, by the program headers (elf/dl-reloc.c).
-    textrel = DT_TEXTREL in entries or entries.get(DT_FLAGS, 0) & DF_TEXTREL
+    textrel = c.DT_TEXTREL in entries or entries.get(c.DT_FLAGS, 0) & c.DF_TEXTREL
     yield from refused_writes(
         memory,
         MACHINES[header.machine],
         tables,
-        entries.get(DT_RELACOUNT, 0) if DT_RELA in entries else 0,
+        entries.get(c.DT_RELACOUNT, 0) if c.DT_RELA in entries else 0,
         memory.loads if textrel else memory.writable,
         kept,
-        entries.get(DT_SYMTAB),
+        entries.get(c.DT_SYMTAB),
     )
 
 
