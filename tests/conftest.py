@@ -140,4 +140,4 @@ def emitted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def unconfined(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sandbox, although none is asked for: a shell script that stands for patchelf starts others, which no sandbox allows."""
-    monkeypatch.setattr("relink.system.sandbox.start.best_sandbox", lambda: OFF)
+    monkeypatch.setattr("relink.system.sandbox.start.first_working", lambda: OFF)

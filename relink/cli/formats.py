@@ -42,16 +42,11 @@ def write_page(report: Report, path: Path, *, plan: bool = False) -> None:
     :raises UsageError: it cannot be written, or would take the place of something that is no page.
     """
     from relink.report.html import html_page
-    from relink.system.atomic import atomic_file
+    from relink.system.atomic import save_text
 
     if path.suffix.lower() not in (".html", ".htm") and os.path.exists(path):
         raise UsageError(f"{path}: exists and is not called .html; name another file")
-    page = html_page(report, plan=plan)
-    try:
-        with atomic_file(path) as file:
-            file.write(page.encode())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({os.strerror(error.errno or 0)})") from error
+    save_text(path, html_page(report, plan=plan), "the page")
 
 
 class OutputFormat(StrEnum):

@@ -302,7 +302,13 @@ def repair(
         raise UsageError("name one installed distribution, or pass --all (without --wheel) for all of them")
     environment = find_environment(options.python, os.environ)
     _take_back(environment)
-    names = [name] if name is not None else _all_of(environment, options, undo=undo)
+    if name is not None:
+        names = [name]
+    else:
+        from relink.indexes.install.checking import check_environment
+
+        found = check_environment(environment, replace(options, select=(), ignore=())).distributions
+        names = [one.name for one in found if (one.relinked if undo else one.mendable)]
     outcomes: list[InstallResult] = []
     failures: list[RelinkError] = []
     for one in names:
@@ -346,14 +352,6 @@ def _take_back(environment: TargetEnvironment) -> None:
     with own(environment) as taken_back:
         for sentence in taken_back:
             say(sentence)
-
-
-def _all_of(environment: TargetEnvironment, options: Options, *, undo: bool) -> list[str]:
-    """Return the names of what `relink check` finds mendable, or of what relink has repaired."""
-    from relink.indexes.install.checking import check_environment
-
-    found = check_environment(environment, replace(options, select=(), ignore=()))
-    return [one.name for one in found.distributions if (one.relinked if undo else one.mendable)]
 
 
 def installing_into(environment: TargetEnvironment, options: Options) -> Options:

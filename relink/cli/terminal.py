@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from rich.console import Console
@@ -19,7 +19,7 @@ from relink.report import text
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
 from relink.report.summary import verdict
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError, describe_failure
 from relink.system.findings.model import RULES
 from relink.system.text import escape_untrusted, format_json
 
@@ -38,7 +38,10 @@ def watch_build(log: Path | None, *, quiet: bool) -> Iterator[Say]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     with ExitStack() as stack:
-        file = stack.enter_context(_opened(log)) if log else None
+        file = None
+        if log:
+            with describe_failure(UsageError, f"{log}: the log cannot be written"):
+                file = stack.enter_context(log.open("a", encoding="utf-8"))
         errors = make_console(stderr=True)
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -66,13 +69,6 @@ def watch_build(log: Path | None, *, quiet: bool) -> Iterator[Say]:
                     )
 
         yield say
-
-
-def _opened(log: Path) -> IO[str]:
-    try:
-        return log.open("a", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{log}: the log cannot be written ({error.strerror})") from error
 
 
 def _line(event: str, facts: Mapping[str, Any], *, quiet: bool) -> Line | None:

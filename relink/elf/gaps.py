@@ -68,7 +68,10 @@ def find_gaps(buffer: Buffer, image: Image) -> tuple[Gap, ...]:
         size = (section.offset + section.file_size - 1 - start) // unit * unit
         gap = range(start, start + size)
         # A section of a damaged file may end past the end of the file.
-        if section.offset + section.file_size <= image.size and _is_free(gap, boundaries):
+        inside = section.offset + section.file_size <= image.size
+        # No boundary is in the gap or at its ends.
+        free = bisect_left(boundaries, gap.start) == bisect_left(boundaries, gap.stop + 1)
+        if inside and gap and free:
             gaps.append(gap)
     gaps = sorted(sorted(gaps, key=len)[-_MAX_GAPS:], key=lambda gap: gap.start)
     if any(left.stop >= right.start for left, right in pairwise(gaps)) or sum(map(len, gaps)) < MIN_TOTAL:
@@ -85,11 +88,6 @@ def _unit(image: Image) -> int | None:
         return None
     unit = max(_UNIT, *(segment.align for segment in image.segments if segment.type == PT_LOAD), 0)
     return None if unit & (unit - 1) or unit > MAX_ALIGN else unit
-
-
-def _is_free(gap: Gap, boundaries: Sequence[int]) -> bool:
-    """Whether a gap is not empty, and no boundary is in it or at its ends."""
-    return len(gap) > 0 and bisect_left(boundaries, gap.start) == bisect_left(boundaries, gap.stop + 1)
 
 
 def _boundaries(buffer: Buffer, image: Image, sections: Sequence[Section]) -> list[int]:
@@ -232,21 +230,14 @@ def with_gaps(
         _move_headers(whole, gaps, to_short=False)
     except struct.error as error:
         raise ElfError(f"damaged headers ({error})") from error
-    _restore_old_headers(whole, original)
-    if _sections_with_gaps(original, gaps) != _sections_with_gaps(whole, gaps):
-        raise ElfError("a section with a gap moved")
-    return whole
-
-
-def _restore_old_headers(whole: memoryview, original: Buffer) -> None:
-    """Give the old section headers their bytes back where patchelf has written new ones elsewhere.
-
-    The file is then what patchelf makes of the whole one: no header points to the old table any more, and patchelf leaves it.
-    """
+    # Where patchelf has written new section headers elsewhere it leaves the old ones of a whole file; no header points there.
     (old,), (new,) = (struct.unpack_from("<Q", file, 40) for file in (original, whole))
     size = _SECTION.size * struct.unpack_from("<H", original, 60)[0]
     if old != new and old + size <= min(new, len(whole)):
         whole[old : old + size] = original[old : old + size]
+    if _sections_with_gaps(original, gaps) != _sections_with_gaps(whole, gaps):
+        raise ElfError("a section with a gap moved")
+    return whole
 
 
 def _sections_with_gaps(buffer: Buffer, gaps: Sequence[Gap]) -> list[tuple[str, int, int, int]]:

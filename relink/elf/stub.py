@@ -104,8 +104,11 @@ def build_stub(
     tables[".dynstr"] = bytes(strings)
     if nodes:
         tables |= {".gnu.version": versyms, ".gnu.version_d": verdefs}
-    headers = 64 + 56 * 6
-    places, end = _laid_out(tables, headers)
+    end = 64 + 56 * 6
+    places = {}
+    for table, data in tables.items():
+        places[table] = _aligned(end, 8)
+        end = places[table] + len(data)
     text_at = _aligned(end, _PAGE)
     text, offsets, lengths = _code(ordered)
     # A forwarder has no code, and a PT_LOAD must not be empty.
@@ -158,15 +161,6 @@ def build_stub(
 
 def _aligned(value: int, to: int) -> int:
     return value + -value % to
-
-
-def _laid_out(tables: dict[str, bytes], start: int) -> tuple[dict[str, int], int]:
-    places = {}
-    for name, data in tables.items():
-        start = _aligned(start, 8)
-        places[name] = start
-        start += len(data)
-    return places, start
 
 
 def _code(functions: Sequence[StubFunction]) -> tuple[bytes, list[int], list[int]]:

@@ -152,19 +152,16 @@ def dry_runs(
             yield answer
 
     try:
-        for _ in range(_most_runs()):
+        # One loader a processor, and no more than have room if each takes what it may.
+        room = (
+            os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // Limits(seconds=DRY_RUN_TIMEOUT).data
+        )
+        for _ in range(max(_LEAST_RUNS, min(len(os.sched_getaffinity(0)), room))):
             ask()
         yield answers()
     finally:
         for process in running:
             stop(process)
-
-
-def _most_runs() -> int:
-    """Return how many loaders run at one time: one a processor, and no more than have room if each takes what it may."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    room = memory // Limits(seconds=DRY_RUN_TIMEOUT).data
-    return max(_LEAST_RUNS, min(len(os.sched_getaffinity(0)), room))
 
 
 def start_loader(

@@ -148,7 +148,9 @@ def find_target(
         facts = ask_python(python, named_by)
         python = facts.file
     elif python is not None:  # a Python of another root directory is not run
-        python = _file_inside(python, root)
+        python = _inside(python, root)
+        real = os.path.realpath(resolve_inside(root, python))
+        python = "/" + os.path.relpath(real, os.path.realpath(root)) if os.path.exists(real) else python
     if interpreter is None:
         interpreter = interpreter_of(python, root)
     interpreter = _inside(os.fspath(interpreter), root)
@@ -167,12 +169,6 @@ def _inside(path: str, root: str) -> str:
     if root != "/" and absolute.startswith(root + "/"):
         return absolute[len(root) :]
     return absolute
-
-
-def _file_inside(python: str, root: str) -> str:
-    inside = _inside(python, root)
-    real = os.path.realpath(resolve_inside(root, inside))
-    return "/" + os.path.relpath(real, os.path.realpath(root)) if os.path.exists(real) else inside
 
 
 def interpreter_of(python: str | None, root: str = "/") -> str:

@@ -44,11 +44,6 @@ def make_added_members(plan: Plan, archive: WheelArchive, name: WheelName) -> di
     return stubs | {f"{dist_info}/{member}": addition for member, addition in added.items()}
 
 
-def _package_url(name: str, version: str) -> str:
-    """Return the package URL of a release on PyPI (purl-spec, types/pypi): the name normalised, the version percent-encoded."""
-    return f"pkg:pypi/{canonicalize_name(name)}@{quote(version, safe='')}"
-
-
 def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     """Describe where the output comes from as a CycloneDX 1.6 document: the vendor's wheel, the plan, every library linked to.
 
@@ -57,7 +52,10 @@ def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
     :param version: the output's version.
     """
     wheel = plan.wheel
-    vendor, result = (_package_url(wheel.name, own) for own in (wheel.version, version))
+    # purl-spec, types/pypi: the name normalised, the version percent-encoded.
+    vendor, result = (
+        f"pkg:pypi/{canonicalize_name(wheel.name)}@{quote(own, safe='')}" for own in (wheel.version, version)
+    )
     # The plan is all that the output depends on, beside the release of relink.
     content = hashlib.sha256(encode_json(to_json(plan))).hexdigest()
     serial = uuid.uuid5(_NAMESPACE, f"{content} {version} {__version__}")

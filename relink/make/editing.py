@@ -95,7 +95,12 @@ def edit_members(
             kept += len(edited.view) - sum(map(len, edited.gaps))
         spooled = kept > contents.spool.kept
         kept = 0 if spooled else kept
-        edits[name] = _in_a_file(edited, contents) if spooled else edited
+        edits[name] = edited
+        if spooled:
+            loaded = contents.loaded.get(name)
+            with memoryview(edited.view) as view:
+                parts = [*ranges_between(edited.gaps, len(view)), *(loaded.kept_ranges if loaded else ())]
+                edits[name] = replace(edited, view=contents.spool.copy_to_file(view, parts))
         add(
             name,
             make_new_content(
@@ -133,13 +138,6 @@ def _replaced(wheel: Wheel, name: str, *, check: bool, on_progress: OnProgress) 
     original = (memoryview(chunk) for chunk in contents.original(name, check=check))
     pieces = _counted(replace_ranges(original, wheel.removals[name].ranges, name), on_progress)
     return NewContent(pieces, contents.source.members[name].size, partial(contents.spans, name))
-
-
-def _in_a_file(edited: Edited, contents: Contents) -> Edited:
-    loaded = contents.loaded.get(edited.image.path)
-    with memoryview(edited.view) as view:
-        parts = [*ranges_between(edited.gaps, len(view)), *(loaded.kept_ranges if loaded else ())]
-        return replace(edited, view=contents.spool.copy_to_file(view, parts))
 
 
 def _edit_one(

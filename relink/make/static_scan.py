@@ -14,7 +14,7 @@ import msgspec
 
 from relink.elf.dynamic import Buffer
 from relink.elf.image import Image
-from relink.loader.closure import Closure, LoadedObject
+from relink.loader.closure import Closure
 from relink.loader.scan import scan
 from relink.loader.scan_relocations import Refusal
 from relink.loader.search import reject_header
@@ -158,18 +158,14 @@ def _refused(context: ResolveContext, files: _Files, closure: Closure) -> Iterat
     """Yield the files that must not be mapped, of all that the loader would map."""
     for loaded in closure.objects:
         if loaded.identity[0] != "loader":
-            identity = _identity(context, loaded)
+            # The program has no identity of its own in a link map.
+            identity = loaded.identity
+            if identity[0] == "program":
+                identity = context.files.open(loaded.path).identity or ("program", loaded.path)
             if files.scan(identity, loaded.path, loaded.image.soname):
                 yield identity
     if closure.fatal is not None:
         yield from _unread(context, files, closure)
-
-
-def _identity(context: ResolveContext, loaded: LoadedObject) -> tuple[object, ...]:
-    """Return the identity of an object's file, also of the program, which has none of its own in a link map."""
-    if loaded.identity[0] != "program":
-        return loaded.identity
-    return context.files.open(loaded.path).identity or ("program", loaded.path)
 
 
 def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterator[tuple[object, ...]]:

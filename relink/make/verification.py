@@ -121,7 +121,13 @@ def verify(
             for name in context.images:
                 pieces, gaps = contents(name)
                 extract_member(pieces, context, layout, name, gaps)
-            make_links(context, layout, links or {})
+            # The symbolic links of a tree: relative ones, in directories that have a member, or that lead to such.
+            for name, text in (links or {}).items():
+                path = Path(resolve_inside(context.target.sysroot, layout.path_of(name)))
+                if not text.startswith("/"):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with contextlib.suppress(FileExistsError):
+                        path.symlink_to(text)
             planned = {layout.path_of(name): image for name, image in context.images.items()}
             context = replace(
                 context,
@@ -154,7 +160,12 @@ def verify(
                 if isinstance(outcome, Closure)
             }
             for member, answer in zip(safe, loader_answers, strict=True):
-                maps[member] = _without_scratch_path(answer, layout)
+                # Nobody can look at the temporary directory when the finding is read.
+                maps[member] = replace(
+                    answer,
+                    objects=tuple((layout.shown(name), layout.shown(path)) for name, path in answer.objects),
+                    problems=tuple(map(layout.shown, answer.problems)),
+                )
                 findings += _compared(
                     context, member, expected[member], bindings.get(member), answer, scratch
                 )
@@ -169,12 +180,12 @@ def _expected(context: ResolveContext, simulated: Closure | TargetError) -> Clos
 
     :raises TargetError: the loader does not load another file than a member.
     """
+    if isinstance(simulated, RootRefusedError):
+        identity = context.files.open(simulated.path).identity
+        if identity is not None and identity[0] == "member":
+            return simulated
     if isinstance(simulated, TargetError):
-        if not isinstance(simulated, RootRefusedError):
-            raise simulated
-        opened = context.files.open(simulated.path)
-        if opened.identity is None or opened.identity[0] != "member":
-            raise simulated
+        raise simulated
     return simulated
 
 
@@ -187,8 +198,12 @@ def _compared(
     scratch: ScratchDirectory,
 ) -> Iterator[Finding]:
     """Yield how the loader's answer about one member differs from the simulation."""
-    refused = _with_path(refusal(answer), expected)
+    refused = refusal(answer)
     if refused is not None:
+        if isinstance(expected, Closure):
+            # The loader names a file that serves a NEEDED by that soname only.
+            paths = {loaded.name: loaded.path for loaded in expected.objects}
+            refused = replace(refused, path=paths.get(refused.path or "", refused.path))
         scratch.check(refused)
     if isinstance(expected, RootRefusedError):
         if refused is not None:
@@ -204,21 +219,13 @@ def _compared(
         yield from _loader_errors(context, member, answer)
 
 
-def _with_path(refused: LoaderRefusal | None, expected: Closure | RootRefusedError) -> LoaderRefusal | None:
-    """Return the refusal with the path of its file: the loader names a file that serves a NEEDED by that soname only."""
-    if refused is None or not isinstance(expected, Closure):
-        return refused
-    paths = {loaded.name: loaded.path for loaded in expected.objects}
-    return replace(refused, path=paths.get(refused.path or "", refused.path))
-
-
 def _load_error(context: ResolveContext, member: str, refused: LoaderRefusal) -> str:
     """Return which file the loader does not load, why, and its size in the address space where that is unusual."""
     own = context.layout.path_of(member)
-    size = describe_address_space(context, refused.path or own)
-    if refused.path in (None, own):
-        return f"the loader does not load it: {refused.reason}{size}"
-    return f"the loader does not load {refused.path}, which it needs: {refused.reason}{size}"
+    size = _address_space(context.files.open(refused.path or own).image)
+    taken = f" (its segments take {size} bytes of the address space)" if size > _MAX_ADDRESS_SPACE else ""
+    what = "it" if refused.path in (None, own) else f"{refused.path}, which it needs"
+    return f"the loader does not load {what}: {refused.reason}{taken}"
 
 
 def _never_opened(context: ResolveContext, members: Iterable[str]) -> Iterator[Finding]:
@@ -228,15 +235,6 @@ def _never_opened(context: ResolveContext, members: Iterable[str]) -> Iterator[F
         if not context.images[member].is_executable and (token := token_in(installed.path_of(member))):
             message = f"the loader does not load it: its path has {token}, which dlopen replaces"
             yield finding("RLK116", member, message)
-
-
-def _without_scratch_path(answer: LoaderMap, layout: Layout) -> LoaderMap:
-    """Return the map without the temporary directory, which is removed before anybody reads the finding."""
-    return replace(
-        answer,
-        objects=tuple((layout.shown(name), layout.shown(path)) for name, path in answer.objects),
-        problems=tuple(layout.shown(line) for line in answer.problems),
-    )
 
 
 def _compare_objects(
@@ -329,10 +327,7 @@ def _loader_errors(context: ResolveContext, member: str, answer: LoaderMap) -> I
 
 _TEMPORARY = re.compile(r"/\.relink-\d+-[0-9a-f]+\.dir.*")
 # What the loader says where it cannot map a file (elf/dl-load.c, elf/dl-map-segments.h).
-_NOT_MAPPED = (
-    "failed to map segment",
-    "cannot map zero-fill pages",
-)
+_NOT_MAPPED = ("failed to map segment", "cannot map zero-fill pages")
 # Bytes of the address space; the largest library of ROCm takes 4 GiB.
 _MAX_ADDRESS_SPACE = 1 << 36
 
@@ -446,16 +441,6 @@ def _align_tls(path: Path) -> None:
                 file.write((1).to_bytes(8, "little"))
 
 
-def make_links(context: ResolveContext, layout: Layout, links: Mapping[str, str]) -> None:
-    """Make the symbolic links of a tree: relative ones, in directories that have a member, or that lead to such."""
-    for name, text in links.items():
-        path = Path(resolve_inside(context.target.sysroot, layout.path_of(name)))
-        if not text.startswith("/"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                path.symlink_to(text)
-
-
 def choose_temporary_directory(sysroot: str) -> str:
     """Return the first temporary directory that is not mounted noexec, or the first: the loader maps nothing from the others.
 
@@ -469,12 +454,6 @@ def choose_temporary_directory(sysroot: str) -> str:
         known = [resolve_inside(sysroot, path) for path in (*usual, "/")]
     known = [path for path in known if os.path.isdir(path) and os.access(path, os.W_OK)] or known[:1]
     return next((path for path in known if not os.statvfs(path).f_flag & os.ST_NOEXEC), known[0])
-
-
-def describe_address_space(context: ResolveContext, path: str) -> str:
-    """Return how much of the address space a file takes, as a text, if that is more than any library needs."""
-    size = _address_space(context.files.open(path).image)
-    return f" (its segments take {size} bytes of the address space)" if size > _MAX_ADDRESS_SPACE else ""
 
 
 def _address_space(image: Image | None) -> int:

@@ -317,15 +317,6 @@ def record_basis(wheel: str, files: Iterable[FilePlan], sysroot: str) -> Basis:
     )
 
 
-def with_contents(basis: Basis, sysroot: str) -> Basis:
-    """Return the basis with the digest of each library's whole content; reads all of them."""
-    libraries = tuple(
-        replace(library, sha256=library.sha256 or _digest(resolve_inside(sysroot, library.path), whole=True))
-        for library in basis.libraries
-    )
-    return replace(basis, libraries=libraries)
-
-
 def list_changes(basis: Basis | None, sysroot: str) -> Iterator[str]:
     """Yield what has changed among the libraries that a plan rests on, a sentence each."""
     for library in () if basis is None else basis.libraries:
@@ -489,7 +480,13 @@ class Plan(msgspec.Struct, frozen=True):
 
         :raises UsageError: the file cannot be written, or a library cannot be read.
         """
-        basis = self.basis and with_contents(self.basis, self.target.sysroot)
+        basis, root = self.basis, self.target.sysroot
+        if basis is not None:
+            libraries = (
+                replace(one, sha256=one.sha256 or _digest(resolve_inside(root, one.path), whole=True))
+                for one in basis.libraries
+            )
+            basis = replace(basis, libraries=tuple(libraries))
         text = json.dumps(to_json(replace(self, basis=basis)), indent=1) + "\n"
         save_text(Path(path), text, "the plan")
 

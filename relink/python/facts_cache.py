@@ -36,11 +36,6 @@ def user_cache_directory() -> Path:
 class FactsCache:
     """Facts of files by what identifies the content; in memory alone without a place."""
 
-    @classmethod
-    def of_user(cls) -> FactsCache:
-        """Return that of this user."""
-        return cls(user_cache_directory() / "facts.sqlite")
-
     def __init__(self, place: Path | None) -> None:
         # JSON, compressed to an eighth of it, with the sum that zlib checks.
         self._new: dict[str, bytes] = {}

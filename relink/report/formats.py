@@ -99,6 +99,8 @@ _INDEX = {code: number for number, code in enumerate(RULES)}
 
 def sarif(results: Results) -> str:
     """Return one log with one run: all rules, a result for each finding, a notification for each wheel that was not read."""
+    told = [{"level": "error", "message": {"text": _plain(message)}} for message in results.failures]
+    notifications = {"toolExecutionNotifications": told} if told else {}
     run = {
         "tool": {
             "driver": {
@@ -109,8 +111,14 @@ def sarif(results: Results) -> str:
             }
         },
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(results.failures)],
-        "artifacts": [_artifact(outcome) for outcome in results.outcomes],
+        "invocations": [{"executionSuccessful": not told, **notifications}],
+        "artifacts": [
+            {
+                "location": {"uri": _uri(outcome.path)},
+                **({"hashes": {"sha-256": outcome.sha256}} if outcome.sha256 is not None else {}),
+            }
+            for outcome in results.outcomes
+        ],
         "results": [
             _result(found, outcome, index)
             for index, outcome in enumerate(results.outcomes)
@@ -132,6 +140,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _result(found: Finding, outcome: WheelResult, index: int) -> dict[str, Any]:
+    # The same finding has them in the next release of the wheel, too (3.27.17); surrogates are escaped.
+    parts = [found.code, os.path.basename(outcome.path).partition("-")[0], *found.subjects]
     return {
         "ruleId": found.code,
         "ruleIndex": _INDEX[found.code],
@@ -146,30 +156,13 @@ def _result(found: Finding, outcome: WheelResult, index: int) -> dict[str, Any]:
                 ],
             }
         ],
-        "partialFingerprints": {"relink/v1": _fingerprint(found, outcome)},
+        "partialFingerprints": {"relink/v1": hashlib.sha256(json.dumps(parts).encode()).hexdigest()},
     }
 
 
 def _plain(text: str) -> str:
     """Return text in which nothing is a link: in a message ``[text](address)`` is one (3.11.6), also out of a wheel's names."""
     return escape_untrusted(text).replace("](", "] (")
-
-
-def _fingerprint(found: Finding, outcome: WheelResult) -> str:
-    """Return what the same finding has in the next release of the wheel, too: code, distribution and subjects (3.27.17)."""
-    distribution = os.path.basename(outcome.path).partition("-")[0]
-    parts = json.dumps([found.code, distribution, *found.subjects])  # surrogates are escaped
-    return hashlib.sha256(parts.encode()).hexdigest()
-
-
-def _artifact(outcome: WheelResult) -> dict[str, Any]:
-    hashes = {"hashes": {"sha-256": outcome.sha256}} if outcome.sha256 is not None else {}
-    return {"location": {"uri": _uri(outcome.path)}, **hashes}
-
-
-def _invocation(failures: Sequence[str]) -> dict[str, Any]:
-    told = [{"level": "error", "message": {"text": _plain(message)}} for message in failures]
-    return {"executionSuccessful": not told, **({"toolExecutionNotifications": told} if told else {})}
 
 
 def _uri(path: str) -> str:

@@ -85,11 +85,7 @@ def shorten_prefix(report: Report, text: str) -> str:
 
 def text_shortener(report: Report) -> Callable[[str], str]:
     """Return what shortens the texts of findings: ``$PREFIX``, and "the wheel" for the one that the header names."""
-
-    def shown(text: str) -> str:
-        return "the wheel" if text == report.wheel.path else shorten_prefix(report, text)
-
-    return shown
+    return lambda text: "the wheel" if text == report.wheel.path else shorten_prefix(report, text)
 
 
 def change_text(report: Report) -> Iterator[Line]:

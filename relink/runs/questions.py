@@ -43,7 +43,7 @@ from relink.report.tree import DependencyTree
 from relink.runs.relink_tree import open_tree, relink_tree
 from relink.runs.relink_wheel import refuse_relinked, vendors_wheel
 from relink.system.bounded_json import JSON_LIMIT
-from relink.system.errors import RelinkError, UsageError
+from relink.system.errors import RelinkError, UsageError, describe_failure
 from relink.system.findings.model import Finding, has_errors, select_findings
 from relink.system.safe_open import read_text
 from relink.system.sandbox.environment import DEMO, make_named_environment
@@ -200,10 +200,8 @@ def read_report(path: Path) -> tuple[Report, bool]:
         with suppress(RelinkError):
             return _relinked_as_it_is(path, plan), False
         return Report((), plan, None), True
-    try:
+    with describe_failure(UsageError, f"{path}: cannot be read"):
         content = read_text(path, JSON_LIMIT, errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     return read_saved(content, str(path))
 
 

@@ -41,7 +41,7 @@ from relink.report.nix.roots import register_roots
 from relink.runs.relink_wheel import check_edits, make_plan, make_report, relinked_error
 from relink.system.atomic import copy_content, publish_directory, working_directory
 from relink.system.bounded_json import JSON_LIMIT
-from relink.system.errors import ElfError, UsageError, WheelError, raise_if_machine_fault
+from relink.system.errors import ElfError, UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.progress import Clock, OnBytes, OnProgress
 from relink.system.safe_open import map_file, open_regular, read_start, read_text
@@ -52,7 +52,7 @@ from relink.vendors.registry import vendor_of
 from relink.wheel.changes import Content, NewContent, iterate_content
 from relink.wheel.limits import NO_LIMITS, WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel
-from relink.wheel.record import RecordEntry, record_entry, with_new_hashes
+from relink.wheel.record import RecordEntry, with_new_hashes
 from relink.wheel.source import load_member
 from relink.wheel.zipformat import Member
 
@@ -88,11 +88,8 @@ def relink_tree(
         planned = replace(planned, plan=plan)
         if new is None or not (plan.ok or options.force):
             return make_report(planned, options, clock)
-        try:
+        with describe_failure(UsageError, f"{new}: cannot be written", "; name another"):
             return _write_copy(wheel, planned, source, options, clock)
-        except OSError as error:
-            raise_if_machine_fault(error, f"{new}: cannot be written")
-            raise UsageError(f"{new}: cannot be written ({error.strerror}); name another") from error
 
 
 def open_tree(directory: Path, options: Options) -> tuple[TreeSource, Options]:
@@ -118,13 +115,9 @@ def _refuse_relinked_packages(source: TreeSource) -> None:
         if base != PLAN_MEMBER or not directory.endswith(".dist-info"):
             continue
         path = source.path / name
-        try:
-            plan = from_json(
-                read_text(path, JSON_LIMIT, errors="replace", root=str(source.path)), strict=False
-            )
-        except OSError as error:
-            raise_if_machine_fault(error, str(path))
-            raise UsageError(f"{path}: cannot be read ({error.strerror}); remove that package") from error
+        with describe_failure(UsageError, f"{path}: cannot be read", "; remove that package"):
+            text = read_text(path, JSON_LIMIT, errors="replace", root=str(source.path))
+        plan = from_json(text, strict=False)
         distribution, _, version = posixpath.basename(directory).removesuffix(".dist-info").rpartition("-")
         raise relinked_error(plan, str(path), distribution, version)
 
@@ -270,11 +263,8 @@ class TreeSource:
 
         :raises WheelError: it cannot be opened, or is another one by now.
         """
-        try:
+        with describe_failure(WheelError, f"{self.path / name} cannot be read"):
             descriptor = open_regular(self.path / name, root=str(self.path))
-        except OSError as error:
-            raise_if_machine_fault(error, str(self.path / name))
-            raise WheelError(f"{self.path / name} cannot be read: {error.strerror}") from error
         try:
             self.check(name, descriptor)
         except WheelError:
@@ -355,7 +345,7 @@ class TreeCopy(msgspec.Struct):
         entries = self.tree.entries
         records = {name for name in entries if name.endswith(".dist-info/RECORD")}
         self._known |= {
-            name: record_entry(name, hashlib.sha256(content).digest(), len(content))
+            name: RecordEntry(name, "sha256", hashlib.sha256(content).digest(), len(content))
             for name, content in self.added.items()
         }
         # RECORD files are written last, since they list the hashes of the new files.
@@ -413,7 +403,7 @@ class TreeCopy(msgspec.Struct):
                     else:
                         file.write(piece)
                 file.truncate(size)
-                self._known[name] = record_entry(name, digest.digest(), size)
+                self._known[name] = RecordEntry(name, "sha256", digest.digest(), size)
         # Once more after the copy: a file that changed meanwhile would be neither the old nor the new one.
         self.tree.check(name, source)
         _finish(path, status)

@@ -40,7 +40,6 @@ from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.context import Layout
 from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_code, plan_wheel
-from relink.providers.prefix import Provider
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
@@ -192,10 +191,12 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
                 },
             )
             site = next(iter(plan.sites), None)
+            # The site-packages with the packages that the result relies on.
+            places = [one.path for one in plan.providers if one.kind == SITE_PACKAGES and plan.relies_on]
             case = Case(
                 planned,
                 target,
-                _open_relied_on(plan, target),
+                tuple(filter(None, (open_site(path, target) for path in places))),
                 options,
                 "apply",
                 site=site,
@@ -227,14 +228,6 @@ def _find_target_of(plan: Plan) -> Target:
         raise UsageError(
             f"the plan was made for a loader that is not here ({error.message}); apply it there, or make another plan here"
         ) from error
-
-
-def _open_relied_on(plan: Plan, target: Target) -> tuple[Provider, ...]:
-    """Open the site-packages with the packages that the result relies on."""
-    sites = [
-        provider.path for provider in plan.providers if provider.kind == SITE_PACKAGES and plan.relies_on
-    ]
-    return tuple(filter(None, (open_site(path, target) for path in sites)))
 
 
 def check_edits(

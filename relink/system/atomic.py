@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from relink.system.errors import UsageError
+from relink.system.errors import UsageError, describe_failure
 from relink.system.safe_open import open_regular
 
 _NAME: Final = re.compile(r"\.relink-\d+-[0-9a-f]{16}\.(?:tmp|dir)")
@@ -73,11 +73,8 @@ def save_text(path: Path, content: str, what: str) -> None:
     :param what: what it is, for the message: ``the plan``.
     :raises UsageError: it cannot be written.
     """
-    try:
-        with atomic_file(path) as file:
-            file.write(content.encode())
-    except OSError as error:
-        raise UsageError(f"{path}: {what} cannot be written ({error.strerror})") from error
+    with describe_failure(UsageError, f"{path}: {what} cannot be written"), atomic_file(path) as file:
+        file.write(content.encode())
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeGuard
 
 
@@ -121,6 +122,19 @@ def raise_if_machine_fault(error: Exception, subject: str | None = None) -> None
     """
     if is_trouble(error):
         raise _machine_error(error.errno or errno.EIO, subject or str(error.filename or "")) from error
+
+
+@contextmanager
+def describe_failure(kind: type[RelinkError], what: str, step: str = "") -> Iterator[None]:
+    """Raise an error that begins with `what`, and ends with `step`, in place of an OSError of the block.
+
+    :raises MachineError: as :func:`raise_if_machine_fault`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise_if_machine_fault(error, what)
+        raise kind(f"{what} ({error.strerror}){step}") from error
 
 
 def find_machine_fault(text: str, subject: str) -> MachineError | None:

@@ -13,7 +13,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 import msgspec
@@ -96,11 +95,6 @@ def make_anonymous_memory(size: int) -> memoryview:
     return memoryview(memory)
 
 
-def room_in(memory: memoryview) -> Room:
-    """Return the room for content that is in memory as a whole."""
-    return lambda start, stop: memory[start:stop]
-
-
 def write_into(room: Room, position: int, data: bytes) -> None:
     """Put content in its place."""
     rest = memoryview(data)
@@ -128,9 +122,7 @@ class Filling:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def room(self, start: int, stop: int) -> memoryview:

@@ -38,12 +38,7 @@ def escape_untrusted(text: str) -> str:
 
 def format_json(document: Mapping[str, Any]) -> str:
     r"""Return a JSON document to be printed: ASCII, and ``##`` is ``\u0023#``, so that no runner reads a command in it."""
-    return spelled_in_strings(json.dumps(document, indent=2)) + "\n"
-
-
-def spelled_in_strings(text: str) -> str:
-    r"""Return JSON or TOML without ``##`` in its strings; they mean the same."""
-    return _NUMBER_SIGN.sub(r"\\u0023", text)
+    return _NUMBER_SIGN.sub(r"\\u0023", json.dumps(document, indent=2)) + "\n"
 
 
 def _spelled(character: str) -> str:

@@ -12,10 +12,10 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import BinaryIO, Self
 
-from relink.system.errors import WheelError, raise_if_machine_fault
+from relink.system.errors import WheelError, describe_failure, raise_if_machine_fault
 from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Spool
@@ -69,11 +69,8 @@ class WheelArchive:
         """Open the file and note its size."""
         if problem := explain_not_a_wheel(self.path):
             raise WheelError(problem)
-        try:
+        with describe_failure(WheelError, f"{self.path} cannot be opened"):
             fd = open_regular(self.path)
-        except OSError as error:
-            raise_if_machine_fault(error, f"{self.path} cannot be opened")
-            raise WheelError(f"{self.path} cannot be opened: {error.strerror}") from error
         self.size = os.fstat(fd).st_size
         return fd
 
@@ -114,9 +111,7 @@ class WheelArchive:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

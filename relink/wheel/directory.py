@@ -358,7 +358,8 @@ def _central_entry(scan: DirectoryScan, entry: tuple[int, ...], raw_name: bytes,
     """Check one entry of the central directory and its local header; add the member or its defects."""
     made_by, needed, flags, method, time, date, crc, compressed, size, *_, disk, _, attributes, offset = entry
     try:
-        name = _decode(raw_name, flags)
+        # Appendix D: UTF-8 if flagged, else code page 437, as Python's zipfile reads it.
+        name = raw_name.decode("utf-8" if flags & z.FLAG_UTF8 else "cp437")
     except UnicodeDecodeError:
         scan.add(repr(raw_name), "the name is flagged as UTF-8 and is not")
         return
@@ -421,11 +422,6 @@ def _central_entry(scan: DirectoryScan, entry: tuple[int, ...], raw_name: bytes,
     if is_directory and compressed and scan.read(member.data_offset, compressed) != b"\x03\0":
         scan.add(name, "a directory with content")
     scan.members.setdefault(name, member)
-
-
-def _decode(raw: bytes, flags: int) -> str:
-    """A member's name: UTF-8 if flagged (Appendix D), else code page 437, as Python's zipfile reads it."""
-    return raw.decode("utf-8" if flags & z.FLAG_UTF8 else "cp437")
 
 
 def _check_kind(scan: DirectoryScan, name: str, attributes: int, *, is_directory: bool) -> None:

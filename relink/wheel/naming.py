@@ -141,17 +141,6 @@ def parse_wheel_name(filename: str) -> WheelName:
     return WheelName(distribution, version, version_text, build[0] if build else "", python, abi, platform)
 
 
-def _with_label(version: Version, label: str, replaces: re.Pattern[str] | None) -> Version:
-    """``version`` with ``label`` as the end of its local version."""
-    old = version.local or ""
-    if old != label and not old.endswith(f".{label}"):
-        kept = replaces.sub("", old) if replaces is not None and replaces.search(label) else old
-        label = f"{kept}.{label}" if kept else label
-    else:
-        label = old
-    return Version(f"{version.public}+{label}")
-
-
 def relinked_name(
     name: WheelName, *, local: str | None, platform: str, replaces: re.Pattern[str] | None = None
 ) -> WheelName:
@@ -168,8 +157,14 @@ def relinked_name(
     if local is None:
         return replace(name, platform=platform)
     try:
-        normal = Version(f"0+{local}").local
-        version = _with_label(name.version, normal or local, replaces)
+        label = Version(f"0+{local}").local or local
+        # It is the end of the local version.
+        old = name.version.local or ""
+        if old == label or old.endswith(f".{label}"):
+            label = old
+        elif kept := replaces.sub("", old) if replaces is not None and replaces.search(label) else old:
+            label = f"{kept}.{label}"
+        version = Version(f"{name.version.public}+{label}")
     except ValueError as error:  # InvalidVersion, or more digits than Python makes a number of
         raise UsageError(f"{local!r} cannot be a local version label: write it like name7.2.4") from error
     return replace(name, version=version, version_text=str(version), platform=platform)

@@ -229,11 +229,6 @@ def is_metadata(archive: WheelArchive, path: str) -> bool:
     return path.startswith(f"{archive.dist_info}/")
 
 
-def record_entry(path: str, digest: bytes, size: int) -> RecordEntry:
-    """Return the line of a file whose SHA-256 and size (bytes) are known."""
-    return RecordEntry(path, "sha256", digest, size)
-
-
 def verify_member(archive: WheelArchive, entry: RecordEntry) -> RecordEntry:
     """Compare a member's content with its line of RECORD and return the line with its SHA-256 and size.
 
@@ -252,7 +247,7 @@ def verify_member(archive: WheelArchive, entry: RecordEntry) -> RecordEntry:
             other.update(chunk)
     if entry.digest is not None:
         check_digest(archive, entry, other.digest())
-    return record_entry(entry.path, sha256.digest(), size)
+    return RecordEntry(entry.path, "sha256", sha256.digest(), size)
 
 
 def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from relink.system.errors import RelinkError, WheelError
 from relink.system.progress import OnProgress
-from relink.system.spool import Filling, Room, Spool, make_anonymous_memory, room_in, write_into
+from relink.system.spool import Filling, Room, Spool, make_anonymous_memory, write_into
 from relink.wheel.naming import WheelName
 from relink.wheel.zipformat import Member
 
@@ -136,7 +136,7 @@ def load_member(
         ) from error
     chunks = source.chunks(name) if chunks is None else chunks
     if filling is None:
-        _fill(chunks, room_in(view), on_progress)
+        _fill(chunks, lambda start, stop: view[start:stop], on_progress)
         return view
     with filling:
         _fill(chunks, filling.room, on_progress)

@@ -23,7 +23,7 @@ import stat
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -51,7 +51,6 @@ from relink.wheel.record import (
     default_jobs,
     find_signatures,
     read_record,
-    record_entry,
     render_record,
     start_verification,
 )
@@ -335,7 +334,7 @@ class ReadBack:
             raise RelinkError(
                 f"{error.message}: the disk does not give back what was written to it"
             ) from error
-        return record_entry(member.name, digest, member.size)
+        return RecordEntry(member.name, "sha256", digest, member.size)
 
     def _digest(self, member: Member) -> bytes:
         sha256 = hashlib.sha256()
@@ -424,14 +423,6 @@ def output_path(archive: WheelArchive, name: WheelName, member: str) -> str:
     return member
 
 
-def _new_time(archive: WheelArchive, epoch: int | None) -> DosTime:
-    """Return the time of new members: `epoch` in UTC, clipped to what ZIP can express, or that of the input's RECORD."""
-    if epoch is None:
-        return archive.members[f"{archive.dist_info}/RECORD"].date_time
-    year, month, day, hour, minute, second, *_ = time.gmtime(min(max(epoch, _FIRST), _LAST))
-    return year, month, day, hour, minute, second
-
-
 def _check_arguments(archive: WheelArchive, changes: Changes) -> None:
     """Refuse changes that would make no wheel; report every reason at once."""
     replacements = changes.replacements
@@ -506,17 +497,6 @@ def _header(member: Member, target: str) -> MemberHeader:
     )
 
 
-def _vendor_rows(
-    archive: WheelArchive, copied: Iterable[str], vendor: Mapping[str, RecordEntry]
-) -> dict[str, RecordEntry]:
-    """Return the vendor's lines of RECORD that can be used unchecked, by path in the input."""
-    return {
-        path: replace(vendor[path], size=archive.members[path].size)
-        for path in copied
-        if path in vendor and vendor[path].algorithm == "sha256"
-    }
-
-
 def write_wheel(
     archive: WheelArchive,
     directory: Path,
@@ -540,12 +520,22 @@ def write_wheel(
     """
     name = changes.name
     _check_arguments(archive, changes)
-    new_time = _new_time(archive, options.epoch)
+    # Of new members: `epoch` in UTC, clipped to what ZIP can express, or that of the input's RECORD.
+    new_time = archive.members[f"{archive.dist_info}/RECORD"].date_time
+    if options.epoch is not None:
+        year, month, day, hour, minute, second, *_ = time.gmtime(min(max(options.epoch, _FIRST), _LAST))
+        new_time = year, month, day, hour, minute, second
     dropped = {*find_signatures(archive.dist_info, archive.members), *changes.removed}
     planned = _output_members(archive, changes, dropped, new_time)
     copied = [member.name for _, member in planned if isinstance(member, Member) and not member.is_directory]
     vendor = {entry.path: entry for entry in read_record(archive)[0]}
-    rows = {} if options.verify else _vendor_rows(archive, copied, vendor)
+    # Lines of the vendor's that can be used unchecked.
+    trusted = () if options.verify else (path for path in copied if path in vendor)
+    rows = {
+        path: replace(vendor[path], size=archive.members[path].size)
+        for path in trusted
+        if vendor[path].algorithm == "sha256"
+    }
     unknown = [vendor.get(path, RecordEntry(path, None, None, None)) for path in copied if path not in rows]
     target = directory / name.filename
     with contextlib.ExitStack() as stack:

@@ -31,8 +31,8 @@ CORPORA = os.environ.get("RELINK_ZIP_CORPORA")
 pytestmark = pytest.mark.skipif(CORPORA is None, reason="RELINK_ZIP_CORPORA names no checkouts")
 
 MALO, PYPI = "malo", "warehouse/tests/unit/utils/zipdata"
-# PyPI's reader does not read the members; Malo has these two among what is ambiguous: a size that is not that of the content.
-AMBIGUOUS = {"short_usize.zip", "short_usize_zip64.zip"}
+# PyPI's reader does not read the members; Malo has these two among the malicious ones: a size that is not that of the content.
+MALICIOUS = {"short_usize.zip", "short_usize_zip64.zip"}
 # PyPI takes no data descriptors; they are valid, and wheels have them.
 VALID = {"data_descriptor.zip", "data_descriptor_zip64.zip"}
 
@@ -88,7 +88,7 @@ def test_what_malo_calls_iffy_is_read_as_others_do_or_refused() -> None:
 
 def test_pypi() -> None:
     refused = {path.name for path in files(PYPI, "accept") if not is_read(path)}
-    assert refused == AMBIGUOUS
+    assert refused == MALICIOUS
     assert {path.name for path in files(PYPI, "reject") if is_read(path)} == VALID
 
 

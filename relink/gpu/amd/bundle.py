@@ -384,12 +384,9 @@ def _compressed(
             inflater.at_least(at + length)
             return inflater.data[at : at + length]
 
-        def peek(at: int, length: int) -> bytes:
-            return inflater.data[at : at + length]
-
         if inflater.data.startswith(RAW_MAGIC):
             entries, inner, problem = _entries(read, header.uncompressed_size, budget)
-            entries = _with_code(entries, peek, budget, place)
+            entries = _with_code(entries, lambda at, size: inflater.data[at : at + size], budget, place)
             if inner > header.uncompressed_size and not problem:
                 problem = f"the bundle inside claims {inner} bytes, {header.uncompressed_size} come out"
         else:

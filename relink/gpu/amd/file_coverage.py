@@ -108,7 +108,7 @@ class FileCoverage(msgspec.Struct, frozen=True):
             state = "jit" if ways == ("spirv",) else "full"
             return CoverageLevel(state, best, self.bundles, via=ways)
         if whole:
-            names = _short(whole)
+            names = tuple(map(str, sorted(whole, key=str)))
             return CoverageLevel(
                 "conditional", best, self.bundles, names, ways, note=f"code only for {', '.join(names)}"
             )
@@ -122,7 +122,10 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
     def processors(self) -> tuple[str, ...]:
         """The processors that at least one bundle has code for."""
-        return _spelt_out({code.target.processor for codes, _ in self.sets for code in codes})
+        generics = table().generics
+        names = {code.target.processor for codes, _ in self.sets for code in codes}
+        members = {member for name in names if name in generics for member in generics[name].members}
+        return known_processors_first((names | members) - generics.keys() - {SPIRV})
 
     def to_json(self) -> dict[str, Any]:
         """Return the report's ``isa.files[]``."""
@@ -336,16 +339,6 @@ def library_coverage_of(code: DeviceCode, soname: str | None = None) -> LibraryC
     """Return the coverage of a ROCm library whose device code was read; `code.path` must be its path on disk."""
     role = table().library(soname or os.path.basename(code.path))
     return LibraryCoverage(code.path, coverage_of(code), side_files_of(code.path, soname), role)
-
-
-def _short(configurations: Iterable[TargetId]) -> tuple[str, ...]:
-    return tuple(str(c) for c in sorted(configurations, key=str))
-
-
-def _spelt_out(names: set[str]) -> tuple[str, ...]:
-    generics = table().generics
-    members = {member for name in names if name in generics for member in generics[name].members}
-    return known_processors_first((names | members) - generics.keys() - {SPIRV})
 
 
 def intersect(coverages: Iterable[Coverage], agents: Iterable[TargetId] = ()) -> Intersection:

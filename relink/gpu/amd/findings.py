@@ -98,10 +98,6 @@ class Remedy(msgspec.Struct, frozen=True):
     text: str
     workaround: bool = False
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields."""
-        return asdict(self)
-
 
 def remedies(
     agent: TargetId,
@@ -508,7 +504,7 @@ def gpu_json(facts: GpuFacts, gpu: RequestedGpu, gpus: Sequence[RequestedGpu] = 
         "covered": facts.runs(gpu.target),
         "state": gpu_state(facts, gpu),
         "levels": {coverage.path: str(coverage.level(gpu.target)) for coverage in every},
-        "remedies": [way.to_json() for way in (*masks, *facts.ways(gpu.target))],
+        "remedies": [asdict(way) for way in (*masks, *facts.ways(gpu.target))],
     }
 
 

@@ -310,12 +310,6 @@ def _members(generic: str) -> Collection[str]:
     return found.members if found else ()
 
 
-def _tried_by(agent: TargetId) -> tuple[str, ...]:
-    """Return the target ids that CLR and the loader ask for: the GPU's own, then that of its generic target."""
-    generic = next((one for one in table().generics if agent.processor in _members(one)), None)
-    return (*_parts_of(agent), *(_parts_of(TargetId(generic, agent.features)) if generic else ()))
-
-
 def _parts_of(agent: TargetId) -> tuple[str, ...]:
     """Return the agent's target id with all features, then with ever fewer, as the loader tries them."""
     chosen = product((True, False), repeat=len(agent.features))
@@ -336,7 +330,9 @@ def _take_first(
     named = {parse_target_id(text).processor for pairs in counts for text, _ in pairs}
     processors = {one for name in named for one in _members(name) or (name,)}
     for agent in (one for name in sorted(processors) for one in configurations(TargetId(name))):
-        parts = _tried_by(agent)
+        # CLR and the loader ask for the GPU's own target ids, then for those of its generic target.
+        generic = next((one for one in table().generics if agent.processor in _members(one)), None)
+        parts = (*_parts_of(agent), *(_parts_of(TargetId(generic, agent.features)) if generic else ()))
         valid = [
             (found.order, parts.index(found.target) if found.target else 0, number)
             for number, (found, _) in enumerate(archives)

@@ -94,7 +94,10 @@ def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[Tar
 
     def edit(bundle: Bundle) -> tuple[Replacement, ...]:
         if bundle.container == "raw":
-            return _edit_raw(source, bundle, agents)
+            return tuple(
+                Replacement(offset, size, text, hash_range(source, offset, size), content)
+                for offset, size, text, content in _edit_table(source, bundle, agents)
+            )
         return _compress_again(source, bundle, agents)
 
     # MD5 and zstd work without the interpreter's lock; each thread has a bundle in memory.
@@ -182,14 +185,6 @@ def _choose(bundle: Bundle, agents: Agents, start: int, end: int) -> list[int]:
             chosen.append(number)
         reached = max(reached, stop if entry.size else 0)
     return chosen
-
-
-def _edit_raw(source: ByteSource, bundle: Bundle, agents: Agents) -> tuple[Replacement, ...]:
-    """Return what takes entries out of a raw bundle."""
-    return tuple(
-        Replacement(offset, size, text, hash_range(source, offset, size), content)
-        for offset, size, text, content in _edit_table(source, bundle, agents)
-    )
 
 
 def _edit_table(source: ByteSource, bundle: Bundle, agents: Agents) -> list[tuple[int, int, str, bytes]]:

@@ -86,11 +86,10 @@ class Capability(msgspec.Struct, frozen=True):
             "hip": self.hip_build or (_dotted(self.hip) if self.hip else "unknown"),
             "rocm": self.rocm or "unknown",
             "comgr": _dotted(self.comgr_api) if self.comgr_api else "unknown",
-            "ccob": "unknown" if self.ccob is None else self.ccob,
-            "code_object": "unknown" if self.code_object is None else self.code_object,
-            "generic": "unknown" if self.generic is None else self.generic,
-            "spirv": "unknown" if self.spirv is None else self.spirv,
-            "kpack": "unknown" if self.kpack is None else self.kpack,
+            **{
+                name: "unknown" if getattr(self, name) is None else getattr(self, name)
+                for name in ("ccob", "code_object", "generic", "spirv", "kpack")
+            },
             "agents": list(self.agents) or "unknown",
             "jit": list(self.jit) or "unknown",
             "libraries": dict(self.paths),
@@ -137,9 +136,8 @@ def capability_of(
     for name, path in paths.items():
         if path is None:
             problems.append(f"{name} was not found: what depends on it is unknown")
-    readers = (("hip", hip, _read_hip), ("comgr", comgr, _read_comgr), ("hsa", hsa, _read_hsa))
     folders = tuple(directories)
-    for _, path, read in readers:
+    for path, read in ((hip, _read_hip), (comgr, _read_comgr), (hsa, _read_hsa)):
         if path is None:
             continue
         try:

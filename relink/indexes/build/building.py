@@ -50,7 +50,7 @@ from relink.indexes.build.work import (
 from relink.indexes.install.cache import cached_sha256s
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import accepts_wheel, fits_machine
-from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
+from relink.system.errors import RelinkError, UsageError, WheelError, describe_failure
 from relink.system.text import group_pairs
 from relink.wheel.naming import parse_wheel_name
 
@@ -211,11 +211,8 @@ def _in_links(web: Web, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
 
 
 def _in_directory(directory: Path, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
-    try:
+    with describe_failure(UsageError, f"{directory}: the directory of wheels cannot be read"):
         names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
-    except OSError as error:
-        raise_if_machine_fault(error, str(directory))
-        raise UsageError(f"{directory}: the directory of wheels cannot be read ({error.strerror})") from error
     for name in names:
         path = Path(os.path.abspath(directory / name))
         try:

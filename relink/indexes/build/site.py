@@ -50,7 +50,7 @@ from relink.indexes.build.simple_api import (
 from relink.indexes.build.store import Store, read_clock
 from relink.report.html.markup import inline_source
 from relink.system.atomic import publish_directory, sync_directory, working_directory
-from relink.system.errors import UsageError, raise_if_machine_fault
+from relink.system.errors import UsageError, describe_failure
 from relink.system.safe_open import read_text
 from relink.system.text import group_pairs
 from relink.vendors.registry import VENDORS, list_products, requested_gpus
@@ -253,7 +253,7 @@ def publishing(store: Store, site: Path, basis: str) -> Iterator[Callable[[str, 
     """
     check_place(site)
     final, link = store.sites / f"{time.time_ns()}", store.directory / "next"
-    try:
+    with describe_failure(UsageError, f"{site}: the site cannot be written"):
         with working_directory(store.sites) as place:
             made = place / "site"
             made.mkdir(mode=0o755)
@@ -271,9 +271,6 @@ def publishing(store: Store, site: Path, basis: str) -> Iterator[Callable[[str, 
         link.symlink_to(final.relative_to(site.parent))
         os.replace(link, site)
         sync_directory(site.parent)
-    except OSError as error:
-        raise_if_machine_fault(error, str(site))
-        raise UsageError(f"{site}: the site cannot be written ({error.strerror})") from error
     others = [path for path in store.sites.iterdir() if path.name.isdigit() and path != final]
     for path in sorted(others, key=lambda path: int(path.name))[:-1]:
         shutil.rmtree(path, ignore_errors=True)

@@ -54,7 +54,7 @@ from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.runs.relink_wheel import carry_out, make_plan
 from relink.system.atomic import working_directory
-from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault
+from relink.system.errors import RelinkError, UsageError, WheelError, describe_failure
 from relink.system.findings.model import Cause, causes
 from relink.system.progress import Clock
 from relink.system.safe_open import file_sha256
@@ -133,7 +133,7 @@ class Digests:
 
         :raises UsageError: it cannot be read, or is no regular file.
         """
-        try:
+        with describe_failure(UsageError, f"{path}: cannot be read"):
             before = _status(path)
             if self._known.get(path, ("", ""))[0] != before:
                 found = before, file_sha256(path, LARGEST)
@@ -141,9 +141,6 @@ class Digests:
                 if _status(path) != before:
                     return found[1]
                 self._known[path] = self._new[path] = found
-        except OSError as error:
-            raise_if_machine_fault(error, path)
-            raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
         return self._known[path][1]
 
     def save(self) -> None:
@@ -473,11 +470,8 @@ def _fetch(wheel: ListedWheel, web: Web, partial: Path) -> None:
 
 def _checked(wheel: ListedWheel, path: Path) -> str:
     """The digest of a file, if it is that of a wheel."""
-    try:
+    with describe_failure(FetchError, f"{path}: cannot be read"):
         sha256 = file_sha256(path, LARGEST)
-    except OSError as error:
-        raise_if_machine_fault(error, str(path))
-        raise FetchError(f"{path}: cannot be read ({error.strerror})") from error
     if wheel.sha256 and sha256 != wheel.sha256:
         raise WrongFileError(
             f"{without_secrets(wheel.url)}: its sha256 is {sha256}, and the source says {wheel.sha256}; it is not taken"
@@ -492,7 +486,7 @@ def _alone(wheel: ListedWheel) -> Iterator[Path]:
     place = cache_directory() / "partial" / what
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     with contextlib.ExitStack() as stack:
-        try:
+        with describe_failure(UsageError, f"{place}: the cache cannot be written", "; set XDG_CACHE_HOME"):
             place.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(f"{place}.lock", flags, 0o666)
             stack.callback(os.close, descriptor)
@@ -500,10 +494,5 @@ def _alone(wheel: ListedWheel) -> Iterator[Path]:
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             place.mkdir(exist_ok=True)
-        except OSError as error:
-            raise_if_machine_fault(error, str(place))
-            raise UsageError(
-                f"{place}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
-            ) from error
         yield place / wheel.filename
         shutil.rmtree(place, ignore_errors=True)

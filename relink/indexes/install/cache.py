@@ -21,7 +21,7 @@ from relink.planning.embedded import PLAN_MEMBER
 from relink.python.facts_cache import user_cache_directory
 from relink.system.atomic import atomic_file, copy_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT
-from relink.system.errors import UsageError, WheelError, raise_if_machine_fault
+from relink.system.errors import UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.safe_open import file_sha256, read_bytes, read_text
 from relink.wheel.naming import WheelName, parse_wheel_name
 
@@ -62,13 +62,9 @@ def working_place() -> Iterator[Path]:
     :raises UsageError: it cannot be made.
     """
     directory = cache_directory()
-    try:
+    step = "; set XDG_CACHE_HOME to another directory"
+    with describe_failure(UsageError, f"{directory}: the cache cannot be made", step):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise_if_machine_fault(error, str(directory))
-        raise UsageError(
-            f"{directory}: the cache cannot be made ({error.strerror}); set XDG_CACHE_HOME to another directory"
-        ) from error
     with working_directory(directory) as place:
         yield place
 
@@ -98,12 +94,9 @@ def copy_to_cache(wheel: Path) -> CachedWheel:
     """
     if wheel.parent.parent == cache_directory() and _DIGEST.fullmatch(wheel.parent.name):
         return CachedWheel(wheel, wheel.parent.name, parse_wheel_name(wheel.name))
-    with working_place() as place:
-        try:
-            return store_wheel(copy_file(wheel, place / wheel.name))
-        except OSError as error:
-            raise_if_machine_fault(error, str(wheel))
-            raise UsageError(f"{wheel}: cannot be copied into the cache ({error.strerror})") from error
+    failed = f"{wheel}: cannot be copied into the cache"
+    with working_place() as place, describe_failure(UsageError, failed):
+        return store_wheel(copy_file(wheel, place / wheel.name))
 
 
 def pin_for_undo(wheel: CachedWheel, dist_info: Path) -> None:
@@ -135,17 +128,15 @@ def cached_sha256s() -> frozenset[str]:
 def find_by_sha256(sha256: str) -> CachedWheel | None:
     """Return the cached wheel of that content, if its content is still so; of which package it is, is another question."""
     found = next((wheel for wheel in _all() if wheel.sha256 == sha256), None)
-    return found if found and intact(found) else None
-
-
-def intact(wheel: CachedWheel) -> bool:
-    """Whether a cached wheel still has the content that it was kept with; one that has not is removed."""
+    if found is None:
+        return None
     with contextlib.suppress(OSError):
-        if file_sha256(wheel.path, LARGEST) == wheel.sha256:
-            os.utime(wheel.path)
-            return True
-    shutil.rmtree(wheel.path.parent, ignore_errors=True)
-    return False
+        if file_sha256(found.path, LARGEST) == found.sha256:
+            os.utime(found.path)
+            return found
+    # It has not the content any more that it was kept with.
+    shutil.rmtree(found.path.parent, ignore_errors=True)
+    return None
 
 
 def _all() -> Iterator[CachedWheel]:

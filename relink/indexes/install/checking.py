@@ -13,7 +13,6 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
 from relink.loader.target import Target, find_target
-from relink.planning.assess import Assessment, assess
+from relink.planning.assess import assess
 from relink.planning.case import Case
 from relink.planning.contents import Contents
 from relink.planning.embedded import PLAN_MEMBER
@@ -47,9 +46,9 @@ from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
-from relink.python.facts_cache import FactsCache
+from relink.python.facts_cache import FactsCache, user_cache_directory
 from relink.report.check_text import Checked, EnvironmentCheck
-from relink.system.errors import MemberError, UsageError, WheelError, raise_if_machine_fault
+from relink.system.errors import MemberError, UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
 from relink.system.safe_open import map_file, open_regular, read_bytes
@@ -117,7 +116,9 @@ class InstalledSource:
 
         :raises MemberError: the file cannot be read, or is larger than a module or METADATA.
         """
-        with self._named(name) as path, os.fdopen(open_regular(path, root=str(self.path)), "rb", 0) as file:
+        path = self.path / name
+        opened = describe_failure(MemberError, f"{path} cannot be read")
+        with opened, os.fdopen(open_regular(path, root=str(self.path)), "rb", 0) as file:
             for _ in range(READ_LIMIT // _PIECE):
                 if not (data := file.read(_PIECE)):
                     return
@@ -132,7 +133,8 @@ class InstalledSource:
         :raises MemberError: the file cannot be read.
         """
         del on_progress, spool
-        with self._named(name) as path, map_file(path) as buffer:
+        path = self.path / name
+        with describe_failure(MemberError, f"{path} cannot be read"), map_file(path) as buffer:
             return memoryview(buffer)
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
@@ -142,16 +144,6 @@ class InstalledSource:
 
     def close(self) -> None:
         """Do nothing: no file is open between two calls."""
-
-    @contextmanager
-    def _named(self, name: str) -> Iterator[Path]:
-        """Turn an error of the system into one about a file."""
-        path = self.path / name
-        try:
-            yield path
-        except OSError as error:
-            raise_if_machine_fault(error, str(path))
-            raise MemberError(f"{path} cannot be read: {error.strerror}") from error
 
 
 class _World(msgspec.Struct, frozen=True):
@@ -187,7 +179,7 @@ def check_environment(
     gpus = tuple(options.requested_gpus or find_local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
-    cache = FactsCache.of_user()
+    cache = FactsCache(user_cache_directory() / "facts.sqlite")
     python = target.python_facts or ask_python(environment.python)
     unreadable: list[Finding] = []
     sources = [found for site in environment.site for found in _distributions(site, unreadable)]
@@ -341,8 +333,14 @@ def _checked(
     outcome = world.processes.follow(files)
     outcome, drivers = _without_drivers(outcome)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
-    assessed = _assess(source, wheel, world, options, judged)
-    outcome = _without_optional(outcome, assessed.found, str(source.path))
+    # The planner is asked about the files that are there for the GPU.
+    part = replace(wheel, images={member: wheel.images[member] for member in judged}, findings=())
+    layout = Layout(str(source.path), tree=True)
+    assessed = assess(Case(part, world.target, (), options, "check", world.gpus, layout, files=world.files))
+    # RLK124 of the planner tells what the profile calls optional of the GPU part.
+    optional = {f"{source.path}/{one.subject}" for one in assessed.found if one.code == "RLK124"}
+    failed = (one for one in outcome.failed if one.event.when == "certain" or one.event.name not in optional)
+    outcome = replace(outcome, failed=tuple(failed))
     every = apply_import(assessed.found, outcome, str(source.path), wheel.findings, is_installed=True)
     findings = _selected(every, options)
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
@@ -381,15 +379,6 @@ def _checked(
     return checked, dict.fromkeys(soname for soname, _ in loaded)
 
 
-def _assess(
-    source: InstalledSource, wheel: Wheel, world: _World, options: Options, judged: Sequence[str]
-) -> Assessment:
-    """Ask the planner about the files that are there for the GPU."""
-    part = replace(wheel, images={member: wheel.images[member] for member in judged}, findings=())
-    layout = Layout(str(source.path), tree=True)
-    return assess(Case(part, world.target, (), options, "check", world.gpus, layout, files=world.files))
-
-
 def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, ...]]:
     """Return what fails for another reason than that this machine has not the driver, and the libraries of drivers."""
 
@@ -401,17 +390,6 @@ def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, 
     failed = tuple(opening for opening in outcome.failed if not is_driver(opening))
     lost = {name: opening for name, opening in outcome.lost.items() if not is_driver(opening)}
     return replace(outcome, failed=failed, lost=lost), tuple(drivers)
-
-
-def _without_optional(outcome: ImportOutcome, findings: Iterable[Finding], site: str) -> ImportOutcome:
-    """Return what fails besides the files of the GPU part that the profile calls optional, which RLK124 of the planner tells."""
-    optional = {f"{site}/{reported.subject}" for reported in findings if reported.code == "RLK124"}
-    failed = tuple(
-        opening
-        for opening in outcome.failed
-        if opening.event.when == "certain" or opening.event.name not in optional
-    )
-    return replace(outcome, failed=failed)
 
 
 def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from packaging.utils import NormalizedName, canonicalize_name, canonicalize_version
+from packaging.utils import canonicalize_name, canonicalize_version
 
 from relink.loader.python import FIND_HOME, active_python
 from relink.planning.embedded import PLAN_MEMBER
@@ -180,7 +180,10 @@ def refuse_foreign(environment: TargetEnvironment, installed: Installed) -> None
 
     :raises UsageError: it is conda's, or an editable installation.
     """
-    if installed.installer == "conda" or _in_conda(environment, canonicalize_name(installed.name)):
+    # conda-meta has a file NAME-VERSION-BUILD.json for each package; INSTALLER is not always there.
+    stems = (entry.rsplit("-", 2)[0] for entry in _entries(environment.prefix / "conda-meta"))
+    own = canonicalize_name(installed.name)
+    if installed.installer == "conda" or any(canonicalize_name(stem) == own for stem in stems):
         raise UsageError(
             f"{installed.name} is a package of conda's in {environment.prefix}, which has its own libraries; relink changes only "
             "what pip or uv has installed. Install the vendor's wheel into a virtual environment"
@@ -239,12 +242,6 @@ def _text(path: Path, limit: int) -> str | None:
         return read_text(path, limit, errors="replace")
     except FileNotFoundError:
         return None
-
-
-def _in_conda(environment: TargetEnvironment, name: NormalizedName) -> bool:
-    """conda-meta has a file NAME-VERSION-BUILD.json for each package; INSTALLER is not always there."""
-    stems = (entry.rsplit("-", 2)[0] for entry in _entries(environment.prefix / "conda-meta"))
-    return any(canonicalize_name(stem) == name for stem in stems)
 
 
 def _entries(directory: Path) -> list[str]:

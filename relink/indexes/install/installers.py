@@ -147,25 +147,23 @@ def fetch(wanted: Requirement, platform: Platform) -> CachedWheel:
     tags = list_supported_tags(python, platform.glibc, platform.machine)
     own = tags[0]
     platforms = dict.fromkeys(tag.platform for tag in tags if tag.platform != "any")
+    failed = (
+        f"{text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
+        "Python that will load it by --python, or see what pip says"
+    )
+    words = [
+        f"--implementation={own.interpreter[:2]}",
+        f"--python-version={'.'.join(map(str, python.version))}",
+        f"--abi={own.abi}",
+        *(f"--platform={name}" for name in platforms),
+    ]
+    return _download(find_pip([python.file]), words, text, failed)
+
+
+def _download(pip: list[str], words: list[str], wanted: str, failed: str) -> CachedWheel:
     with working_place() as place:
-        command = [
-            *find_pip([python.file]),
-            "download",
-            "--no-input",
-            "--no-deps",
-            "--only-binary=:all:",
-            f"--dest={place}",
-            f"--implementation={own.interpreter[:2]}",
-            f"--python-version={'.'.join(map(str, python.version))}",
-            f"--abi={own.abi}",
-            *(f"--platform={name}" for name in platforms),
-            text,
-        ]
-        failed = (
-            f"{text}: pip has got no wheel of it for {platform.shown}; check the name and the version, name the "
-            "Python that will load it by --python, or see what pip says"
-        )
-        run_installer(command, place, failed)
+        fixed = ["download", "--no-input", "--no-deps", "--only-binary=:all:", f"--dest={place}"]
+        run_installer([*pip, *fixed, *words, wanted], place, failed)
         wheels = list(place.glob("*.whl"))
         if len(wheels) != 1:
             raise InstallerError(failed)
@@ -180,26 +178,17 @@ def fetch_url(url: str) -> CachedWheel:
     """
     name = parse_wheel_name(unquote(urlsplit(url).path.rpartition("/")[2]))
     python, abi, platform = name.expanded_tags[0].split("-")
-    with working_place() as place:
-        command = [
-            *find_pip(),
-            "download",
-            "--no-input",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--ignore-requires-python",
-            f"--dest={place}",
-            f"--implementation={python[:2]}",
-            f"--python-version={python[2:]}",
-            f"--abi={abi}",
-            f"--platform={platform}",
-            url,
-        ]
-        failed = (
-            f"{url}: pip has not got it; see what pip says, or download the wheel and pass its path and --url"
-        )
-        run_installer(command, place, failed)
-        return store_wheel(place / name.filename)
+    words = [
+        "--ignore-requires-python",
+        f"--implementation={python[:2]}",
+        f"--python-version={python[2:]}",
+        f"--abi={abi}",
+        f"--platform={platform}",
+    ]
+    failed = (
+        f"{url}: pip has not got it; see what pip says, or download the wheel and pass its path and --url"
+    )
+    return _download(find_pip(), words, url, failed)
 
 
 def parse_requirement(text: str, *, exact: bool = False) -> Requirement:

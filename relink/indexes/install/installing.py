@@ -51,7 +51,7 @@ from relink.providers.profiles import profile_for
 from relink.report.model import Report
 from relink.report.model import to_json as report_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
-from relink.system.errors import UsageError, raise_if_machine_fault
+from relink.system.errors import UsageError, describe_failure
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.programs import NoAnswerError, ask_program
 from relink.system.safe_open import file_sha256, read_text
@@ -214,11 +214,9 @@ def _below(name: str, environment: TargetEnvironment) -> set[str]:
     while left:
         installed = find_installed(environment, left.pop())
         for text in installed.requires if installed else ():
-            if match := re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII):
-                required = canonicalize_name(match[0])
-                if required not in below:
-                    below.add(required)
-                    left.append(required)
+            if (required := _required_name(text)) is not None and required not in below:
+                below.add(required)
+                left.append(required)
     return below
 
 
@@ -389,13 +387,9 @@ def hold_for_undo(original: Path, environment: TargetEnvironment, name: str) -> 
     if now is None or now.plan is None or now.plan.wheel.sha256 != kept.sha256:
         # Nothing had to change, or it was relinked before: there is nothing to undo with it.
         return
-    try:
+    failed = f"{now.name} {now.version} is installed, but {kept.path.name} cannot be kept for --undo"
+    with describe_failure(UsageError, failed):
         pin_for_undo(kept, now.dist_info)
-    except OSError as error:
-        raise_if_machine_fault(error)
-        raise UsageError(
-            f"{now.name} {now.version} is installed, but {kept.path.name} cannot be kept for --undo ({error.strerror})"
-        ) from error
 
 
 def requirements_of(wheel: Path) -> tuple[str, ...]:
@@ -407,8 +401,12 @@ def requirements_of(wheel: Path) -> tuple[str, ...]:
 def required_by(wheel: Path) -> tuple[str, ...]:
     """Return the canonical names of what a wheel requires, by its metadata (of its extras, too) or by its profile."""
     texts = (*requirements_of(wheel), *profile_for(parse_wheel_name(wheel.name).distribution).requires)
-    names = (re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII) for text in texts)
-    return tuple(canonicalize_name(match[0]) for match in names if match)
+    return tuple(name for name in map(_required_name, texts) if name is not None)
+
+
+def _required_name(text: str) -> str | None:
+    match = re.match(r"[A-Za-z0-9][\w.-]*", text, re.ASCII)
+    return canonicalize_name(match[0]) if match else None
 
 
 def import_and_load(
@@ -456,7 +454,14 @@ def relink_for(
         wheel, dataclasses.replace(options, python=environment.python, output_directory=directory)
     )
     if not report.ok:
-        findings = tuple(_of_an_environment(reported) for reported in report.findings)
+        # An environment's Python brings its own loader: no advice to name another one.
+        remedy = "Name a release of the libraries that was built for this system by --prefix: the Python has its own loader."
+        findings = tuple(
+            replace(reported, step=None, remedy=remedy)
+            if (reported.step or "").startswith("--interpreter ")
+            else reported
+            for reported in report.findings
+        )
         return replace(report, plan=replace(report.plan, findings=findings)), None
     # It is relinked for this environment already.
     if report.output is None:
@@ -466,14 +471,6 @@ def relink_for(
     if not is_kept:
         report = replace(report, output=replace(report.output, path=result.name))
     return report, result
-
-
-def _of_an_environment(reported: Finding) -> Finding:
-    """A finding without the advice to name another loader: an environment's Python brings its own."""
-    if not (reported.step or "").startswith("--interpreter "):
-        return reported
-    remedy = "Name a release of the libraries that was built for this system by --prefix: the Python has its own loader."
-    return replace(reported, step=None, remedy=remedy)
 
 
 def install_exactly(

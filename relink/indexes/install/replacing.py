@@ -26,7 +26,13 @@ from typing import Any
 from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, list_dist_infos
 from relink.system.atomic import atomic_file
 from relink.system.bounded_json import parse_json
-from relink.system.errors import MachineError, RelinkError, UsageError, raise_if_machine_fault
+from relink.system.errors import (
+    MachineError,
+    RelinkError,
+    UsageError,
+    describe_failure,
+    raise_if_machine_fault,
+)
 from relink.system.safe_open import open_regular, read_bytes, read_text
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
@@ -65,11 +71,8 @@ def own(environment: TargetEnvironment) -> Iterator[list[str]]:
     if site in _locks():
         yield []
         return
-    try:
+    with describe_failure(UsageError, f"{site}: cannot be opened"):
         descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise_if_machine_fault(error, str(site))
-        raise UsageError(f"{site}: cannot be opened ({error.strerror})") from error
     try:
         end = time.monotonic() + PATIENCE
         while not _lock(descriptor):

@@ -118,7 +118,8 @@ def tag_findings(
         return ()
     message = f"is tagged {written}, which {python.shown} does not install"
     fitting = _fitting_python(name, machine)
-    get = f"Get the wheel for {python.shown} ({_own_tag(python)})"
+    best = str(list_supported_tags(python, "", "any")[0]).rpartition("-")[0]
+    get = f"Get the wheel for {python.shown} ({best})"
     remedy = (
         f"{get}, or pass --python {fitting}." if fitting else f"{get}, or name another Python by --python."
     )
@@ -141,10 +142,6 @@ def fits_machine(platform: str, machine: str) -> bool:
         or re.fullmatch(rf"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_{re.escape(machine)}", platform)
         is not None
     )
-
-
-def _own_tag(python: PythonFacts) -> str:
-    return str(list_supported_tags(python, "", "any")[0]).rpartition("-")[0]
 
 
 def _fitting_python(name: WheelName, machine: str) -> str | None:

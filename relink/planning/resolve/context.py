@@ -273,11 +273,6 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
             name for part in self.vendor.libraries.components() for major in majors for name in part.of(major)
         )
 
-    @cached_property
-    def missing_of_release(self) -> list[str]:
-        """The sonames of `of_release` that no provider serves, in the alphabet's order."""
-        return sorted(soname for soname in self.of_release if self.provider_path(soname) is None)
-
     def stub_facts(self, soname: str) -> OptionalLibrary | None:
         """Return what a stub of a library needs to know; its reason is the vendor's table's, or the package's profile's."""
         facts = self.vendor.libraries.optional(soname)

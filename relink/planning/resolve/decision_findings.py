@@ -149,9 +149,15 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
     for soname, cases in by_soname.items():
         requesters = list(dict.fromkeys(shown(case.requester) for case in cases))
         names = [posixpath.basename(path) for path in requesters]
-        nearest = _nearest_libraries(context, soname)
+        # What differs in the version only, each file once, by its soname if it can.
+        nearest: dict[tuple[object, ...] | None, str] = {}
+        for provider in context.providers:
+            for name in provider.nearest(soname):
+                opened = context.files.open(provider.libraries[name][0])
+                if opened.identity not in nearest or (opened.image and name == opened.image.soname):
+                    nearest[opened.identity] = name
         where = "the prefix has" if len(context.providers) == 1 else "the prefixes have"
-        near = f"{where} {', '.join(nearest) or 'nothing of that name'}"
+        near = f"{where} {', '.join(nearest.values()) or 'nothing of that name'}"
         if not context.providers:
             near = "no prefix counts" if context.as_it_is and context.layout.tree else "no prefix was given"
         message = f"needed by {join_truncated(requesters)}; {near}"
@@ -255,17 +261,6 @@ def _why_not_substituted(
     if decision is not None and decision.lacking:
         return f"{new} lacks {join_truncated(list(decision.lacking))}"
     return "no import of the wheel is known to come from it, so nothing is proved"
-
-
-def _nearest_libraries(context: ResolveContext, soname: str) -> list[str]:
-    """Return the names of the providers' libraries that differ in the version only, each file once, by its soname if it can."""
-    nearest: dict[tuple[object, ...] | None, str] = {}
-    for provider in context.providers:
-        for name in provider.nearest(soname):
-            opened = context.files.open(provider.libraries[name][0])
-            if opened.identity not in nearest or (opened.image and name == opened.image.soname):
-                nearest[opened.identity] = name
-    return list(nearest.values())
 
 
 def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:

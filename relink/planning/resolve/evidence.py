@@ -490,8 +490,9 @@ class Suppliers(msgspec.Struct, frozen=True):
         rest = [imported.name for imported in imports if not any(self.libraries.exporters_of(imported))]
         sonames = [
             soname
-            for soname in context.missing_of_release
-            if rest and all(vendor.libraries.whose(soname, name) == "own" for name in rest)
+            for soname in (sorted(context.of_release) if rest else ())
+            if context.provider_path(soname) is None
+            and all(vendor.libraries.whose(soname, name) == "own" for name in rest)
         ]
         if not (counts or sonames):
             return None, ()

@@ -120,7 +120,9 @@ def plan_stubs(
         if why := _why_not(context, soname, library, distribution):
             findings.append(finding("RLK126", soname, why))
             continue
-        stub = _build_stub(context, soname, library, distribution)
+        written = f"this {soname} as a stub"
+        why, functions = list_functions(context, soname, library.imports, written, "install the library")
+        stub = Stub(stub_member(soname, distribution), soname, why, functions, tuple(library.versions))
         stubs.append(stub)
         count = pluralize(len(stub.functions), "function")
         parts = [
@@ -181,12 +183,6 @@ def describe_functions(context: ResolveContext, soname: str, stub: Stub) -> list
         *([f"giving a constant text: {texts}"] if texts else []),
         *([f"aborting with a message: {join_truncated(ending)}"] if ending else []),
     ]
-
-
-def _build_stub(context: ResolveContext, soname: str, library: _StubImports, distribution: str) -> Stub:
-    written = f"this {soname} as a stub"
-    why, functions = list_functions(context, soname, library.imports, written, "install the library")
-    return Stub(stub_member(soname, distribution), soname, why, functions, tuple(library.versions))
 
 
 def list_functions(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from relink.report.nix.package import OLDEST, Package, Source, is_sibling, nixpkgs_names
 from relink.system.atomic import atomic_file
-from relink.system.errors import UsageError
+from relink.system.errors import UsageError, describe_failure
 from relink.vendors.registry import find_component
 
 _WIDTH = 100  # characters of a line, as nixfmt counts them: without its indentation
@@ -32,7 +32,10 @@ def package_nix(packages: Sequence[Package]) -> str:
         disabled = "!(srcs ? ${python.pythonVersion})"
         chosen = ["srcs.${python.pythonVersion}"]
     else:
-        disabled, (chosen,) = _disabled(package), sources
+        # For which Pythons nixpkgs has no such package: "" for all that it has.
+        (chosen,), least = sources, package.pythons[0]
+        disabled = f'pythonOlder "3.{least}"' if package.exact or least > OLDEST else ""
+        disabled += f' || pythonAtLeast "3.{least + 1}"' if package.exact else ""
     inputs = sorted({name.removeprefix("pkgs.") for item in packages for name in item.inputs})
     unknown = _unknown(name for item in packages for name in item.unknown)
     broken = _broken(package, "version" if several else "finalAttrs.version")
@@ -92,14 +95,6 @@ def _source(source: Source, version: str) -> list[str]:
     if source.fetcher == "fetchPypi":
         rows.insert(1, version)
     return [f"{source.fetcher} {{", *_indented(rows), "}"]
-
-
-def _disabled(package: Package) -> str:
-    """For which Pythons nixpkgs has no such package: "" for all that it has."""
-    least = package.pythons[0]
-    if package.exact:
-        return f'pythonOlder "3.{least}" || pythonAtLeast "3.{least + 1}"'
-    return f'pythonOlder "3.{least}"' if least > OLDEST else ""
 
 
 def _dependencies(packages: Sequence[Package]) -> list[str]:
@@ -216,15 +211,11 @@ def write_package(packages: Sequence[Package], directory: Path, *, force: bool =
     content, path = package_nix(packages), directory / "package.nix"
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path}: is there already; name another directory by --output, or pass --force")
-    try:
+    with describe_failure(UsageError, f"{directory}: cannot be written to", "; name another by --output"):
         directory.mkdir(parents=True, exist_ok=True)
         # A FIFO of that name is replaced and not opened: opening would wait for a reader.
         with atomic_file(path) as file:
             file.write(content.encode())
-    except OSError as error:
-        raise UsageError(
-            f"{directory}: cannot be written to ({error.strerror}); name another by --output"
-        ) from error
     return path
 
 

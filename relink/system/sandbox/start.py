@@ -391,7 +391,9 @@ def find_sandbox(mode: str = "auto") -> Sandbox:
     """
     if mode == "off":
         return OFF
-    best = best_sandbox()
+    # Another thread that needs the answer waits, and does not probe again.
+    with _probe_lock:
+        best = first_working()
     if mode == "require" and not best.enforced:
         raise SandboxError(
             "--sandbox require: nothing here confines the loader and patchelf; install bubblewrap, or allow user namespaces or "
@@ -399,13 +401,6 @@ def find_sandbox(mode: str = "auto") -> Sandbox:
             best.without,
         )
     return best
-
-
-def best_sandbox() -> Sandbox:
-    """Return the first kind that works here, which the first call in a process finds out."""
-    # Another thread that needs the answer waits, and does not probe again.
-    with _probe_lock:
-        return first_working()
 
 
 @functools.cache

@@ -163,7 +163,7 @@ def test_several_wheels(run: Run, works: Works, tmp_path: Path) -> None:
     )
     assert code == 2
     assert err.startswith("relink: ")
-    assert "gone-1-py3-none-any.whl cannot be opened: No such file or directory" in err
+    assert "gone-1-py3-none-any.whl cannot be opened (No such file or directory)" in err
     assert sorted(os.listdir(tmp_path / "out")) == sorted([OUTPUT, other.name])
     assert [line for line in out.splitlines() if line.startswith("demo 1.0: ")]
     table = out.splitlines()[-3:]

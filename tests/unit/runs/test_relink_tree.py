@@ -121,7 +121,7 @@ def test_read_only_directories_stop_no_user(tree: Path, new: Path) -> None:
     (tree / "bin/driver").chmod(0o4000)
     refused = subprocess.run([*command[:-1], f"{new}-2"], capture_output=True, check=False)
     assert refused.returncode
-    assert b"cannot be read: Permission denied" in refused.stderr
+    assert b"cannot be read (Permission denied)" in refused.stderr
     assert sorted(os.listdir(tree.parent)) == ["new", "tree"]
 
 

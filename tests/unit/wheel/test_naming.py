@@ -21,7 +21,7 @@ from tests.support.works import Works
 def test_a_wheel_that_is_not_there(run: Run) -> None:
     code, _, err = run("demo-1.0-py3-none-any.whl")
     assert code == 2
-    assert "demo-1.0-py3-none-any.whl cannot be opened: No such file or directory" in err
+    assert "demo-1.0-py3-none-any.whl cannot be opened (No such file or directory)" in err
 
 
 # Files that are no wheels

@@ -15,7 +15,6 @@ from relink.wheel.record import (
     find_signatures,
     parse_record,
     read_record,
-    record_entry,
     render_record,
     verify_member,
     verify_members,
@@ -136,7 +135,7 @@ def test_verify_member(tmp_path: Path, algorithm: str | None) -> None:
     with WheelArchive(make_wheel(tmp_path)) as archive:
         digest = hashlib.new(algorithm, DATA).digest() if algorithm else None
         entry = RecordEntry("demo_pkg/a.py", algorithm, digest, 6)
-        expected = record_entry("demo_pkg/a.py", SHA256, 6)
+        expected = RecordEntry("demo_pkg/a.py", "sha256", SHA256, 6)
         assert verify_member(archive, entry) == expected
         if algorithm:
             with pytest.raises(WheelError, match=r"'demo_pkg/a\.py' is not the file that RECORD lists"):
@@ -159,8 +158,8 @@ def test_verify_members_tells_all(tmp_path: Path) -> None:
 
 def test_render_is_parsed_again() -> None:
     rows = [
-        record_entry('a,"b".py', SHA256, 6),
-        record_entry("\u00fc", bytes(32), 0),
+        RecordEntry('a,"b".py', "sha256", SHA256, 6),
+        RecordEntry("\u00fc", "sha256", bytes(32), 0),
         RecordEntry("n", None, None, None),
     ]
     data = render_record(rows, "x.dist-info/RECORD")
@@ -183,7 +182,7 @@ def test_a_size_has_19_digits_at_most() -> None:
 def test_new_hashes_of_some_files() -> None:
     r"""Every other byte stays: ends of lines, a last line without one, what is no UTF-8, quotes, a form feed in a name."""
     data = b'a.so,sha256=old,3\r\n"b,c.so",,\n"damaged\nx\x0cy.so,,\nodd\xff,,\nlast.so,md5=x,'
-    row = record_entry("a.so", bytes(32), 7)
+    row = RecordEntry("a.so", "sha256", bytes(32), 7)
     names = ("a.so", "b,c.so", "last.so", "y.so")
     new = with_new_hashes(data, dict.fromkeys(names, row))
     line = f"{row.hash_field},7".encode()

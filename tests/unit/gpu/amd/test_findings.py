@@ -177,4 +177,4 @@ def test_generic_code_comes_before_the_override_where_the_runtime_is_too_old() -
     assert remedies(TargetId("gfx1031"), [wheel], runtime_generic=True) == ()
     old = remedies(TargetId("gfx1031"), [wheel], runtime_generic=False)
     assert [r.kind for r in old] == ["generic", "override", "rebuild"]
-    assert [r.to_json()["workaround"] for r in old] == [False, True, False]
+    assert [r.workaround for r in old] == [False, True, False]

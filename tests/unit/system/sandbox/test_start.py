@@ -216,7 +216,7 @@ def test_gaps_are_told_or_refused(words: list[str], works: Works, tmp_path: Path
 
 def test_gaps(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without = tuple(f"{kind}: not here" for kind in KINDS[:4])
-    monkeypatch.setattr(start, "best_sandbox", lambda: Sandbox("limits", without))
+    monkeypatch.setattr(start, "first_working", lambda: Sandbox("limits", without))
     monkeypatch.delenv("NIX_BUILD_TOP", raising=False)
     report = relink(works.small(tmp_path), works.options(tmp_path / "out"))
     (found,) = (found for found in report.findings if found.code == "RLK604")
