@@ -22,7 +22,7 @@ from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
 from benchmarks.wheel_file import NAME, WheelFile
 
 _PIECE: Final = 512  # MiB of one file of data
-_SIZES: Final = (100, 500, 1000, 2000, 4500)  # MiB
+_SIZES: Final = (100, 1000, 4500)  # MiB
 _MODULES: Final = (200, 400, 800, 1600, 2400, 3200)
 
 

@@ -1,8 +1,7 @@
 """The main job against its peers, wheel by wheel: seconds, processor seconds, peak memory of all processes, size of the output.
 
 RELINK_REAL_WHEELS names a directory with vendors' wheels, RELINK_REAL_PREFIX_FULL a prefix of Debian's ROCm 7.2.4 (…/usr), and
-RELINK_REAL_PREFIX_FULL6 one of ROCm 6.4. RELINK_BENCH_DIR names a directory with 12 GB of space for the generated wheel; the
-system's temporary directory if it is not set.
+RELINK_REAL_PREFIX_FULL6 one of ROCm 6.4.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from benchmarks.cost import Cost, Skipped, bench_directory, directory, in_turns,
 from benchmarks.floor import floor
 from benchmarks.job import RELINK, Job, by_relink, plan_job, sizes, ways
 from benchmarks.shapes import make_members
-from benchmarks.torch_shape import MIB, Shape, make_prefix, make_wheel
 from benchmarks.wheel_file import NAME
 
 _GIB: Final = 1 << 30
@@ -116,17 +114,6 @@ def cupy() -> Iterator[str]:
     yield from _compare("cupy-rocm-5-0 13.3.0, ROCm 7.2", job, more)
 
 
-def torch_shape() -> Iterator[str]:
-    """A generated wheel of 4.5 GB: 60 members, all of which load three of 1 GB."""
-    with tempfile.TemporaryDirectory(prefix="relink-torch-", dir=bench_directory()) as place:
-        shape = Shape()
-        need_space("the generated wheel", (shape.size + shape.large) * MIB)
-        prefix = make_prefix(Path(place), shape)
-        make_wheel(Path(place) / NAME, prefix, shape)
-        job = plan_job(Path(place) / NAME, ["--prefix", str(prefix)])
-        yield from _compare("generated, of torch's shape", job)
-
-
 def small_members() -> Iterator[str]:
     """One small ELF file among 10,000 small members."""
     with tempfile.TemporaryDirectory(prefix="relink-members-", dir=bench_directory()) as name:
@@ -147,5 +134,5 @@ def small_hash() -> Iterator[str]:
 
 
 BENCHMARKS = (
-    small_hash, onnxruntime, onnxruntime_large, tensorflow, cupy, torch_shape, small_members,
+    small_hash, onnxruntime, onnxruntime_large, tensorflow, cupy, small_members,
 )  # fmt: skip
