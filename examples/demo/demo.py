@@ -42,6 +42,7 @@ from relink.vendors.rocm.installation import release_of
 from relink.vendors.rocm.places import find_places
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
+from relink.wheel.source import read_prefix
 
 _HERE = Path(__file__).resolve().parent
 
@@ -253,7 +254,7 @@ def _unpack(wheel: Path, directory: Path) -> Vendor:
     with WheelArchive(wheel) as archive:
         _say(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, sha256 {archive.sha256()[:16]}…")
         for name, member in archive.members.items():
-            if member.is_directory or not is_elf(archive.prefix(name, 4)):
+            if member.is_directory or not is_elf(read_prefix(archive, name, 4)):
                 continue
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ from relink.system.errors import WheelError
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.limits import WheelLimits
+from relink.wheel.source import find_member
 from relink.wheel.zipformat import EXTRA_ZIP64, extra_fields
 
 # Differences of one plan that are named.
@@ -68,7 +69,9 @@ def make_again(
     """
     limits = options.limits
     with WheelArchive(old, limits=limits) as before, WheelArchive(new, limits=limits) as after:
-        moments = [archive.member(f"{archive.dist_info}/RECORD").date_time for archive in (before, after)]
+        moments = [
+            find_member(archive, f"{archive.dist_info}/RECORD").date_time for archive in (before, after)
+        ]
         release = _read_release(after)
     notes, epoch = [], None
     if moments[0] != moments[1]:
@@ -170,7 +173,7 @@ def _compare_members(before: WheelArchive, after: WheelArchive) -> _MemberDiffer
     names = {name: old_names[name] for name in after.members if name in old_names}
     changed, contents = [], set()
     for name, old in names.items():
-        a, b = before.member(old), after.member(name)
+        a, b = find_member(before, old), find_member(after, name)
         # The upper 16 bits are type and permissions. Unpackers take them from here whatever system the entry names.
         modes = a.external_attributes >> 16, b.external_attributes >> 16
         if not _has_equal_content(before, after, old, name):
@@ -189,7 +192,7 @@ def _compare_members(before: WheelArchive, after: WheelArchive) -> _MemberDiffer
 
 def _has_equal_content(before: WheelArchive, after: WheelArchive, old: str, new: str) -> bool:
     """Whether a member has the same content in two wheels. Equal compressed bytes are not inflated."""
-    a, b = before.member(old), after.member(new)
+    a, b = find_member(before, old), find_member(after, new)
     packed_alike = (a.crc, a.size, a.method, a.compressed_size) == (
         b.crc,
         b.size,
@@ -297,7 +300,7 @@ def _read_headers(archive: WheelArchive) -> tuple[dict[str, tuple[object, ...]],
 
 def _read_header(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -> tuple[object, ...]:
     """Return what a ZIP file says of one member beside name, mode, sizes and CRC: in the directory, and before the member."""
-    member = archive.member(item.filename)
+    member = find_member(archive, item.filename)
     file.seek(member.header_offset)
     local = file.read(member.data_offset - member.header_offset)
     _, version, _, _, moment, date, *_, name_size, _ = z.LOCAL.unpack_from(local)

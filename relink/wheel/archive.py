@@ -25,7 +25,7 @@ from relink.wheel.entry_points import ENTRY_POINTS, find_script_defects
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
 from relink.wheel.schemes import find_scheme_defects, find_special_directories, installed_path
-from relink.wheel.source import READ_LIMIT, find_member, load_member, read_member, read_prefix
+from relink.wheel.source import READ_LIMIT, find_member, load_member, read_member
 from relink.wheel.zipformat import Member, RangeReader
 
 
@@ -141,10 +141,6 @@ class WheelArchive:
             raise WheelError(f"{self.path} cannot be read: {error.strerror}") from error
         return data
 
-    def member(self, name: str) -> Member:
-        """Return the member called `name`: :func:`relink.wheel.source.find_member`."""
-        return find_member(self, name)
-
     def may_be_elf(self, name: str) -> bool:
         """Whether a member is a file."""
         return not self.members[name].is_directory
@@ -155,7 +151,7 @@ class WheelArchive:
         :param on_checkpoint: takes checkpoints of the inflater, in order.
         :raises WheelError: the content is not what the directory claims.
         """
-        return self._with_wheel_name(content(self._pread, self.member(name), on_checkpoint))
+        return self._with_wheel_name(content(self._pread, find_member(self, name), on_checkpoint))
 
     def _with_wheel_name(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Put the wheel's name before the message of an error."""
@@ -181,12 +177,8 @@ class WheelArchive:
 
     def raw_reader(self, name: str) -> RangeReader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""
-        start = self.member(name).data_offset
+        start = find_member(self, name).data_offset
         return lambda offset, length: self._pread(start + offset, length)
-
-    def prefix(self, name: str, length: int) -> bytes:
-        """Return the beginning of a member: :func:`relink.wheel.source.read_prefix`."""
-        return read_prefix(self, name, length)
 
     def file(self) -> BinaryIO:
         """Return the archive as a file of its own, for another reader; the caller closes it."""
@@ -194,7 +186,7 @@ class WheelArchive:
 
     def raw(self, name: str) -> Iterator[bytes]:
         """Yield the member's bytes as they are in the archive, compressed or not, unchecked."""
-        return raw_content(self._pread, self.member(name))
+        return raw_content(self._pread, find_member(self, name))
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
         """Return the SHA-256 of the whole file, in hexadecimal. It is computed once.

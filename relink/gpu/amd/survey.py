@@ -139,6 +139,7 @@ def survey(path: Path, variants: Sequence[str] = (), scan_limit: int = 0) -> Sur
 
 def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
     from relink.wheel.archive import WheelArchive  # noqa: PLC0415 - slow to load, and here only
+    from relink.wheel.source import read_prefix  # noqa: PLC0415
 
     found = _Found(str(path))
     held: dict[str, DeviceCode] = {}
@@ -147,7 +148,7 @@ def _wheel(path: Path, variants: Sequence[str], scan_limit: int) -> Survey:
         for name, member in archive.members.items():
             if member.is_directory:
                 continue
-            head = archive.prefix(name, 32)
+            head = read_prefix(archive, name, 32)
             if not head.startswith((b"\x7fELF", *_STANDALONE)):
                 continue
             content = archive.read_into(name)

@@ -40,7 +40,7 @@ from relink.wheel.entry_points import ENTRY_POINTS, read_script_names, script_na
 from relink.wheel.naming import parse_wheel_name
 from relink.wheel.record import RecordEntry, parse_record
 from relink.wheel.schemes import installed_path, site_path
-from relink.wheel.source import READ_LIMIT
+from relink.wheel.source import READ_LIMIT, read_prefix
 
 _PLACE = ".relink-replaced"
 _MANIFEST = "manifest.json"
@@ -270,7 +270,7 @@ def members_at(archive: WheelArchive, paths: Iterable[str], site: str) -> dict[s
 
 def _is_member(archive: WheelArchive, name: str, path: str) -> bool:
     """Whether a file has the content of a member; of a script whose first line is written anew nobody can say it."""
-    if archive.prefix(name, 8) == b"#!python":
+    if read_prefix(archive, name, 8) == b"#!python":
         return "/scripts/" in name
     digest = hashlib.sha256()
     for chunk in archive.chunks(name):

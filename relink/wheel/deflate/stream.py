@@ -1,6 +1,4 @@
-"""The content of one member: inflated in chunks, and compared with the CRC and the size in the directory.
-
-Inflating blocks out of the middle of a deflate stream (RFC 1951).
+"""The content of one member: inflated in chunks, and compared with the CRC and the size in the directory (RFC 1951).
 
 zlib-ng inflates: it is about as fast as isal, and refuses what zlib refuses, as it has zlib's own checks of a block's header
 (inflate_table in inftrees.c). isal accepts sets of codes that are not complete. pip reads wheels by zlib.
