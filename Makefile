@@ -51,7 +51,9 @@ docs: $(READY)
 site: $(READY)
 	$(BIN)/python scripts/make_site.py
 
+# More than a million generated inputs, in about an hour and a half on two cores; each target's number is in CONTRIBUTING.md.
 fuzz: $(READY)
+	-$(HASHED) --requirement requirements/fuzz.txt
 	RELINK_TESTS=fuzz $(PYTEST) -m "fuzz or hypothesis" tests/fuzz tests/unit
 
 # The table and the plot of docs/benchmarks.md, from all that can be measured here; docs/benchmarks.md says what that needs.
@@ -69,7 +71,7 @@ format: $(READY)
 
 # For Python 3.11 and newer, all platforms, whatever index is configured here: neither its address nor a path gets into the files.
 lock: $(READY)
-	for group in dev compiler bench; do \
+	for group in dev compiler bench fuzz; do \
 		$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --upgrade \
 			--no-emit-index-url --no-annotate --no-header --group $$group --output-file requirements/$$group.txt \
 			$$(test $$group = dev && echo pyproject.toml) $$(test $$group = bench && echo --constraint requirements/dev.txt) && \

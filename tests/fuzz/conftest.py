@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections import Counter
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from tests.support.works import Works, build_works
 
 COUNTED = "compared "
+# Where long runs start. The processes of one run inherit the number from the first one, and it is printed at the end.
+SEED = int(os.environ.setdefault("RELINK_FUZZ_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,6 +33,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     total[str(name)] += value
     for name, value in sorted(total.items()):
         terminalreporter.write_line(f"{name}: {value}")
+    if "fuzz" in str(terminalreporter.config.getoption("markexpr")):
+        terminalreporter.write_line(f"RELINK_FUZZ_SEED={SEED}")
 
 
 @pytest.fixture(scope="session")

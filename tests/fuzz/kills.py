@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz.conftest import COUNTED
+from tests.fuzz.conftest import COUNTED, SEED
 from tests.support.works import Works
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def run_kills(
     :param more: further arguments, which are named with what was counted.
     """
     scratch.mkdir(exist_ok=True)
-    seed = random.randrange(1 << 32)
+    seed = random.Random(f"{SEED} {more}").getrandbits(32)
     arguments = [str(works.root), str(scratch), str(seed), str(count), *more]
     command = [sys.executable, "-m", f"tests.fuzz.{program}", *arguments]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the pure parsers; without atheris the corpus alone.
 
-RELINK_FUZZ_RUNS (20,000) inputs for each parser in `make fuzz`.
+RELINK_FUZZ_RUNS (100,000) inputs for each parser in `make fuzz`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pytest
 
 from tests.fuzz.atheris_corpus import CORPUS, seeds
 from tests.fuzz.atheris_targets import TARGETS, attempt
-from tests.fuzz.conftest import COUNTED
+from tests.fuzz.conftest import COUNTED, SEED
 
-RUNS = int(os.environ.get("RELINK_FUZZ_RUNS", "20000"))
+RUNS = int(os.environ.get("RELINK_FUZZ_RUNS", "100000"))
 ROOT = Path(__file__).resolve().parents[2]
 ATHERIS = pytest.mark.skipif(
     importlib.util.find_spec("atheris") is None,
@@ -36,7 +36,7 @@ def fuzz(target: str, place: Path, runs: int) -> subprocess.CompletedProcess[str
         f"-runs={runs}",
         "-timeout=10",
         "-rss_limit_mb=1024",
-        "-seed=1",
+        f"-seed={SEED or 1}",
         "-max_len=8192",
         "-print_final_stats=1",
     ]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.conftest import COUNTED
+from tests.fuzz.conftest import COUNTED, SEED
 from tests.fuzz.hostile import ALONE, KINDS, Kind, attempt, scene_of
 from tests.fuzz.watch import watched
 from tests.support.amount import amount
@@ -77,7 +77,7 @@ def test_some_of_those_alone(works: Works, tmp_path: Path, kind: str, record_pro
 def test_many(
     works: Works, tmp_path: Path, kind: str, first: int, count: int, record_property: Property
 ) -> None:
-    assert hunt(works, tmp_path / "scratch", kind, first, count) == count
+    assert hunt(works, tmp_path / "scratch", kind, SEED + first, count) == count
     record_property(f"{COUNTED}hostile inputs", count)
 
 
@@ -86,7 +86,7 @@ def test_many(
 def test_many_of_those_alone(
     works: Works, tmp_path: Path, kind: str, first: int, count: int, record_property: Property
 ) -> None:
-    assert hunt(works, tmp_path / "scratch", kind, first, count) == count
+    assert hunt(works, tmp_path / "scratch", kind, SEED + first, count) == count
     record_property(f"{COUNTED}{kind} inputs", count)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.conftest import COUNTED
+from tests.fuzz.conftest import COUNTED, SEED
 from tests.support.amount import amount
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,8 +25,7 @@ Property = Callable[[str, object], None]
 def edit(
     scratch: Path, count: int, record_property: Property, patchelf: Path | None = None
 ) -> dict[str, int]:
-    seed = random.randrange(1 << 32)
-    command = [sys.executable, "-m", "tests.fuzz.kpack_edits", str(scratch), str(seed), str(count)]
+    command = [sys.executable, "-m", "tests.fuzz.kpack_edits", str(scratch), str(SEED), str(count)]
     ended = subprocess.run(
         [*command, *([str(patchelf)] if patchelf else [])],
         cwd=ROOT,
@@ -35,7 +33,7 @@ def edit(
         text=True,
         check=False,
     )
-    assert ended.returncode == 0, f"seed {seed}\n{ended.stdout}{ended.stderr}"
+    assert ended.returncode == 0, f"seed {SEED}\n{ended.stdout}{ended.stderr}"
     counted: dict[str, int] = json.loads(ended.stdout)
     for name, value in counted.items():
         record_property(f"{COUNTED}kpack, {patchelf.parent.name if patchelf else 'relink'}: {name}", value)

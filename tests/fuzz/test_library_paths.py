@@ -1,7 +1,7 @@
 """Random LD_LIBRARY_PATHs, with a result of ``--search-path runpath`` and one of ``rpath``: which files the real loader takes.
 
-The prediction must be what ld.so says, and with a DT_RPATH nothing may change but what a finding named. RELINK_FUZZ_PATHS sets
-how many are tried.
+The prediction must be what ld.so says, and with a DT_RPATH nothing may change but what a finding named. RELINK_FUZZ_PATHS
+(10,000) are tried in `make fuzz`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.target import GLIBC_SONAMES, find_target
 from relink.planning.options import Options
-from tests.fuzz.conftest import COUNTED
+from tests.fuzz.conftest import COUNTED, SEED
 from tests.support.amount import amount
 from tests.support.cc import shared
 from tests.support.real_loader import Answer, really_trace, simulated_trace
 from tests.support.wheels import make_wheel
 
-PATHS = int(os.environ.get("RELINK_FUZZ_PATHS", "0")) or amount(500)
+LONG = int(os.environ.get("RELINK_FUZZ_PATHS", "10000"))
 BESIDE = "-Wl,--enable-new-dtags,-rpath,$ORIGIN"
 OWN, DEPENDS = "libown.so.1", "libdepends.so.1"
 # By ld.so.cache, and by a RUNPATH that leads to a directory which is none of the prefix's.
@@ -109,11 +109,28 @@ def _tell(root: Path, library_path: str, monkeypatch: pytest.MonkeyPatch) -> set
 def test_random_library_paths(
     tmp_path: Path, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chance = random.Random(54)
+    _run(amount(500), 54, tmp_path, record_property, monkeypatch)
+
+
+@pytest.mark.fuzz
+def test_many_library_paths(
+    tmp_path: Path, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _run(LONG, SEED, tmp_path, record_property, monkeypatch)
+
+
+def _run(
+    count: int,
+    seed: int,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chance = random.Random(seed)
     members, target = _build(tmp_path), find_target()
     places = [*_decoys(tmp_path / "decoys", chance), "", ".", "/nonexistent", "$ORIGIN/libs", "d1"]
     cwd = tmp_path / "decoys" / "d2"
-    counts: Counter[str] = Counter(paths=PATHS)
+    counts: Counter[str] = Counter(paths=count)
 
     def ask(kind: str, library_path: tuple[str, ...]) -> Answer:
         environment = Environment(target, Files(), library_path, str(cwd))
@@ -124,7 +141,7 @@ def test_random_library_paths(
 
     usual = {kind: dict(ask(kind, ()).rows) for kind in members}
     monkeypatch.chdir(cwd)
-    for number in range(PATHS):
+    for number in range(count):
         library_path = tuple(chance.choices(places, k=chance.randrange(1, 5)))
         for kind in members:
             answer = ask(kind, library_path)
@@ -150,4 +167,4 @@ def test_random_library_paths(
     for name, value in counts.items():
         record_property(COUNTED + name, value)
     assert counts["rpath: a file that is not named changed"] == 0, counts
-    assert counts["runpath: a file that is not named changed"] > PATHS // 4, counts
+    assert counts["runpath: a file that is not named changed"] > count // 4, counts

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from relink.elf.image import read_image
-from tests.fuzz.conftest import COUNTED
+from tests.fuzz.conftest import COUNTED, SEED
 from tests.fuzz.readers import KNOWN, REFUSED, answers, differing, mutated, sound, unexplained
 from tests.support.amount import amount
 from tests.support.elf_builder import Import, Library, build
@@ -50,7 +50,7 @@ def test_some(record_property: Callable[[str, object], None]) -> None:
 @pytest.mark.parametrize("first", range(ORDINARY, ORDINARY + LONG, BATCH))
 def test_many(first: int, record_property: Callable[[str, object], None]) -> None:
     count = min(BATCH, ORDINARY + LONG - first)
-    compare(first, count)
+    compare(SEED + first, count)
     record_property(f"{COUNTED}ELF files by two readers", count)
 
 

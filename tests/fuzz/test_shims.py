@@ -2,7 +2,7 @@
 
 A wheel is built against two libraries and relinked for older ones that lack functions or whole versions. A member's imports must
 bind as with the newer libraries, but for those that are lacking, which must bind to the shims; all other objects' as without the
-member. RELINK_FUZZ_SHIMS sets how many are made.
+member. RELINK_FUZZ_SHIMS (1,000) are made in `make fuzz`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.wheels import make_wheel
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
-SHIMS = int(os.environ.get("RELINK_FUZZ_SHIMS", "0")) or amount(50)
+LONG = int(os.environ.get("RELINK_FUZZ_SHIMS", "1000"))
 TOGETHER = 20  # cases of one wheel
 _BINDING = re.compile(r"binding file (\S+) \[0\] to (\S+) \[0\]: normal symbol `([^']+)'(?: \[([^\]]+)\])?")
 Bound = dict[tuple[str, str, str | None], str]
@@ -149,11 +149,20 @@ def _bindings(helper: str, path: Path, library_path: Path) -> Bound:
 
 
 def test_generated_shims(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    _run(amount(50), tmp_path, record_property)
+
+
+@pytest.mark.fuzz
+def test_many_shims(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    _run(LONG, tmp_path, record_property)
+
+
+def _run(count: int, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     helper = str(build_helper(tmp_path / "helper"))
     counts: Counter[str] = Counter()
-    for start in range(0, SHIMS, TOGETHER):
+    for start in range(0, count, TOGETHER):
         root, chance = tmp_path / str(start), random.Random(f"54 {start}")
-        cases = [_build(root, chance, number) for number in range(start, min(start + TOGETHER, SHIMS))]
+        cases = [_build(root, chance, number) for number in range(start, min(start + TOGETHER, count))]
         files: dict[str, bytes | Path] = {"demo/__init__.py": b""}
         files |= {f"demo/{case.member}": root / "members" / case.member for case in cases}
         stubs = [
