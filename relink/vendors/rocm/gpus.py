@@ -37,9 +37,13 @@ _HIP = "libamdhip64.so"
 def check_wheel(question: GpuQuestion) -> GpuPlan:
     """Check the plan of one wheel."""
     hip = next((soname for soname in question.sonames if soname.startswith(_HIP)), None)
-    if not (hip or question.libraries or any(code.present for code in question.codes.values())):
+    linked = hip or question.libraries
+    # Where nothing is linked and no place is known, no runtime is meant.
+    if not linked and not (question.providers and any(code.present for code in question.codes.values())):
         plain = {name: cast("DeviceCode", code) for name, code in question.codes.items()}
-        return check_gpus(plain, (), None, question.gpus, allow_gap=question.allow_gap)
+        return check_gpus(
+            plain, (), None, question.gpus, releases=question.releases, allow_gap=question.allow_gap
+        )
     runtime = runtime_capability(question.providers, hip or _HIP, question.sysroot)
     libraries = read_libraries(question.libraries, question.sysroot, runtime.hip)
     there = {library.coverage.path for library in libraries}
