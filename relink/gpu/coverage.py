@@ -108,6 +108,10 @@ class FileCode(Protocol):
     def in_archives(self) -> bool:
         """Whether it lies in archives beside the file."""
 
+    @property
+    def is_jit(self) -> bool:
+        """Whether some of it is compiled on first use, for GPUs of the future too."""
+
 
 class Coverage(Protocol):
     """Which GPUs a file, a library or several kernel files have code for."""

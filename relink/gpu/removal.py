@@ -24,6 +24,7 @@ class Replacement(msgspec.Struct, frozen=True):
     :ivar entry: what is taken out, as the bundle calls it; empty for a table that names it.
     :ivar sha256: of the bytes before, hex.
     :ivar content: the first new bytes; zeros follow, up to `size`.
+    :ivar kept: the SHA-256 of the entries that stay, where the range has the table that names them; else empty.
     """
 
     offset: int
@@ -31,6 +32,7 @@ class Replacement(msgspec.Struct, frozen=True):
     entry: str
     sha256: str
     content: bytes = b""
+    kept: str = ""
 
     @property
     def stop(self) -> int:

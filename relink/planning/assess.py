@@ -25,11 +25,10 @@ from relink.gpu.coverage import GpuPlan
 from relink.loader.dlopen_limits import find_refused
 from relink.planning.case import Case, Command, build_context, is_python_named, open_used_places
 from relink.planning.checks.executable_stack import stack_findings
-from relink.planning.checks.gpu import list_dlopened_libraries, plan_gpus
+from relink.planning.checks.gpu import describe_shrinking, gpu_label, list_dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
 from relink.planning.embedded import read_plan
 from relink.planning.model import ChangedRequirement, FilePlan, Plan
-from relink.planning.options import Options
 from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide
@@ -62,7 +61,7 @@ from relink.providers.profiles import add_hints, profile_for
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
-from relink.system.text import join_truncated, join_with_and, pluralize
+from relink.system.text import join_truncated, pluralize
 from relink.vendors.registry import add_archives, processors_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName, relinked_name
@@ -263,7 +262,9 @@ def _rewrite(assessed: Assessment) -> Rewrite:
         replaces=vendor.packages.version_label,
     )
     if shrinks and not (options.keep_version or options.local_version):
-        output = relinked_name(output if label else source.name, local=_gpu_label(options), platform=platform)
+        output = relinked_name(
+            output if label else source.name, local=gpu_label(options.kept_gpus), platform=platform
+        )
     # These requirements follow the label of the output.
     following = () if stays else follow_label(source, output, vendor)
     own = (provider.path for provider in providers if provider.kind == SITE_PACKAGES)
@@ -282,13 +283,6 @@ def _label_of_older_runtime(files: Sequence[FilePlan], context: ResolveContext) 
     used = majors(name for file in files for name, path in file.closure if context.is_held(path))
     newest = majors(name for provider in context.providers for name in provider.libraries)
     return f"{context.vendor.name}{max(used)}" if used and max(used) < max(newest, default=0) else None
-
-
-def _gpu_label(options: Options) -> str:
-    """Return the part of a local version that says whose code is left: two GPUs at most, else their number."""
-    names = [str(gpu.target) for gpu in options.kept_gpus]
-    words = [re.sub(r":(\w+)\+", r".\1on", re.sub(r":(\w+)-", r".\1off", name)) for name in names]
-    return ".".join(words).replace("-", ".") if len(words) <= 2 else f"gpus{len(words)}"
 
 
 class Producer(msgspec.Struct, frozen=True):
@@ -390,7 +384,7 @@ def _find_changes(assessed: Assessment) -> Iterator[Finding]:
         where = ", ".join(provider.path for provider in context.providers)
         yield finding("RLK508", where or assessed.source.path.name, "the output's version ends in +relinked")
     if kept := assessed.case.options.kept_gpus:
-        yield _describe_shrinking(assessed, [str(gpu) for gpu in kept])
+        yield describe_shrinking(assessed.case.wheel, kept, made.output.filename)
     if not context.layout.tree:
         gpus = processors_of(assessed.case.gpus, context.vendor)
         yield from device_findings(assessed.source, context.vendor, gpus, made.requirements)
@@ -399,17 +393,6 @@ def _find_changes(assessed: Assessment) -> Iterator[Finding]:
         name: why for name, why in made.removed.items() if name not in assessed.case.wheel.other_kernels
     }
     yield from requirement_findings(made.requirements, removed, made.output.filename, context.profile)
-
-
-def _describe_shrinking(assessed: Assessment, gpus: Sequence[str]) -> Finding:
-    wheel = assessed.case.wheel
-    ranges = [one for removal in wheel.removals.values() for one in removal.ranges if one.entry]
-    taken = sum(one.size - len(one.content) for one in ranges)
-    parts = [f"{taken / 1e6:.1f} MB in {pluralize(len(wheel.removals), 'file')} are zeros"] if ranges else []
-    if wheel.other_kernels:
-        parts.append(f"{pluralize(len(wheel.other_kernels), 'kernel file')} left out")
-    message = f"has code for {join_with_and(gpus)} alone: of others {' and '.join(parts)}"
-    return finding("RLK429", assessed.rewrite.output.filename, message)
 
 
 def _find_gpu_code(assessed: Assessment) -> Iterable[Finding]:

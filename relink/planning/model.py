@@ -414,7 +414,7 @@ class RemovedCode(msgspec.Struct, frozen=True):
     """A range of a member whose code for other GPUs is taken out.
 
     :ivar entry: the entry's id, as the file has it; empty for the table that lists entries.
-    :ivar sha256: of the bytes before, hex.
+    :ivar sha256: of the bytes before, hex; `kept`: of the entries that stay, where the range names them.
     """
 
     path: str
@@ -422,6 +422,7 @@ class RemovedCode(msgspec.Struct, frozen=True):
     size: int
     entry: str
     sha256: str
+    kept: str | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -469,6 +470,15 @@ class Plan(msgspec.Struct, frozen=True):
     def changed(self) -> tuple[FilePlan, ...]:
         """The files that change."""
         return tuple(file for file in self.files if file.changed)
+
+    @property
+    def left_code(self) -> dict[str, dict[int, str]]:
+        """What stays where code is taken out: member → offset of what names it → SHA-256."""
+        left: dict[str, dict[int, str]] = {}
+        for one in self.removed_code:
+            if one.kept:
+                left.setdefault(one.path, {})[one.offset] = one.kept
+        return left
 
     @property
     def empty(self) -> bool:
@@ -547,6 +557,7 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
         }
     ),
     ProviderFacts: frozenset({"found_by", "digest"}),
+    RemovedCode: frozenset({"kept"}),
     Stub: frozenset({"needed", "search_path", "search_kind", "shim_of"}),
     StubFunction: frozenset({"text"}),
 }

@@ -308,6 +308,12 @@ class Options:
         completion="complete_gpu_name",
         decides=True,
     ).field(())
+    drop_jit: bool = Option(
+        ("run", *_INSTALLS),
+        GPUS,
+        "With --only-gpu, take out code that is compiled on first use (SPIR-V) as well.",
+        decides=True,
+    ).field(False)
     dry_run: bool = Option(("run",), OUTPUT, "Plan, print, and write nothing.").field(False)
     keep_version: bool = Option(
         ("run", "diff"),
@@ -410,6 +416,8 @@ class Options:
 
             object.__setattr__(self, "requested_gpus", requested_gpus((*self.gpus, *self.only_gpus)))
             object.__setattr__(self, "kept_gpus", requested_gpus(self.only_gpus))
+        if self.drop_jit and not self.only_gpus:
+            raise UsageError("--drop-jit goes with --only-gpu; name the GPUs whose code stays")
 
     @property
     def output_place(self) -> Path:

@@ -37,6 +37,7 @@ from relink.vendors.registry import (
     list_other_files,
     read_device_code,
     remove_other_code,
+    vendor_named,
     vendors_of,
 )
 from relink.wheel.archive import WheelArchive
@@ -134,15 +135,18 @@ def read_wheel(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
     only_gpus: Sequence[RequestedGpu] = (),
+    drop_jit: bool = False,
+    left: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Wheel:
     """Read the ELF members of a wheel, one at a time, then RECORD, METADATA and tags.
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param on_bytes: called with the bytes that have been read, unpacked, and how many there are.
-    :param only_gpus: code for others is to be taken out; none: it stays.
+    :param only_gpus: code for others is to be taken out; none: it stays. `drop_jit`: so is what is compiled on first use.
+    :param left: what a plan says was left where code was taken out before; RLK411 tells where other code is.
     :raises WheelError: it is not a wheel that can be trusted.
     """
-    wheel = read_members(contents, target, on_bytes, only_gpus)
+    wheel = read_members(contents, target, on_bytes, only_gpus, drop_jit, left=left)
     tags = _tag_findings(contents.archive, wheel.images, wheel.tables)
     return replace(wheel, findings=(*wheel.findings, *_record_findings(contents), *tags))
 
@@ -152,7 +156,9 @@ def read_members(
     target: Target | None = None,
     on_bytes: OnBytes = lambda _done, _total: None,
     only_gpus: Sequence[RequestedGpu] = (),
+    drop_jit: bool = False,
     beside: Collection[str] = (),
+    left: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Wheel:
     """Read the ELF members of any source, one at a time, and files of GPU kernels; parameters as for :func:`read_wheel`.
 
@@ -213,9 +219,14 @@ def read_members(
             noted = NotedSource(content)
             if (code := read_device_code(noted, name)) is not None:
                 codes[name] = code
-                removal = remove_other_code(BufferSource(content), code, only_gpus)
+                removal = remove_other_code(BufferSource(content), code, only_gpus, drop_jit)
                 if removal.ranges:
                     removals[name] = removal
+                if left and name in left:
+                    changed = vendor_named(code.vendor).gpus.find_changed_entries
+                    wrong = changed(BufferSource(content), code, left[name])
+                    remedy = "Relink the vendor's wheel again: somebody has changed this one."
+                    findings += [finding("RLK411", name, join_truncated(wrong), remedy)] if wrong else []
             if contents.keeps and (gaps := _gaps(content, image)):
                 contents.retain(
                     name,

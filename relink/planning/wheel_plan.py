@@ -135,7 +135,7 @@ def build_plan(assessed: Assessment) -> Plan:
 def list_removed_code(wheel: Wheel) -> tuple[RemovedCode, ...]:
     """Return the ranges of a wheel's members that get other bytes."""
     return tuple(
-        RemovedCode(path, one.offset, one.size, one.entry, one.sha256)
+        RemovedCode(path, one.offset, one.size, one.entry, one.sha256, one.kept or None)
         for path, removal in wheel.removals.items()
         for one in removal.ranges
     )

@@ -73,7 +73,7 @@ def make_plan(
     options: Options,
     clock: Clock,
     *,
-    read: Callable[[Contents, Target, OnBytes, Sequence[RequestedGpu]], Wheel] = read_wheel,
+    read: Callable[[Contents, Target, OnBytes, Sequence[RequestedGpu], bool], Wheel] = read_wheel,
     find_providers: FindPlaces = open_providers,
     layout: Layout | None = None,
 ) -> tuple[Wheel, PreparedPlan]:
@@ -88,7 +88,7 @@ def make_plan(
         gpus = tuple(options.requested_gpus or (() if options.sysroot else find_local_gpus()))
         target = choose_target(options)
     with clock.stage("read"):
-        wheel = read(contents, target, clock.on_bytes, options.kept_gpus)
+        wheel = read(contents, target, clock.on_bytes, options.kept_gpus, options.drop_jit)
     if options.kept_gpus and not wheel.shrinks:
         raise UsageError(
             f"{contents.source.path.name}: --only-gpu found no code that can be taken out (see relink isa); leave the option out"
@@ -170,7 +170,7 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
             if changes:
                 raise UsageError("the plan does not hold any more; make it again", changes)
             gpus = requested_gpus(plan.only_gpus)
-            wheel_read = read_wheel(contents, target, only_gpus=gpus)
+            wheel_read = read_wheel(contents, target, only_gpus=gpus, drop_jit="--drop-jit" in plan.options)
             if list_removed_code(wheel_read) != plan.removed_code:
                 raise UsageError("the plan takes other GPU code out than this relink would; make it again")
             kept = {name: image for name, image in wheel_read.images.items() if name not in plan.removed}

@@ -257,8 +257,10 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     :ivar examples: a target id and a product, as messages about ``--gpu`` show them; empty where it can name no GPU.
     :ivar read_code: content of a file, its path → its device code, or None where the vendor has none in it and nothing to say.
     :ivar kernel_suffixes: how the names of files end that hold device code and nothing else.
-    :ivar remove_code: content of a file, its code as the vendor has read it, GPUs → what takes the code for other GPUs out of
-        the file; nothing where it cannot be seen to be harmless.
+    :ivar remove_code: content of a file, its code as the vendor has read it, GPUs, whether code that is compiled on first use
+        goes as well → what takes the code for other GPUs out of the file; nothing where it cannot be seen to be harmless.
+    :ivar find_changed_entries: content of a file, its code, offset → SHA-256 of what `remove_code` left there → what is other
+        code now, a sentence each.
     :ivar list_other_files: names of files, the code of those that hold nothing else, GPUs → the files for other GPUs alone, and
         for which each is.
     :ivar compare_code: the code before and after an edit → what the edit changed.
@@ -280,9 +282,10 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
     kernel_suffixes: tuple[str, ...] = ()
     compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
-    remove_code: Callable[[ByteSource, Any, Collection[TargetId]], CodeRemoval] = lambda _, code, __: (
+    remove_code: Callable[[ByteSource, Any, Collection[TargetId], bool], CodeRemoval] = lambda _, code, *__: (
         CodeRemoval((), code)
     )
+    find_changed_entries: Callable[[ByteSource, Any, Mapping[int, str]], Sequence[str]] = lambda *_: ()
     list_other_files: Callable[[Iterable[str], Any, Collection[TargetId]], Mapping[str, str]] = lambda *_: {}
     add_archives: Callable[..., Mapping[str, FileCode]] = lambda codes, *_: codes
     parse: Callable[[str, Mapping[str, str]], RequestedGpu | None] = lambda *_: None

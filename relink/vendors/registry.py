@@ -188,10 +188,13 @@ def read_device_code(source: ByteSource, path: str) -> FileCode | None:
     return next((code for code in codes if code.present), codes[0] if codes else None)
 
 
-def remove_other_code(source: ByteSource, code: FileCode, gpus: Iterable[RequestedGpu]) -> CodeRemoval:
+def remove_other_code(
+    source: ByteSource, code: FileCode, gpus: Iterable[RequestedGpu], drop_jit: bool
+) -> CodeRemoval:
     """Return what takes the code for other GPUs than these out of a file; nothing where none is of its vendor."""
     kept = [gpu.target for gpu in gpus if gpu.vendor == code.vendor]
-    return vendor_named(code.vendor).gpus.remove_code(source, code, kept) if kept else CodeRemoval((), code)
+    remove = vendor_named(code.vendor).gpus.remove_code
+    return remove(source, code, kept, drop_jit) if kept else CodeRemoval((), code)
 
 
 def list_other_files(

@@ -58,6 +58,10 @@ class AcmeCode:
     def summary(self) -> str:
         return f"{len(self.targets)} ACME kernels"
 
+    @property
+    def is_jit(self) -> bool:
+        return False
+
     def level(self, agent: TargetId) -> CoverageLevel:
         return CoverageLevel("full" if agent.processor in self.targets else "none")
 

@@ -24,6 +24,7 @@ from relink.gpu.amd.bundle import (
     walk,
 )
 from relink.gpu.amd.kpack import Doubt, KpackReference, Shadow
+from relink.gpu.amd.target_id import SPIRV
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.gpu.msgpack import Effort
 from relink.system.errors import raise_if_machine_fault
@@ -173,6 +174,11 @@ class DeviceCode(msgspec.Struct, frozen=True):
     def in_archives(self) -> bool:
         """Whether the file refers to kpack archives."""
         return self.kpack is not None
+
+    @property
+    def is_jit(self) -> bool:
+        """Whether a bundle has SPIR-V."""
+        return any(code.target.processor == SPIRV for bundle in self.bundles for code in bundle.targets)
 
     @property
     def container(self) -> str:

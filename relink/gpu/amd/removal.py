@@ -4,6 +4,7 @@ Of a raw bundle the rows go out of the table, the offsets of the others stay, an
 bytes from the wrapper's pointer on and takes offsets from there (clr, hip_fatbin.cpp), so nothing has to move. A compressed
 bundle (CCOB) is inflated, treated alike, and compressed again into its old place: clang's OffloadBundler.cpp has the header,
 whose size and hash change. An entry stays where one of the GPUs might run it, and where relink does not know what it is.
+SPIR-V, which comgr compiles for any GPU on first use, goes only where that is asked for and no GPU needs it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from relink.elf.source import BufferSource, ByteSource
 from relink.gpu.amd.bundle import (
-    CCOB_MAGIC,
     RAW_MAGIC,
     Budget,
     Bundle,
     BundleEntry,
+    CompressedHeader,
     find_end_problem,
     parse_bundle,
     parse_header,
@@ -73,14 +76,24 @@ def _is_run(targets: Iterable[TargetId], gpu: Sequence[TargetId]) -> bool:
     return any(match(map(CodeTarget, targets), agent).served for agent in gpu)
 
 
-def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[TargetId]) -> CodeRemoval:
+class _Kept(NamedTuple):
+    """What stays: the code for these GPUs, and SPIR-V (`jit`)."""
+
+    agents: Agents
+    jit: bool
+
+
+def remove_other_code(
+    source: ByteSource, code: DeviceCode, gpus: Collection[TargetId], drop_jit: bool = False
+) -> CodeRemoval:
     """Return what takes the code for other GPUs out of a file; nothing where it cannot be seen to be harmless.
 
     :param code: what the file has.
+    :param drop_jit: SPIR-V goes, too, where no GPU needs it.
     """
     if code.form != "elf":
         return CodeRemoval((), code)
-    agents, total, meeting = list_agents(gpus), 0, _find_meeting(code.bundles)
+    kept, total, meeting = _Kept(list_agents(gpus), not drop_jit), 0, _find_meeting(code.bundles)
     chosen: list[Bundle] = []
     for number, bundle in sorted(enumerate(code.bundles), key=lambda pair: pair[1].offset):
         if number in meeting or len(bundle.entries) > _MAX_ENTRIES:
@@ -93,18 +106,49 @@ def remove_other_code(source: ByteSource, code: DeviceCode, gpus: Collection[Tar
             chosen.append(bundle)
 
     def edit(bundle: Bundle) -> tuple[Replacement, ...]:
-        if bundle.container == "raw":
-            return tuple(
-                Replacement(offset, size, text, hash_range(source, offset, size), content)
-                for offset, size, text, content in _edit_table(source, bundle, agents)
-            )
-        return _compress_again(source, bundle, agents)
+        if bundle.container != "raw":
+            return _compress_again(source, bundle, kept)
+        return tuple(
+            replace(one, sha256=hash_range(source, one.offset, one.size))
+            for one in _edit_table(source, bundle, kept)
+        )
 
     # MD5 and zstd work without the interpreter's lock; each thread has a bundle in memory.
     with ThreadPoolExecutor(min(_MOST_THREADS, len(os.sched_getaffinity(0)))) as pool:
         found = tuple(one for several in pool.map(edit, chosen) for one in several)
     after = read_device_code(ReplacedSource(source, found), code.path) if found else code
-    return CodeRemoval(found, after) if _is_harmless(code, after, agents) else CodeRemoval((), code)
+    return CodeRemoval(found, after) if _is_harmless(code, after, kept) else CodeRemoval((), code)
+
+
+def find_changed_entries(source: ByteSource, code: DeviceCode, kept: Mapping[int, str]) -> list[str]:
+    """Return what of the code that stayed is not what it was, one sentence each.
+
+    :param kept: the offset of each range with a table → the SHA-256 of its entries, as :class:`Replacement` has it.
+    """
+    headers = {"raw": len(RAW_MAGIC)}
+    bundles = {bundle.offset + headers.get(bundle.container, 0): bundle for bundle in code.bundles}
+    wrong = [at for at, digest in kept.items() if _hash_bundle(source, bundles.get(at)) != digest]
+    return [f"what --only-gpu left at 0x{at:x} is other code" for at in wrong]
+
+
+def _hash_bundle(source: ByteSource, bundle: Bundle | None) -> str:
+    """Return the SHA-256 (hex) of all entries of a bundle; empty where they cannot be read."""
+    if bundle is not None and bundle.container != "raw":
+        unpacked = _unpack(source, bundle)
+        source, bundle = (BufferSource(unpacked[1]), unpacked[2]) if unpacked else (source, None)
+    return _hash_entries(source, bundle, bundle.entries) if bundle else ""
+
+
+def _hash_entries(source: ByteSource, bundle: Bundle, entries: Iterable[BundleEntry]) -> str:
+    """Return the SHA-256 (hex) of entries of a raw bundle: their rows, then their bytes in order, each once."""
+    order = sorted(entries, key=lambda entry: (entry.offset, entry.size, entry.text))
+    rows = "".join(f"{one.text} {one.offset} {one.size}\n" for one in order)
+    digest, reached = hashlib.sha256(rows.encode()), 0
+    for one in order:
+        start, reached = max(one.offset, reached), max(min(one.offset + one.size, bundle.size), reached)
+        for at in range(start, reached, _PIECE):
+            digest.update(source.read_at(bundle.offset + at, min(_PIECE, reached - at)))
+    return digest.hexdigest()
 
 
 def _find_meeting(bundles: Sequence[Bundle]) -> set[int]:
@@ -150,30 +194,36 @@ def list_other_files(
     return gone
 
 
-def _stays(entry: BundleEntry, agents: Agents) -> bool:
+def _stays(entry: BundleEntry, kept: _Kept) -> bool:
     """Whether a GPU might run an entry, or nobody can say."""
     target, code = entry.target, entry.code
     known = table()
     if target is None or not entry.usable or entry.text.partition("-")[0] not in HIP_KINDS:
         return True
-    if target.processor == SPIRV or not (
-        target.processor in known.processors or target.processor in known.generics
-    ):
+    if target.processor == SPIRV:
+        return kept.jit
+    if not (target.processor in known.processors or target.processor in known.generics):
         return True
     if code is not None and (code.target is None or code.target.processor != target.processor):
         return True
-    return any(_is_run([target], gpu) for gpu in agents)
+    return any(_is_run([target], gpu) for gpu in kept.agents)
 
 
-def _choose(bundle: Bundle, agents: Agents, start: int, end: int) -> list[int]:
+def _choose(bundle: Bundle, kept: _Kept, start: int, end: int) -> list[int]:
     """Return the numbers of the entries that are taken out.
 
     :param start: where payloads may begin, behind the table; `end`: where they end.
     """
-    # Without code for one of the GPUs nobody knows what that one runs: a patched HIP may take a related GPU's.
-    targets = [code.target for code in bundle.targets]
-    if not all(_is_run(targets, gpu) for gpu in agents):
+    compiled = [code for code in bundle.targets if code.target.processor != SPIRV]
+    found = [[match(compiled, agent) for agent in gpu] for gpu in kept.agents]
+    # Without code for one of the GPUs nobody knows what that one runs: a patched HIP may take a related GPU's. And where a
+    # payload lies over the table, a change of the table is one of the payload.
+    if not all(any(one.served for one in gpu) for gpu in found) or any(
+        entry.size and entry.offset < start for entry in bundle.entries
+    ):
         return []
+    # Where a GPU has no other code in some setting, it takes SPIR-V.
+    kept = _Kept(kept.agents, kept.jit or any(len(one.served) < one.total for gpu in found for one in gpu))
     order = sorted(range(len(bundle.entries)), key=lambda at: bundle.entries[at].offset)
     reached, chosen = start, []
     for place, number in enumerate(order):
@@ -181,14 +231,14 @@ def _choose(bundle: Bundle, agents: Agents, start: int, end: int) -> list[int]:
         following = (bundle.entries[after] for after in order[place + 1 :])
         limit = next((other.offset for other in following if other.size), end)
         stop = entry.offset + entry.size
-        if reached <= entry.offset and stop <= min(limit, end) and not _stays(entry, agents):
+        if reached <= entry.offset and stop <= min(limit, end) and not _stays(entry, kept):
             chosen.append(number)
         reached = max(reached, stop if entry.size else 0)
     return chosen
 
 
-def _edit_table(source: ByteSource, bundle: Bundle, agents: Agents) -> list[tuple[int, int, str, bytes]]:
-    """Return the ranges of a raw bundle that change: offset, size, the entry's id, the bytes that come before zeros."""
+def _edit_table(source: ByteSource, bundle: Bundle, kept: _Kept) -> list[Replacement]:
+    """Return the ranges of a raw bundle that change, the table's first; without the SHA-256 of what they were."""
     (count,) = struct.unpack("<Q", source.read_at(bundle.offset + len(RAW_MAGIC), 8))
     if count != len(bundle.entries):
         return []
@@ -197,54 +247,60 @@ def _edit_table(source: ByteSource, bundle: Bundle, agents: Agents) -> list[tupl
         length = 24 + struct.unpack("<Q", source.read_at(at + 16, 8))[0]
         rows.append(bytes(source.read_at(at, length)))
         at += length
-    chosen = _choose(bundle, agents, at - bundle.offset, bundle.size)
+    chosen = {*_choose(bundle, kept, at - bundle.offset, bundle.size)}
     if not chosen:
         return []
-    kept = [row for number, row in enumerate(rows) if number not in set(chosen)]
+    staying = [number for number in range(count) if number not in chosen]
+    content = struct.pack("<Q", len(staying)) + b"".join(rows[number] for number in staying)
+    digest = _hash_entries(source, bundle, (bundle.entries[number] for number in staying))
     begin = bundle.offset + len(RAW_MAGIC)
-    ranges = [(begin, at - begin, "", struct.pack("<Q", len(kept)) + b"".join(kept))]
+    ranges = [Replacement(begin, at - begin, "", "", content, digest)]
     for number in sorted(chosen, key=lambda number: bundle.entries[number].offset):
         entry = bundle.entries[number]
-        ranges.append((bundle.offset + entry.offset, entry.size, entry.text, b""))
+        ranges.append(Replacement(bundle.offset + entry.offset, entry.size, entry.text, ""))
     return ranges
 
 
-def _compress_again(source: ByteSource, bundle: Bundle, agents: Agents) -> tuple[Replacement, ...]:
-    """Return what takes entries out of a compressed bundle of version 2 or 3, where the result fits into its place."""
-    if all(_stays(entry, agents) for entry in bundle.entries):
-        return ()
+def _unpack(source: ByteSource, bundle: Bundle) -> tuple[CompressedHeader, bytearray, Bundle] | None:
+    """Return what a compressed bundle of version 2 or 3 is inflated; None where it is not just what its header says."""
     blob = bytes(source.read_at(bundle.offset, bundle.size))
     header = parse_header(blob[:32])
     if isinstance(header, str) or header.size != len(blob) or header.uncompressed_size > _MAX_INFLATED:
-        return ()
+        return None
     payload = memoryview(blob)[header.header_size :]
     if header.method == "zstd" and find_end_problem(payload, header):
-        return ()
+        return None
     data = bytearray()
     for piece in _inflate(payload, header.method):
         data += piece
         if len(data) > header.uncompressed_size:
-            return ()
+            return None
     inner = BufferSource(data)
     raw = parse_bundle(inner, 0, len(data), Budget()) if len(data) == header.uncompressed_size else None
-    if raw is None or raw.container != "raw":
+    return (header, data, raw) if raw is not None and raw.container == "raw" else None
+
+
+def _compress_again(source: ByteSource, bundle: Bundle, kept: _Kept) -> tuple[Replacement, ...]:
+    """Return what takes entries out of a compressed bundle of version 2 or 3, where the result fits into its place."""
+    if all(_stays(entry, kept) for entry in bundle.entries) or not (unpacked := _unpack(source, bundle)):
         return ()
-    ranges = _edit_table(inner, raw, agents)
-    for offset, size, _, content in ranges:
-        data[offset : offset + size] = content.ljust(size, b"\0")
+    header, data, raw = unpacked
+    ranges = _edit_table(BufferSource(data), raw, kept)
+    for one in ranges:
+        data[one.offset : one.stop] = one.content.ljust(one.size, b"\0")
     if not ranges:
         return ()
     packed = zstd.compress(data, _LEVEL) if header.method == "zstd" else zlib.compress(data, 9)
     size = header.header_size + len(packed)
-    if size > len(blob) or not _inflates_to(packed, header.method, data):
+    if size > bundle.size or not _inflates_to(packed, header.method, data):
         return ()
     # comgr keeps what it unpacks by this number, the first half of the MD5 (clang, CompressedOffloadBundle::compress).
     digest = hashlib.md5(data, usedforsecurity=False).digest()[:8]
     fields = struct.pack(_HEADERS[header.version], size, len(data)) + digest
-    names = ", ".join(text for _, _, text, _ in ranges if text)
-    before = hashlib.sha256(blob).hexdigest()
-    content = CCOB_MAGIC + blob[4:8] + fields + packed
-    return (Replacement(bundle.offset, bundle.size, names, before, content),)
+    names = ", ".join(one.entry for one in ranges if one.entry)
+    before = hash_range(source, bundle.offset, bundle.size)
+    content = bytes(source.read_at(bundle.offset, 8)) + fields + packed
+    return (Replacement(bundle.offset, bundle.size, names, before, content, ranges[0].kept),)
 
 
 def _inflate(payload: memoryview | bytes, method: str) -> Iterator[bytes]:
@@ -273,18 +329,24 @@ def _inflates_to(payload: bytes, method: str, data: bytearray) -> bool:
     return position == len(data)
 
 
-def _is_harmless(code: DeviceCode, after: DeviceCode, agents: Agents) -> bool:
+def _is_harmless(code: DeviceCode, after: DeviceCode, kept: _Kept) -> bool:
     """Whether a file, read again, has the same bundles, and for each GPU the same code in each, at the same places."""
     if len(after.bundles) != len(code.bundles) or len(after.problems) > len(code.problems):
         return False
     return all(
         (old.offset, old.container) == (new.offset, new.container)
         and set(new.entries) <= {entry._replace(code=None) for entry in old.entries} | set(old.entries)
-        and all(_list_code(old, agent) == _list_code(new, agent) for gpu in agents for agent in gpu)
+        and all(
+            _list_code(old, agent, kept.jit) == _list_code(new, agent, kept.jit)
+            and (kept.jit or match(old.targets, agent).served == match(new.targets, agent).served)
+            for gpu in kept.agents
+            for agent in gpu
+        )
         for old, new in zip(code.bundles, after.bundles, strict=True)
     )
 
 
-def _list_code(bundle: Bundle, agent: TargetId) -> list[tuple[str, int, int]]:
-    """Return the entries that a GPU might run."""
-    return [(entry.text, entry.offset, entry.size) for entry in bundle.entries if _stays(entry, ((agent,),))]
+def _list_code(bundle: Bundle, agent: TargetId, jit: bool) -> list[tuple[str, int, int]]:
+    """Return the entries that a GPU might run; `jit`: with SPIR-V."""
+    kept = _Kept(((agent,),), jit)
+    return [(entry.text, entry.offset, entry.size) for entry in bundle.entries if _stays(entry, kept)]

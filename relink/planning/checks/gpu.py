@@ -10,11 +10,12 @@ from packaging.utils import canonicalize_name
 
 from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu
 from relink.planning.model import FilePlan, Plan
+from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decide import PlanDraft
 from relink.providers.prefix import Provider
 from relink.system.findings.model import Finding, finding
-from relink.system.text import join_some
+from relink.system.text import join_some, join_with_and, pluralize
 from relink.vendors.protocol import GpuQuestion
 
 
@@ -123,3 +124,26 @@ def find_changed_code(member: str, changes: Sequence[str]) -> Iterator[Finding]:
             member,
             f"its GPU code is not what it was before the edit: {join_some(list(changes))}",
         )
+
+
+def describe_shrinking(wheel: Wheel, gpus: Sequence[RequestedGpu], subject: str) -> Finding:
+    """Return RLK429: how much code for other GPUs than these is taken out, and whether GPUs of the future have any."""
+    ranges = [one for removal in wheel.removals.values() for one in removal.ranges if one.entry]
+    taken = sum(one.size - len(one.content) for one in ranges)
+    parts = [f"{taken / 1e6:.1f} MB in {pluralize(len(wheel.removals), 'file')} are zeros"] if ranges else []
+    if wheel.other_kernels:
+        parts.append(f"{pluralize(len(wheel.other_kernels), 'kernel file')} left out")
+    message = f"has code for {join_with_and([*map(str, gpus)])} alone: of others {' and '.join(parts)}"
+    left = any(code.is_jit for code in wheel.remaining.values())
+    if left:
+        message += "; code that is compiled on first use stays, which GPUs of the future run too (--drop-jit takes it out)"
+    elif any(code.is_jit for code in wheel.codes.values()):
+        message += "; without the code that is compiled on first use GPUs of the future have none"
+    return finding("RLK429", subject, message)
+
+
+def gpu_label(gpus: Iterable[RequestedGpu]) -> str:
+    """Return the part of a local version that says whose code is left: two GPUs at most, else their number."""
+    names = [str(gpu.target) for gpu in gpus]
+    words = [re.sub(r":(\w+)\+", r".\1on", re.sub(r":(\w+)-", r".\1off", name)) for name in names]
+    return ".".join(words).replace("-", ".") if len(words) <= 2 else f"gpus{len(words)}"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
+from typing import Any
 
-from relink.elf.source import ByteSource
 from relink.gpu.amd import device
 from relink.gpu.amd.archives import with_archives
-from relink.gpu.amd.device_code import DeviceCode, read_device_code, same_device_code
+from relink.gpu.amd.device_code import read_device_code, same_device_code
 from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.runtime import RUNTIME_WORDS
 from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
 from relink.gpu.amd.survey import survey
-from relink.gpu.coverage import TargetId
-from relink.gpu.removal import CodeRemoval
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE, Provider, soname_stem
 from relink.vendors.protocol import Gpus, Libraries, Packages, Places, Vendor
@@ -24,18 +22,11 @@ PREFIXES = {"debian": "/usr", "fedora": "/usr", "arch": "/opt/rocm"}
 """Where the packages of each family of distributions put ROCm's libraries."""
 
 
-def _remove_code(source: ByteSource, code: DeviceCode, gpus: Collection[TargetId]) -> CodeRemoval:
-    from relink.gpu.amd.removal import remove_other_code  # noqa: PLC0415 - for --only-gpu alone
+def _removal() -> Any:
+    """Return the module that knows how code is taken out."""
+    from relink.gpu.amd import removal  # noqa: PLC0415 - for --only-gpu, and wheels made with it, alone
 
-    return remove_other_code(source, code, gpus)
-
-
-def _list_other_files(
-    members: Iterable[str], kernels: Mapping[str, DeviceCode], gpus: Collection[TargetId]
-) -> Mapping[str, str]:
-    from relink.gpu.amd.removal import list_other_files  # noqa: PLC0415 - for --only-gpu alone
-
-    return list_other_files(members, kernels, gpus)
+    return removal
 
 
 def where_to_get(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
@@ -139,8 +130,9 @@ rocm = Vendor(
         read_code=read_device_code,
         kernel_suffixes=(".co", ".hsaco"),
         compare_code=same_device_code,
-        remove_code=_remove_code,
-        list_other_files=_list_other_files,
+        remove_code=lambda *of: _removal().remove_other_code(*of),
+        find_changed_entries=lambda *of: _removal().find_changed_entries(*of),
+        list_other_files=lambda *of: _removal().list_other_files(*of),
         add_archives=with_archives,
         parse=device.parse_gpu,
         find_local=device.find_local,

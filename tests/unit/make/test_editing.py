@@ -23,9 +23,10 @@ from msgspec.structs import replace
 from relink.elf.image import read_image
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
-from relink.library import relink, relink_tree, verify
-from relink.make import editing as apply
+from relink.library import apply, relink, relink_tree, verify
+from relink.make import editing
 from relink.planning import contents as ahead
+from relink.planning.model import Plan
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.report.summary import verdict
@@ -168,7 +169,7 @@ def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise EditError("it does not hold up", ["a section with a gap moved"])
 
-    monkeypatch.setattr(apply, "short_edit", fail)
+    monkeypatch.setattr(editing, "short_edit", fail)
 
 
 @pytest.mark.few(1, reason="the same of streams written in another way")
@@ -177,7 +178,7 @@ def test_where_that_fails_the_whole_file_is_edited(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "RLK510" not in [found.code for found in relink(vendor, works.options(tmp_path / "a")).findings]
-    monkeypatch.setattr(apply, "REPORTED_FROM", SIZE)
+    monkeypatch.setattr(editing, "REPORTED_FROM", SIZE)
     report = relink(vendor, works.options(tmp_path / "b"))
     (found,) = (found for found in report.findings if found.code == "RLK510")
     assert (found.level, found.subject) == ("info", "demo/fat.so")
@@ -434,3 +435,47 @@ def test_a_wheel_shrinks_without_a_prefix_and_names_what_it_came_from(works: Wor
     found = [one for one in verify(report.output.path, options).findings if one.code == "RLK401"]
     assert len(found) == 1
     assert f"(SHA-256 {report.wheel.sha256})" in str(found[0].remedy)
+
+
+def test_code_that_was_left_and_is_changed_later_is_found(works: Works, tmp_path: Path) -> None:
+    """RECORD fits the changed file, too: whoever changes a wheel can write that anew."""
+    noise = random.Random(3).randbytes(HALF // 4)
+    entries = {name: code + noise for name, code in entries_of("gfx90a", "gfx1030").items()}
+    entries["hipv4-spirv64-amd-amdhsa--amdgcnspirv"] = b"\x03\x02\x23\x07"
+    (tmp_path / "payload").write_bytes(raw(entries).ljust(HALF, b"\0") * 2)
+    source = SOURCE.replace("PAYLOAD", f"{tmp_path}/payload").replace("hip() + 1", "1")
+    vendor = works.wheel(
+        tmp_path, {"demo/__init__.py": b"", "demo/fat.so": shared(tmp_path / "fat.so", source)}
+    )
+    made = Options(output_directory=tmp_path / "only", only_gpus=["gfx1030"], drop_jit=True)
+    plan = relink(vendor, dataclasses.replace(made, dry_run=True)).plan
+    (told,) = (one.message for one in plan.findings if one.code == "RLK429")
+    assert told.endswith("without the code that is compiled on first use GPUs of the future have none")
+    plan.save(tmp_path / "plan.json")
+    report = apply(Plan.load(tmp_path / "plan.json"), wheel=vendor, output_directory=tmp_path / "only")
+    assert report.output
+    assert [one.entry[-8:] for one in report.plan.removed_code] == ["", "--gfx90a", "gcnspirv"] * 2
+    assert [bool(one.kept) for one in report.plan.removed_code] == [True, False, False] * 2
+    assert [one for one in verify(report.output.path).findings if one.code == "RLK411"] == []
+    changed = tmp_path / Path(report.output.path).name
+    with zipfile.ZipFile(report.output.path) as old, zipfile.ZipFile(changed, "w") as new:
+        data = bytearray(old.read("demo/fat.so"))
+        data[data.rindex(noise) + 1000] ^= 1
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+        for entry in old.infolist():
+            content = bytes(data) if entry.filename == "demo/fat.so" else old.read(entry)
+            if entry.filename.endswith("/RECORD"):
+                content = re.sub(rb"(?<=fat.so,sha256=)[^,]+", digest, content)
+            new.writestr(entry, content)
+    (found,) = (one for one in verify(changed).findings if one.level == "error")
+    second = [one.offset for one in report.plan.removed_code if one.kept][1]
+    assert (found.code, found.subject) == ("RLK411", "demo/fat.so")
+    assert found.message == f"what --only-gpu left at 0x{second:x} is other code"
+    report = relink(vendor, dataclasses.replace(made, drop_jit=False, dry_run=True))
+    (told,) = (one.message for one in report.findings if one.code == "RLK429")
+    assert told.endswith("stays, which GPUs of the future run too (--drop-jit takes it out)")
+
+
+def test_jit_code_is_dropped_only_beside_code_for_a_gpu() -> None:
+    with pytest.raises(UsageError, match="--drop-jit goes with --only-gpu"):
+        Options(drop_jit=True)

@@ -9,7 +9,7 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
-from relink.gpu.amd.removal import list_other_files, remove_other_code
+from relink.gpu.amd.removal import find_changed_entries, list_other_files, remove_other_code
 from relink.gpu.amd.target_id import parse_target_id
 from relink.gpu.removal import ReplacedSource, Replacement, cut_ranges, replace_ranges
 from tests.unit.gpu.amd.build import HOST, ccob, code_object, hip, library, raw
@@ -21,14 +21,28 @@ def full(*targets: str) -> dict[str, bytes]:
     return {hip(name): code_object(name) + chance.randbytes(5000) for name in targets}
 
 
-def left(data: bytes, *gpus: str) -> tuple[bytes, DeviceCode, tuple[Replacement, ...]]:
+SPIRV = "hipv4-spirv64-amd-amdhsa--amdgcnspirv"
+
+
+def left(
+    data: bytes, *gpus: str, drop_jit: bool = False
+) -> tuple[bytes, DeviceCode, tuple[Replacement, ...]]:
     """The file after it, its code, and what was replaced."""
     source = BufferSource(data)
-    made = remove_other_code(source, read_device_code(source, "a.so"), [*map(parse_target_id, gpus)]).ranges
+    code, kept = read_device_code(source, "a.so"), [*map(parse_target_id, gpus)]
+    made = remove_other_code(source, code, kept, drop_jit=drop_jit).ranges
     after = b"".join(replace_ranges([memoryview(data)], made, "a.so"))
+    assert changes(after, made) == []
     assert after == ReplacedSource(source, made).read_at(0, len(data))
     assert len(after) == len(data)
     return after, read_device_code(BufferSource(after), "a.so"), made
+
+
+def changes(data: bytes, made: tuple[Replacement, ...]) -> list[str]:
+    """What a reader of the result says of the code that stayed."""
+    kept = {one.offset: one.kept for one in made if one.kept}
+    source = BufferSource(data)
+    return find_changed_entries(source, read_device_code(source, "a.so"), kept)
 
 
 def names(code: DeviceCode) -> list[list[str]]:
@@ -66,10 +80,53 @@ def test_what_a_gpu_could_fall_back_to_stays(gpu: str, kept: list[str]) -> None:
 
 
 def test_what_is_not_decoded_stays() -> None:
-    spirv = "hipv4-spirv64-amd-amdhsa--amdgcnspirv"
-    other = {spirv: b"s" * 300, hip("gfx9999"): b"x" * 300, "openmp-amdgcn-amd-amdhsa--gfx90a": b"o" * 300}
+    other = {SPIRV: b"s" * 300, hip("gfx9999"): b"x" * 300, "openmp-amdgcn-amd-amdhsa--gfx90a": b"o" * 300}
     data = library([raw({**full("gfx90a", "gfx1030"), **other})])
     assert names(left(data, "gfx1030")[1]) == [[HOST, hip("gfx1030"), *other]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_spirv_goes_where_it_is_asked_for_and_no_gpu_needs_it(packed: bool) -> None:
+    spirv = {SPIRV: b"\x03\x02\x23\x07" + b"s" * 300}
+    both = ("gfx90a:xnack+", "gfx90a:xnack-", "gfx1030")
+    bundle = raw({**full(*both), **spirv})
+    data = library([ccob(bundle) if packed else bundle])
+    assert names(left(data, "gfx1030")[1]) == [[HOST, hip("gfx1030"), SPIRV]]
+    after, code, made = left(data, "gfx1030", drop_jit=True)
+    assert names(code) == [[HOST, hip("gfx1030")]]
+    assert SPIRV in ", ".join(one.entry for one in made)
+    assert b"s" * 300 not in after
+    assert (read_device_code(BufferSource(data), "a.so").is_jit, code.is_jit) == (True, False)
+    # Only with SPIR-V has gfx90a code whatever its xnack is.
+    half = raw({**full("gfx90a:xnack+", "gfx1030"), **spirv})
+    data = library([ccob(half) if packed else half])
+    assert names(left(data, "gfx90a", drop_jit=True)[1]) == [[HOST, hip("gfx90a:xnack+"), SPIRV]]
+    assert names(left(data, "gfx1100", drop_jit=True)[1]) == [[HOST, *map(hip, both[::2]), SPIRV]]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_code_that_stayed_and_is_changed_later_is_found(packed: bool) -> None:
+    bundle = raw(full("gfx90a", "gfx1030", "gfx1100"))
+    data = library([ccob(bundle) if packed else bundle] * 2)
+    after, code, made = left(data, "gfx1030", "gfx1100")
+    second = code.bundles[1]
+    inner = raw(full("gfx90a", "gfx1030", "gfx1100"))
+    other = bytearray(after)
+    if packed:
+        bad = bytearray(inner)
+        at = bad.index(hip("gfx90a").encode())
+        bad[at : at + 1] = b"H"
+        new = ccob(bytes(bad))
+        other[second.offset : second.offset + second.size] = bytes(second.size)
+        other[second.offset : second.offset + len(new)] = new
+    else:
+        other[second.offset + second.entries[1].offset + 4000] ^= 1
+    at = [one.offset for one in made if one.kept][1]
+    told = [f"what --only-gpu left at 0x{at:x} is other code"]
+    assert changes(bytes(other), made) == told
+    gone = bytearray(after)
+    gone[second.offset : second.offset + 4] = b"none"
+    assert changes(bytes(gone), made) == told
 
 
 def test_a_bundle_that_serves_none_of_the_gpus_stays() -> None:
