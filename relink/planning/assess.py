@@ -233,14 +233,14 @@ def _rewrite(assessed: Assessment) -> Rewrite:
     options, target, vendor, providers = case.options, case.target, context.vendor, context.providers
     # A tree stays one, and what is only looked at stays as it is.
     stays = context.layout.tree or context.as_it_is
-    asked = () if stays else find_vendor_requirements(source, vendor, providers)
+    asked = () if stays else find_vendor_requirements(source, vendor, providers, options.kept_gpus)
     kept = (case.wheel.images, f"{source.dist_info}/")
     members = [name for name in source.members if name not in kept[0] and not name.startswith(kept[1])]
     removed = {} if stays else find_members_to_drop(context.profile, members, providers, options.leave_out)
     removed |= {
         name: f"it is for {gpus} alone (--only-gpu)" for name, gpus in case.wheel.other_kernels.items()
     }
-    shrinks = case.wheel.shrinks
+    shrinks = bool(options.kept_gpus)
     changes = bool(assessed.stubs.stubs or asked or removed or shrinks) or any(file.changed for file in files)
     if case.as_it_is or not changes:
         return Rewrite(source.name)
@@ -638,6 +638,7 @@ def _setup_of(case: Case, what: str) -> _Setup:
         or added.stubs
         or options.leave_out
         or options.clear_execstack
+        or options.kept_gpus
         or find_vendor_requirements(case.wheel.source, context.vendor, context.providers)
     )
     alone = not (related or asks)

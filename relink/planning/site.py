@@ -32,6 +32,7 @@ from packaging.version import InvalidVersion, Version
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import match
+from relink.gpu.coverage import RequestedGpu
 from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.tables import read_table
@@ -49,6 +50,7 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize
 from relink.vendors.protocol import Vendor
+from relink.vendors.registry import VENDORS, processors_of
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
 from relink.wheel.source import MemberSource, read_member, read_prefix
@@ -369,39 +371,51 @@ def _way_out(sonames: Sequence[str], provider: Provider, vendor: Vendor) -> tupl
 
 
 def find_vendor_requirements(
-    source: MemberSource, vendor: Vendor, providers: Iterable[Provider]
+    source: MemberSource, vendor: Vendor, providers: Sequence[Provider], gpus: Iterable[RequestedGpu] = ()
 ) -> tuple[ChangedRequirement, ...]:
-    """Return the requirements of the vendor's packages that a prefix stands in for, or that the installed ones do not meet."""
+    """Return the requirements of the vendor's packages that a prefix stands in for, or that the installed ones do not meet.
+
+    :param gpus: those whose code alone is wanted: packages with the code for others are not required.
+    """
     site = next((provider for provider in providers if provider.kind == SITE_PACKAGES), None)
     installed = site.packages[0].version if site is not None and site.packages else ""
+    kept = processors_of(gpus, vendor)
+    own = [(text, one) for text, one in _requirements(source) if vendor.packages.is_distribution(one.name)]
+    narrowed = vendor.packages.narrow([one for _, one in own], kept)
     changes = []
-    for text, requirement in _requirements(source):
-        if not vendor.packages.is_distribution(requirement.name):
-            continue
-        if site is None:
+    for (text, before), after in zip(own, narrowed, strict=True):
+        if (site is None and (providers or not kept)) or after is None:
             changes.append(ChangedRequirement(text))
-        elif _is_version(installed) and not requirement.specifier.contains(installed, prereleases=True):
-            requirement.specifier = SpecifierSet(f"=={major_minor(installed)}.*")
-            changes.append(ChangedRequirement(text, str(requirement)))
+            continue
+        if _is_version(installed) and not after.specifier.contains(installed, prereleases=True):
+            after.specifier = SpecifierSet(f"=={major_minor(installed)}.*")
+        if after is not before or (after.specifier != Requirement(text).specifier):
+            changes.append(ChangedRequirement(text, str(after)))
     return tuple(changes)
+
+
+def requires_other_code(source: MemberSource, gpus: Sequence[RequestedGpu]) -> bool:
+    """Whether a wheel requires packages with code for other GPUs than these, and could do without."""
+    return any(find_vendor_requirements(source, vendor, (), gpus) for vendor in VENDORS if gpus)
 
 
 def device_findings(
     source: MemberSource, vendor: Vendor, gpus: Sequence[str], changes: Iterable[ChangedRequirement]
 ) -> Iterator[Finding]:
-    """Yield RLK547 for requirements that bring code for all GPUs or for others; for those alone that the output keeps.
+    """Yield RLK547 for requirements that bring code for all GPUs or for others, if the output has them in any form.
 
     :param gpus: processors.
     """
-    gone = {change.before for change in changes}
+    after = {change.before: change.after for change in changes}
     for text, requirement in _requirements(source):
-        optional = "extra" in str(requirement.marker)
-        if (
-            text not in gone
-            and not optional
-            and (note := vendor.packages.device_note(requirement.name, requirement.extras, gpus))
-        ):
+        note = vendor.packages.device_note(requirement.name, requirement.extras, gpus)
+        if note is None or "extra" in str(requirement.marker):
+            continue
+        if text not in after:
             yield finding("RLK547", text, *note)
+        elif new := after[text]:
+            new_note = f"{note[0]}: {new} takes its place"
+            yield finding("RLK547", text, new_note, "Nothing.", "info")
 
 
 def follow_label(source: MemberSource, output: WheelName, vendor: Vendor) -> tuple[ChangedRequirement, ...]:

@@ -39,6 +39,7 @@ from relink.planning.model import Plan, list_changes
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.context import Layout
+from relink.planning.site import requires_other_code
 from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_code, plan_wheel
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
@@ -89,7 +90,8 @@ def make_plan(
         target = choose_target(options)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes, options.kept_gpus, options.drop_jit)
-    if options.kept_gpus and not wheel.shrinks:
+    shrinks = wheel.shrinks or (layout is None and requires_other_code(contents.source, options.kept_gpus))
+    if options.kept_gpus and not shrinks:
         raise UsageError(
             f"{contents.source.path.name}: --only-gpu found no code that can be taken out (see relink isa); leave the option out"
         )
@@ -97,10 +99,10 @@ def make_plan(
         try:
             providers = find_providers(options, target, wheel.sought)
         except NoPlaceError:
-            if not wheel.shrinks:
+            if not shrinks:
                 raise
             providers = ()
-        if wheel.shrinks and not providers:
+        if shrinks and not providers:
             # There is nothing to link against: the code goes out, and how files are linked is not looked at.
             wheel = replace(wheel, images={})
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)

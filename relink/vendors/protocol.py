@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from packaging.requirements import Requirement
 
 from relink.elf.source import ByteSource
 from relink.gpu.coverage import FileCode, GpuPlan, RequestedGpu, Survey, TargetId
@@ -229,6 +230,7 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
     :ivar bundles: the vendor's distributions that others bring: name → requirement without a version, extras included.
     :ivar device_note: name and extras of a requirement, processors → what is to be said of the GPUs that it brings code for, and
         what to do; None where it brings no code of its own, or what is right for these.
+    :ivar narrow: requirements, processors → the requirements that bring the code for these alone, None for one for others alone.
     :ivar find_site: path, target → the site-packages with the vendor's packages that a user may mean by it, or None.
     :ivar open_site: path as `find_site` returns it, target, processors of the GPUs that the user asks for, where packages are
         for some alone → what the packages there provide. Raises ProviderError: no library in it is for the target.
@@ -244,6 +246,9 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
     is_distribution: Callable[[str], bool] = lambda *_: False
     bundles: Callable[[], Mapping[str, str]] = lambda *_: {}
     device_note: Callable[[str, Collection[str], Sequence[str]], tuple[str, str] | None] = lambda *_: None
+    narrow: Callable[[Sequence[Requirement], Sequence[str]], Sequence[Requirement | None]] = (
+        lambda all_of, _: all_of
+    )
     find_site: Callable[[str, Target], str | None] = lambda *_: None
     open_site: Callable[[str, Target, Sequence[str]], Provider] = _open_no_site
     packages_of: Callable[[str, Target], Sequence[InstalledPackage]] = lambda *_: ()

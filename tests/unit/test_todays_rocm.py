@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 import venv
@@ -17,6 +18,7 @@ from relink import Options, relink
 from relink.gpu.amd.side_files import find_side_files
 from relink.gpu.amd.target_id import parse_target_id
 from relink.report.summary import verdict
+from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.vendors.rocm.facts import who_has
 from tests.support import therock, torch_wheels
@@ -189,6 +191,60 @@ def test_requirements_that_bring_the_code_of_gpus(
     if "device-all" in requirement:
         assert "about 10 GB to fetch" in found[0].message
         assert found[0].remedy.startswith("Install rocm[device-gfx942,libraries] instead")
+
+
+@pytest.mark.few(3, reason="a venv for each other requirement")
+@pytest.mark.parametrize(
+    ("requires", "gpus", "after"),
+    [
+        (["rocm[libraries,device-all]==10.0.*"], ["gfx942"], ["rocm[device-gfx942,libraries]==10.0.*"]),
+        (
+            ["rocm-sdk-device-gfx942==10.0.*", "rocm-sdk-device-gfx11==10.0.*", "rocm-bootstrap"],
+            ["gfx1100"],
+            ["rocm-bootstrap", "rocm-sdk-device-gfx11==10.0.*"],
+        ),
+        (["rocm[device-gfx11]==10.0.*"], ["gfx942"], None),
+        (["rocm[device-all]>=10"], ["RX 7900 XTX", "MI250"], ["rocm[device-gfx1100,device-gfx90a]>=10"]),
+        (["rocm[device-gfx9-4,device-gfx11]==10.0.*"], ["MI300X"], ["rocm[device-gfx9-4]==10.0.*"]),
+        (["rocm[device-all]==10.0.*"], ["gfx11-generic"], None),
+        (['rocm[device-all]==10.0.*; extra == "all"'], ["gfx942"], None),
+    ],
+    ids=["all", "packages", "another", "two GPUs", "families", "generic", "optional"],
+)
+def test_packages_with_code_for_other_gpus_are_not_required(
+    rocm: list[Path], tmp_path: Path, requires: list[str], gpus: list[str], after: list[str] | None
+) -> None:
+    """The wheel has no code itself: what it requires is all that can be less, whether its ROCm is there or not."""
+    site, python = environment(tmp_path)
+    unpack(rocm, site)
+    wheel = therock.pack(tmp_path, "demo", "1.0", {"demo/__init__.py": b""}, requires=requires, tag=TAG)
+    here = Options(prefixes=(str(site),), python=python, output_directory=tmp_path / "here", only_gpus=gpus)
+    for options in (
+        here,
+        replace(here, prefixes=(), python=sys.executable, output_directory=tmp_path / "out"),
+    ):
+        if after is None:
+            with pytest.raises(UsageError, match="--only-gpu found no code"):
+                relink(wheel, options)
+            continue
+        report = relink(wheel, options)
+        told = {one.code: one for one in report.findings}
+        assert {one for one in told if told[one].level != "info"} <= {"RLK520"}
+        assert "alone: of others no package is required" in told["RLK429"].message
+        if "device-all" in requires[0]:
+            assert told["RLK547"].message.endswith(
+                f"one GPU needs one of these packages: {after[-1]} takes its place"
+            )
+        with zipfile.ZipFile(report.path or "") as archive:
+            (text,) = (archive.read(one).decode() for one in archive.namelist() if one.endswith("METADATA"))
+            archive.extractall(site)
+        lines = [line.removeprefix("Requires-Dist: ") for line in text.splitlines()]
+        assert sorted(set(lines) & {*requires, *after}) == sorted(after)
+        assert f"Supported-Platform: {report.plan.only_gpus[0]}" in lines
+        command = [sys.executable, "-m", "pip", "--python", python, "check"]
+        checked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert checked.stdout == "No broken requirements found.\n"
+        shutil.rmtree(next(site.glob("demo-*.dist-info")))
 
 
 def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path: Path) -> None:

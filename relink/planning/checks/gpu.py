@@ -133,7 +133,8 @@ def describe_shrinking(wheel: Wheel, gpus: Sequence[RequestedGpu], subject: str)
     parts = [f"{taken / 1e6:.1f} MB in {pluralize(len(wheel.removals), 'file')} are zeros"] if ranges else []
     if wheel.other_kernels:
         parts.append(f"{pluralize(len(wheel.other_kernels), 'kernel file')} left out")
-    message = f"has code for {join_with_and([*map(str, gpus)])} alone: of others {' and '.join(parts)}"
+    others = " and ".join(parts) or "no package is required"
+    message = f"has code for {join_with_and([*map(str, gpus)])} alone: of others {others}"
     left = any(code.is_jit for code in wheel.remaining.values())
     if left:
         message += "; code that is compiled on first use stays, which GPUs of the future run too (--drop-jit takes it out)"

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from relink.gpu.amd.isa_table import table
@@ -303,6 +304,38 @@ def device_note(name: str, extras: Collection[str], gpus: Sequence[str]) -> tupl
         return None
     message = f"brings the code for {join_with_and(sorted(named))} alone, none for {join_with_and([*gpus])}"
     return message, f"Install {join_with_and([f'rocm[device-{gpu}]' for gpu in gpus])} beside it."
+
+
+def narrow(requirements: Sequence[Requirement], gpus: Sequence[str]) -> list[Requirement | None]:
+    """Return requirements that bring the code for these GPUs alone, None for one that brings that for others alone.
+
+    They are as they were where one of the GPUs would have no package then.
+    """
+
+    def devices(one: Requirement) -> set[str]:
+        texts = () if "extra" in str(one.marker) else (*one.extras, one.name)
+        return {found[1] for text in texts if (found := _DEVICE.search(canonicalize_name(text)))}
+
+    named = {device for one in requirements for device in devices(one)}
+    wanted = set()
+    for gpu in gpus:
+        own = (gpu, *table().families_of(gpu))
+        if gpu not in table().processors or not ({"all", *own} & named):
+            return [*requirements]
+        wanted.add(next((name for name in own if name in named), gpu))
+    kept: list[Requirement | None] = []
+    for one in requirements:
+        brought = devices(one)
+        if not wanted or brought <= wanted:
+            kept.append(one)
+        elif one.extras:
+            new = Requirement(str(one))
+            new.extras = {extra for extra in one.extras if not _DEVICE.search(canonicalize_name(extra))}
+            new.extras |= {f"device-{name}" for name in (wanted if "all" in brought else brought & wanted)}
+            kept.append(new)
+        else:
+            kept.append(None)
+    return kept
 
 
 def find_site(path: str, target: Target) -> str | None:

@@ -119,6 +119,7 @@ rocm = Vendor(
         is_distribution=places.is_distribution,
         bundles=places.bundles,
         device_note=places.device_note,
+        narrow=places.narrow,
         find_site=places.find_site,
         open_site=places.open_site,
         packages_of=places.packages_of,
