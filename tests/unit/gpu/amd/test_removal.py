@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 import struct
+import zlib
+from collections.abc import Callable
 
 import pytest
 
 from relink.elf.source import BufferSource
+from relink.gpu.amd import removal
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
 from relink.gpu.amd.removal import find_changed_entries, list_other_files, remove_other_code
 from relink.gpu.amd.target_id import parse_target_id
 from relink.gpu.removal import ReplacedSource, Replacement, cut_ranges, replace_ranges
-from tests.unit.gpu.amd.build import HOST, ccob, code_object, hip, library, raw
+from tests.unit.gpu.amd.build import HOST, ccob, code_object, hip, kpack_archive, library, raw
 
 
 def full(*targets: str) -> dict[str, bytes]:
@@ -150,6 +153,46 @@ def test_a_payload_with_something_behind_its_frame_stays() -> None:
     bundle = ccob(raw(full("gfx90a", "gfx1030"))) + b"x"
     bundle = bundle[:8] + struct.pack("<Q", len(bundle)) + bundle[16:]
     assert left(library([bundle]), "gfx1030")[2] == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("_MAX_ENTRIES", 3), ("_MAX_INFLATED", 5000), ("_MAX_TOTAL", 5000)]
+)
+def test_what_is_more_than_is_looked_at_stays(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    data = library([ccob(raw(full("gfx90a", "gfx1030", "gfx1100")))])
+    assert left(data, "gfx1030")[2]
+    monkeypatch.setattr(removal, name, value)
+    assert left(data, "gfx1030")[2] == ()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda packed: packed + bytes(9000),
+        lambda packed: b"\x78\x9c" + bytes(len(packed) - 2),
+        lambda packed: packed[:-1] + bytes([packed[-1] ^ 1]),
+    ],
+    ids=["too large", "unreadable", "another byte"],
+)
+def test_what_does_not_come_out_of_its_place_again_stays(
+    monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    """As if a compressor were worse than the vendor's, or wrong."""
+    data = library([ccob(raw(full("gfx90a", "gfx1030")), 3, "zlib")])
+    assert left(data, "gfx1030")[2]
+    real = zlib.compress
+    monkeypatch.setattr("relink.gpu.amd.removal.zlib.compress", lambda *of: damage(real(*of)))
+    assert left(data, "gfx1030")[2] == ()
+
+
+def test_archives_of_code_stay_and_so_do_libraries_that_refer_to_them() -> None:
+    """A kpack archive has a library's code for one GPU in AMD's packages: the other package is not required."""
+    archive = kpack_archive({"lib/a.so#0": ["gfx90a", "gfx1030"]})
+    code = read_device_code(BufferSource(archive), "t/.kpack/a_gfx90a.kpack")
+    assert code.form == "kpack-archive"
+    assert remove_other_code(BufferSource(archive), code, [parse_target_id("gfx1030")]).ranges == ()
+    members = ["t/.kpack/a_gfx90a.kpack", "t/.kpack/a_gfx1030.kpack"]
+    assert list_other_files(members, {}, [parse_target_id("gfx1030")]) == {}
 
 
 def test_version_1_says_no_size_and_stays() -> None:
