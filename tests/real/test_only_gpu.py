@@ -1,0 +1,95 @@
+"""Vendors' wheels for one GPU: a reader that shares no code with relink finds its kernels by name, and every other byte."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from relink import Options, relink
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Property = Callable[[str, object], None]
+MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+
+
+def bundles(content: bytes) -> Iterator[bytes]:
+    """The raw bundles in ``.hip_fatbin``, unpacked where they are compressed; each begins at a multiple of a page."""
+    section = ELFFile(BytesIO(content)).get_section_by_name(".hip_fatbin")
+    data = section.data() if section is not None else b""
+    for at in range(0, len(data), 4096):
+        if data.startswith(MAGIC, at):
+            yield data[at:]
+        elif data.startswith(b"CCOB", at):
+            version, method, size = struct.unpack_from("<HHI", data, at + 4)
+            if version == 3:
+                (size,) = struct.unpack_from("<Q", data, at + 8)
+            payload = data[at + {2: 24, 3: 32}[version] : at + size]
+            yield zstd.decompress(payload) if method else zlib.decompress(payload)
+
+
+def kernels(content: bytes, gpu: str) -> Counter[tuple[str, str]]:
+    """How often the code for a GPU has each kernel: (id of the entry, SHA-256 and name of the kernel's descriptor) → number."""
+    found: Counter[tuple[str, str]] = Counter()
+    for bundle in bundles(content):
+        (count,) = struct.unpack_from("<Q", bundle, 24)
+        at = 32
+        for _ in range(count):
+            offset, size, length = struct.unpack_from("<QQQ", bundle, at)
+            name = bundle[at + 24 : at + 24 + length].decode()
+            at += 24 + length
+            target = name.partition("amdhsa--")[2].split(":")[0]
+            if target != gpu or not size:
+                continue
+            code = bundle[offset : offset + size]
+            digest = hashlib.sha256(code).hexdigest()[:16]
+            symbols = ELFFile(BytesIO(code)).get_section_by_name(".dynsym")
+            names = [one.name for one in symbols.iter_symbols() if one.name.endswith(".kd")]
+            found.update((f"{name} {digest}", kernel) for kernel in names)
+    return found
+
+
+@pytest.mark.parametrize("gpu", ["gfx1100", "gfx90a"])
+@pytest.mark.parametrize("wheel", ["rocm_wheel", "bitsandbytes_wheel", "jax_plugin_wheel"])
+def test_each_kernel_of_the_gpu_is_there_and_no_other_byte_is_changed(
+    wheel: str, gpu: str, request: pytest.FixtureRequest, tmp_path: Path, record_property: Property
+) -> None:
+    vendor: Path = request.getfixturevalue(wheel)
+    report = relink(vendor, Options(output_directory=tmp_path, only_gpus=[gpu]))
+    assert report.path
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for one in report.plan.removed_code:
+        ranges.setdefault(one.path, []).append((one.offset, one.size))
+    compared = named = others = 0
+    with zipfile.ZipFile(vendor) as old, zipfile.ZipFile(report.path) as new:
+        for name in old.namelist():
+            if ".dist-info/" in name or name in report.plan.removed:
+                continue
+            before, after = bytearray(old.read(name)), bytearray(new.read(name))
+            if name in ranges:
+                had = kernels(before, gpu)
+                assert had == kernels(after, gpu)
+                named += sum(had.values())
+                away = next(one for one in ("gfx90a", "gfx1100") if one != gpu)
+                others += sum(kernels(after, away).values())
+            for offset, size in ranges.get(name, ()):
+                before[offset : offset + size] = after[offset : offset + size] = bytes(size)
+            assert before == after, name
+            compared += len(before) - sum(size for _, size in ranges.get(name, ()))
+    assert others == 0
+    assert named > 0
+    record_property("kernels of the GPU, equal", named)
+    record_property("bytes outside of the ranges, equal", compared)
