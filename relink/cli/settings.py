@@ -210,10 +210,11 @@ def check_gpus(settings: Settings) -> None:
     """
     from relink.vendors.registry import requested_gpus
 
-    try:
-        requested_gpus(text for text in settings.values.get("gpus", ()) if text.strip().lower() != "auto")
-    except UsageError as error:
-        raise UsageError(f"{settings.path}:{settings.lines['gpus']}: {error.message}") from error
+    for key in {"gpus", "only-gpus"} & settings.values.keys():
+        try:
+            requested_gpus(text for text in settings.values[key] if text.strip().lower() != "auto")
+        except UsageError as error:
+            raise UsageError(f"{settings.path}:{settings.lines[key]}: {error.message}") from error
 
 
 def parameter_of(key: str) -> str:

@@ -67,6 +67,7 @@ def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
         if path.startswith(("/", f"{BASE_PREFIX}/", f"{SITE}/"))
     }
     outside = dict(sorted(outside.items()))
+    gpus = f", with code for {' and '.join(plan.only_gpus)} alone" if plan.only_gpus else ""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -91,7 +92,7 @@ def make_bill_of_materials(plan: Plan, version: str) -> dict[str, Any]:
                             "hashes": [{"alg": "SHA-256", "content": wheel.sha256}],
                         }
                     ],
-                    "notes": "relinked; relink.json beside this file is the plan that was carried out",
+                    "notes": f"relinked{gpus}; relink.json beside this file is the plan that was carried out",
                 },
             },
         },

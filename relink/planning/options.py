@@ -306,6 +306,7 @@ class Options:
         ("--only-gpu",),
         "GPU",
         completion="complete_gpu_name",
+        setting="only-gpus",
         decides=True,
     ).field(())
     drop_jit: bool = Option(

@@ -8,6 +8,7 @@ for one sentence, and nothing of it is carried out.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +46,7 @@ from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
 from relink.system.errors import NoPlaceError, TargetError, UsageError, WheelError
-from relink.system.findings.model import Finding, has_errors, select_findings
+from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.spool import release_pages
@@ -92,9 +93,10 @@ def make_plan(
         wheel = read(contents, target, clock.on_bytes, options.kept_gpus, options.drop_jit)
     shrinks = wheel.shrinks or (layout is None and requires_other_code(contents.source, options.kept_gpus))
     if options.kept_gpus and not shrinks:
-        raise UsageError(
-            f"{contents.source.path.name}: --only-gpu found no code that can be taken out (see relink isa); leave the option out"
-        )
+        # Many wheels may be relinked with the same settings: one that has no such code is relinked all the same.
+        options = dataclasses.replace(options, only_gpus=(), drop_jit=False)
+        none = finding("RLK430", contents.source.path.name, "--only-gpu found no code that can be taken out")
+        wheel = replace(wheel, findings=(*wheel.findings, none))
     with clock.stage("plan"):
         try:
             providers = find_providers(options, target, wheel.sought)

@@ -76,6 +76,7 @@ TRIGGERS: dict[str, str] = {
     "RLK425": "tests/unit/vendors/rocm/test_gpus.py::test_incoherence_names_the_library",
     "RLK426": "tests/unit/vendors/rocm/test_gpus.py::test_a_gpu_that_the_prefix_does_not_cover",
     "RLK427": "tests/unit/gpu/amd/test_findings.py::test_a_missing_device_package_is_named",
+    "RLK430": "tests/unit/make/test_editing.py::test_code_for_other_gpus_leaves_the_wheel[True]",
     "RLK429": "tests/unit/make/test_editing.py::test_code_for_other_gpus_leaves_the_wheel[True]",
     "RLK428": "tests/unit/test_todays_rocm.py::test_an_archive_that_hides_another_is_named_and_left_out",
     "RLK501": "tests/unit/runs/test_questions.py::test_inspect_tells_of_a_poor_record",

@@ -65,6 +65,7 @@ class IndexTarget(msgspec.Struct, frozen=True):
     python: str | None = None
     sysroot: str | None = None
     gpus: tuple[str, ...] = ()
+    only_gpus: tuple[str, ...] = ()
     allow_missing: tuple[str, ...] = ()
     substitute: tuple[str, ...] = ()
     assume_symbols: tuple[str, ...] = ()
@@ -171,8 +172,13 @@ def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 "a target's name has small letters and digits, begins with a letter, and is none of "
                 f"{', '.join(sorted(_RESERVED))}: it stands in addresses",
             )
-        for place, gpu in enumerate(target.get("gpus", ())):
-            where = ("targets", name, "gpus", place)
+        keys = (
+            (key, place, gpu)
+            for key in ("gpus", "only-gpus")
+            for place, gpu in enumerate(target.get(key, ()))
+        )
+        for key, place, gpu in keys:
+            where = ("targets", name, key, place)
             if gpu.strip().lower() == "auto":
                 yield Problem(where, "auto is the GPU of one machine; name GPUs")
                 continue

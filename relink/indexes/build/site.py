@@ -96,7 +96,7 @@ def matrix_data(
     def number(text: str) -> int:
         return texts.setdefault(text, len(texts))
 
-    gpus = {target.name: requested_gpus(target.gpus) for target in targets}
+    gpus = {target.name: requested_gpus((*target.gpus, *target.only_gpus)) for target in targets}
     columns = []
     for name, own in gpus.items():
         cards = [

@@ -30,6 +30,7 @@ KEYS: dict[str, Any] = {
     "prefix": ["/opt/rocm"],
     "nix-closure": ["/nix/store/x"],
     "gpus": ["gfx1030"],
+    "only-gpus": ["gfx1100"],
     "allow-missing": ["libx.so.*"],
     "preload": ["liby.so.1"],
     "profile": "torch",

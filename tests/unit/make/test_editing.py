@@ -357,8 +357,13 @@ def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, link
             content[offset : offset + size] = bytes(size)
     assert masked[0] == masked[1]
     assert report.plan.output.partition("-cp")[0].endswith(".gfx1030")
-    with pytest.raises(UsageError, match="--only-gpu found no code"):
-        relink(vendor, dataclasses.replace(made, only_gpus=["gfx1200"], output_directory=tmp_path / "none"))
+    kept = dataclasses.replace(made, only_gpus=["gfx1200"], gpus=(), allow_isa_gap=True)
+    kept = dataclasses.replace(kept, output_directory=tmp_path / "none")
+    report = relink(vendor, kept)
+    assert [one.level for one in report.findings if one.code == "RLK430"] == ["warning"]
+    assert report.output
+    assert (report.plan.removed_code, report.plan.only_gpus) == ((), ())
+    assert report.plan.output == plain.plan.output
 
 
 def test_a_tree_shrinks_to_holes_and_its_record_fits(works: Works, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import zipfile
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -269,6 +270,30 @@ def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [matrix["states"][state] for state in row["cells"]["one"]["states"]] == ["refused"]
     assert "libnowhere.so.1" in matrix["texts"][row["cells"]["one"]["causes"][0]]
     assert [target["prefixes"] for target in matrix["targets"]] == [[str(own.prefix)]] * 2
+
+
+def test_an_index_for_one_gpu(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has code for another GPU is published without it, and what has none as ever; page, matrix and SBOM know the GPU."""
+    kernels = {f"demo/rocblas/library/T_{gpu}.dat": b"x" for gpu in ("gfx1030", "gfx90a")}
+    make_wheel(tmp_path / "wheels", {"demo/a.so": own.library, **kernels}, tag=TAG)
+    make_wheel(tmp_path / "wheels", {"other/a.so": own.library}, name="other", tag=TAG)
+    site = tmp_path / "site"
+    run = built(recipe_of(tmp_path, own, more='only-gpus = ["gfx1030"]'), site, monkeypatch)
+    assert (run.summary.written, run.summary.failed) == (2, 0)
+    ((demo,), (other,)) = (page(site, "one", name) for name in ("demo", "other"))
+    assert demo["filename"].startswith("demo-1.0+rocm7.2.4.gfx1030")
+    assert "gfx1030" not in other["filename"]
+    file = (site / "one/simple/demo" / demo["url"].replace("%2B", "+")).resolve()
+    assert b"\nSupported-Platform: gfx1030\n" in file.with_name(f"{file.name}.metadata").read_bytes()
+    bill = json.loads(file.with_name(f"{file.name}.cdx.json").read_text())
+    assert "with code for gfx1030 alone" in bill["metadata"]["component"]["pedigree"]["notes"]
+    with zipfile.ZipFile(file) as archive:
+        assert [name for name in archive.namelist() if name.endswith(".dat")] == [*kernels][:1]
+    matrix = json.loads((site / "matrix.json").read_text())
+    assert [gpu["id"] for gpu in matrix["targets"][0]["gpus"]] == ["gfx1030"]
+    cells = {row["project"]: row["cells"]["one"] for row in matrix["rows"]}
+    assert matrix["texts"][cells["demo"]["command"]].endswith(" --only-gpu gfx1030")
+    assert any("RLK430" in matrix["texts"][text] for text in cells["other"]["causes"])
 
 
 @pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")

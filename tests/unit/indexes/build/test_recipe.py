@@ -29,6 +29,7 @@ directory = "wheels"
 prefixes = ["rocm"]
 interpreter = "/lib/ld.so"
 gpus = ["RX 6750 XT"]
+only-gpus = ["gfx1100"]
 allow-missing = ["libx*"]
 profile = "./mine.toml"
 """
@@ -55,7 +56,8 @@ def test_a_recipe(tmp_path: Path) -> None:
         "/lib/ld.so",
     )
     options = target.options()
-    assert (options.gpus, options.allow_missing) == (("RX 6750 XT",), ("libx*",))
+    assert (options.gpus, options.only_gpus) == (("RX 6750 XT",), ("gfx1100",))
+    assert options.allow_missing == ("libx*",)
     assert options.profile == str(tmp_path / "mine.toml")
     assert options.allow_isa_gap
 
@@ -86,6 +88,7 @@ def test_a_recipe(tmp_path: Path) -> None:
         ("[targets.small]", "[targets.All]", ":13: targets.All: a target's name"),
         ("[targets.small]", "[targets.files]", ":13: targets.files: a target's name"),
         ('"RX 6750 XT"', '"auto"', ":16: targets.small.gpus[0]: auto is the GPU of one machine"),
+        ('"gfx1100"', '"auto"', ":17: targets.small.only-gpus[0]: auto is the GPU of one machine"),
         ('"RX 6750 XT"', '"RX 1"', ":16: targets.small.gpus[0]: --gpu RX 1: no target id"),
         ('prefixes = ["rocm"]\n', "", ":13: targets.small: the key prefixes is missing"),
     ],
