@@ -472,15 +472,6 @@ class Plan(msgspec.Struct, frozen=True):
         return tuple(file for file in self.files if file.changed)
 
     @property
-    def left_code(self) -> dict[str, dict[int, str]]:
-        """What stays where code is taken out: member → offset of what names it → SHA-256."""
-        left: dict[str, dict[int, str]] = {}
-        for one in self.removed_code:
-            if one.kept:
-                left.setdefault(one.path, {})[one.offset] = one.kept
-        return left
-
-    @property
     def empty(self) -> bool:
         """Whether nothing changes."""
         return not (self.changed or self.stubs or self.requirements or self.removed or self.removed_code)

@@ -26,6 +26,7 @@ from relink.gpu.coverage import FileCode, RequestedGpu
 from relink.gpu.removal import CodeRemoval
 from relink.loader.target import Target
 from relink.planning.contents import Contents
+from relink.planning.model import RemovedCode
 from relink.providers.distribution import find_manylinux_tag, satisfies_tag
 from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
@@ -136,17 +137,17 @@ def read_wheel(
     on_bytes: OnBytes = lambda _done, _total: None,
     only_gpus: Sequence[RequestedGpu] = (),
     drop_jit: bool = False,
-    left: Mapping[str, Mapping[int, str]] | None = None,
+    removed: Sequence[RemovedCode] = (),
 ) -> Wheel:
     """Read the ELF members of a wheel, one at a time, then RECORD, METADATA and tags.
 
     :param target: members for other machines than its own are left alone; None takes every machine that has a loader.
     :param on_bytes: called with the bytes that have been read, unpacked, and how many there are.
     :param only_gpus: code for others is to be taken out; none: it stays. `drop_jit`: so is what is compiled on first use.
-    :param left: what a plan says was left where code was taken out before; RLK411 tells where other code is.
+    :param removed: what was taken out before, by the plan in the wheel; RLK411 tells where what it left is other code.
     :raises WheelError: it is not a wheel that can be trusted.
     """
-    wheel = read_members(contents, target, on_bytes, only_gpus, drop_jit, left=left)
+    wheel = read_members(contents, target, on_bytes, only_gpus, drop_jit, removed=removed)
     tags = _tag_findings(contents.archive, wheel.images, wheel.tables)
     return replace(wheel, findings=(*wheel.findings, *_record_findings(contents), *tags))
 
@@ -158,7 +159,7 @@ def read_members(
     only_gpus: Sequence[RequestedGpu] = (),
     drop_jit: bool = False,
     beside: Collection[str] = (),
-    left: Mapping[str, Mapping[int, str]] | None = None,
+    removed: Sequence[RemovedCode] = (),
 ) -> Wheel:
     """Read the ELF members of any source, one at a time, and files of GPU kernels; parameters as for :func:`read_wheel`.
 
@@ -222,9 +223,9 @@ def read_members(
                 removal = remove_other_code(BufferSource(content), code, only_gpus, drop_jit)
                 if removal.ranges:
                     removals[name] = removal
-                if left and name in left:
+                if left := {one.offset: one.kept for one in removed if one.path == name and one.kept}:
                     changed = vendor_named(code.vendor).gpus.find_changed_entries
-                    wrong = changed(BufferSource(content), code, left[name])
+                    wrong = changed(BufferSource(content), code, left)
                     remedy = "Relink the vendor's wheel again: somebody has changed this one."
                     findings += [finding("RLK411", name, join_truncated(wrong), remedy)] if wrong else []
             if contents.keeps and (gaps := _gaps(content, image)):

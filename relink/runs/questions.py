@@ -92,7 +92,7 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
     plan = read_plan(contents.archive)
     if plan is not None and not (options.python or options.interpreter or options.sysroot):
         _refuse_another_loader(plan, target)
-    wheel = read_wheel(contents, target, left=plan.left_code if plan else None)
+    wheel = read_wheel(contents, target, removed=plan.removed_code if plan else ())
     site = find_own_site(target)
     if options.environment is not None:
         python = build_context(Case(wheel, target, (), options, "verify")).layout.python

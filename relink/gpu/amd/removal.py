@@ -16,7 +16,7 @@ import sys
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -76,13 +76,6 @@ def _is_run(targets: Iterable[TargetId], gpu: Sequence[TargetId]) -> bool:
     return any(match(map(CodeTarget, targets), agent).served for agent in gpu)
 
 
-class _Kept(NamedTuple):
-    """What stays: the code for these GPUs, and SPIR-V (`jit`)."""
-
-    agents: Agents
-    jit: bool
-
-
 def remove_other_code(
     source: ByteSource, code: DeviceCode, gpus: Collection[TargetId], drop_jit: bool = False
 ) -> CodeRemoval:
@@ -93,7 +86,7 @@ def remove_other_code(
     """
     if code.form != "elf":
         return CodeRemoval((), code)
-    kept, total, meeting = _Kept(list_agents(gpus), not drop_jit), 0, _find_meeting(code.bundles)
+    agents, total, meeting = list_agents(gpus), 0, _find_meeting(code.bundles)
     chosen: list[Bundle] = []
     for number, bundle in sorted(enumerate(code.bundles), key=lambda pair: pair[1].offset):
         if number in meeting or len(bundle.entries) > _MAX_ENTRIES:
@@ -107,17 +100,17 @@ def remove_other_code(
 
     def edit(bundle: Bundle) -> tuple[Replacement, ...]:
         if bundle.container != "raw":
-            return _compress_again(source, bundle, kept)
+            return _compress_again(source, bundle, agents, drop_jit)
         return tuple(
             replace(one, sha256=hash_range(source, one.offset, one.size))
-            for one in _edit_table(source, bundle, kept)
+            for one in _edit_table(source, bundle, agents, drop_jit)
         )
 
     # MD5 and zstd work without the interpreter's lock; each thread has a bundle in memory.
     with ThreadPoolExecutor(min(_MOST_THREADS, len(os.sched_getaffinity(0)))) as pool:
         found = tuple(one for several in pool.map(edit, chosen) for one in several)
     after = read_device_code(ReplacedSource(source, found), code.path) if found else code
-    return CodeRemoval(found, after) if _is_harmless(code, after, kept) else CodeRemoval((), code)
+    return CodeRemoval(found, after) if _is_harmless(code, after, agents, drop_jit) else CodeRemoval((), code)
 
 
 def find_changed_entries(source: ByteSource, code: DeviceCode, kept: Mapping[int, str]) -> list[str]:
@@ -194,28 +187,28 @@ def list_other_files(
     return gone
 
 
-def _stays(entry: BundleEntry, kept: _Kept) -> bool:
+def _stays(entry: BundleEntry, agents: Agents, drop_jit: bool) -> bool:
     """Whether a GPU might run an entry, or nobody can say."""
     target, code = entry.target, entry.code
     known = table()
     if target is None or not entry.usable or entry.text.partition("-")[0] not in HIP_KINDS:
         return True
     if target.processor == SPIRV:
-        return kept.jit
+        return not drop_jit
     if not (target.processor in known.processors or target.processor in known.generics):
         return True
     if code is not None and (code.target is None or code.target.processor != target.processor):
         return True
-    return any(_is_run([target], gpu) for gpu in kept.agents)
+    return any(_is_run([target], gpu) for gpu in agents)
 
 
-def _choose(bundle: Bundle, kept: _Kept, start: int, end: int) -> list[int]:
+def _choose(bundle: Bundle, agents: Agents, drop_jit: bool, start: int, end: int) -> list[int]:
     """Return the numbers of the entries that are taken out.
 
     :param start: where payloads may begin, behind the table; `end`: where they end.
     """
     compiled = [code for code in bundle.targets if code.target.processor != SPIRV]
-    found = [[match(compiled, agent) for agent in gpu] for gpu in kept.agents]
+    found = [[match(compiled, agent) for agent in gpu] for gpu in agents]
     # Without code for one of the GPUs nobody knows what that one runs: a patched HIP may take a related GPU's. And where a
     # payload lies over the table, a change of the table is one of the payload.
     if not all(any(one.served for one in gpu) for gpu in found) or any(
@@ -223,7 +216,7 @@ def _choose(bundle: Bundle, kept: _Kept, start: int, end: int) -> list[int]:
     ):
         return []
     # Where a GPU has no other code in some setting, it takes SPIR-V.
-    kept = _Kept(kept.agents, kept.jit or any(len(one.served) < one.total for gpu in found for one in gpu))
+    drop_jit = drop_jit and all(len(one.served) == one.total for gpu in found for one in gpu)
     order = sorted(range(len(bundle.entries)), key=lambda at: bundle.entries[at].offset)
     reached, chosen = start, []
     for place, number in enumerate(order):
@@ -231,13 +224,13 @@ def _choose(bundle: Bundle, kept: _Kept, start: int, end: int) -> list[int]:
         following = (bundle.entries[after] for after in order[place + 1 :])
         limit = next((other.offset for other in following if other.size), end)
         stop = entry.offset + entry.size
-        if reached <= entry.offset and stop <= min(limit, end) and not _stays(entry, kept):
+        if reached <= entry.offset and stop <= min(limit, end) and not _stays(entry, agents, drop_jit):
             chosen.append(number)
         reached = max(reached, stop if entry.size else 0)
     return chosen
 
 
-def _edit_table(source: ByteSource, bundle: Bundle, kept: _Kept) -> list[Replacement]:
+def _edit_table(source: ByteSource, bundle: Bundle, agents: Agents, drop_jit: bool) -> list[Replacement]:
     """Return the ranges of a raw bundle that change, the table's first; without the SHA-256 of what they were."""
     (count,) = struct.unpack("<Q", source.read_at(bundle.offset + len(RAW_MAGIC), 8))
     if count != len(bundle.entries):
@@ -247,7 +240,7 @@ def _edit_table(source: ByteSource, bundle: Bundle, kept: _Kept) -> list[Replace
         length = 24 + struct.unpack("<Q", source.read_at(at + 16, 8))[0]
         rows.append(bytes(source.read_at(at, length)))
         at += length
-    chosen = {*_choose(bundle, kept, at - bundle.offset, bundle.size)}
+    chosen = {*_choose(bundle, agents, drop_jit, at - bundle.offset, bundle.size)}
     if not chosen:
         return []
     staying = [number for number in range(count) if number not in chosen]
@@ -280,12 +273,15 @@ def _unpack(source: ByteSource, bundle: Bundle) -> tuple[CompressedHeader, bytea
     return (header, data, raw) if raw is not None and raw.container == "raw" else None
 
 
-def _compress_again(source: ByteSource, bundle: Bundle, kept: _Kept) -> tuple[Replacement, ...]:
+def _compress_again(
+    source: ByteSource, bundle: Bundle, agents: Agents, drop_jit: bool
+) -> tuple[Replacement, ...]:
     """Return what takes entries out of a compressed bundle of version 2 or 3, where the result fits into its place."""
-    if all(_stays(entry, kept) for entry in bundle.entries) or not (unpacked := _unpack(source, bundle)):
+    staying = all(_stays(entry, agents, drop_jit) for entry in bundle.entries)
+    if staying or not (unpacked := _unpack(source, bundle)):
         return ()
     header, data, raw = unpacked
-    ranges = _edit_table(BufferSource(data), raw, kept)
+    ranges = _edit_table(BufferSource(data), raw, agents, drop_jit)
     for one in ranges:
         data[one.offset : one.stop] = one.content.ljust(one.size, b"\0")
     if not ranges:
@@ -329,7 +325,7 @@ def _inflates_to(payload: bytes, method: str, data: bytearray) -> bool:
     return position == len(data)
 
 
-def _is_harmless(code: DeviceCode, after: DeviceCode, kept: _Kept) -> bool:
+def _is_harmless(code: DeviceCode, after: DeviceCode, agents: Agents, drop_jit: bool) -> bool:
     """Whether a file, read again, has the same bundles, and for each GPU the same code in each, at the same places."""
     if len(after.bundles) != len(code.bundles) or len(after.problems) > len(code.problems):
         return False
@@ -337,16 +333,16 @@ def _is_harmless(code: DeviceCode, after: DeviceCode, kept: _Kept) -> bool:
         (old.offset, old.container) == (new.offset, new.container)
         and set(new.entries) <= {entry._replace(code=None) for entry in old.entries} | set(old.entries)
         and all(
-            _list_code(old, agent, kept.jit) == _list_code(new, agent, kept.jit)
-            and (kept.jit or match(old.targets, agent).served == match(new.targets, agent).served)
-            for gpu in kept.agents
+            _list_code(old, agent, drop_jit) == _list_code(new, agent, drop_jit)
+            and (not drop_jit or match(old.targets, agent).served == match(new.targets, agent).served)
+            for gpu in agents
             for agent in gpu
         )
         for old, new in zip(code.bundles, after.bundles, strict=True)
     )
 
 
-def _list_code(bundle: Bundle, agent: TargetId, jit: bool) -> list[tuple[str, int, int]]:
-    """Return the entries that a GPU might run; `jit`: with SPIR-V."""
-    kept = _Kept(((agent,),), jit)
-    return [(entry.text, entry.offset, entry.size) for entry in bundle.entries if _stays(entry, kept)]
+def _list_code(bundle: Bundle, agent: TargetId, drop_jit: bool) -> list[tuple[str, int, int]]:
+    """Return the entries that a GPU might run, with SPIR-V or without."""
+    staying = (entry for entry in bundle.entries if _stays(entry, ((agent,),), drop_jit))
+    return [(entry.text, entry.offset, entry.size) for entry in staying]
