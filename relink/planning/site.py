@@ -414,8 +414,7 @@ def device_findings(
         if text not in after:
             yield finding("RLK547", text, *note)
         elif new := after[text]:
-            new_note = f"{note[0]}: {new} takes its place"
-            yield finding("RLK547", text, new_note, "Nothing.", "info")
+            yield finding("RLK547", text, f"{note[0]}: {new} takes its place", "Nothing.", "info")
 
 
 def follow_label(source: MemberSource, output: WheelName, vendor: Vendor) -> tuple[ChangedRequirement, ...]:

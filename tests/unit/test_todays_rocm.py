@@ -22,7 +22,9 @@ from relink.system.findings.model import Finding
 from relink.vendors.rocm.facts import who_has
 from tests.support import therock, torch_wheels
 from tests.support.cc import shared
+from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.outside import OFFLINE
 from tests.support.works import TAG
 from tests.unit.gpu.amd.build import kpack_archive
 
@@ -244,6 +246,29 @@ def test_packages_with_code_for_other_gpus_are_not_required(
         checked = subprocess.run(command, capture_output=True, text=True, check=False)
         assert checked.stdout == "No broken requirements found.\n"
         shutil.rmtree(next(site.glob("demo-*.dist-info")))
+
+
+@pytest.mark.slow(reason="an installation; the parametrized test above has the requirement of each")
+def test_install_brings_the_package_of_one_gpu(
+    rocm: list[Path], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No ROCm is there before: the requirement of the wheel brings it, with the code for that GPU."""
+    requires = ["rocm[libraries,device-all]==10.0.*"]
+    wheel = therock.pack(tmp_path, "demo", "1.0", {"demo/__init__.py": b""}, requires=requires, tag=TAG)
+    for path in rocm:
+        shutil.copy(path, tmp_path)
+    for name, value in (OFFLINE | {"UV_CACHE_DIR": str(tmp_path / "uv"), "UV_NO_INDEX": "1"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    site, python = environment(tmp_path)
+    code, _, err = run("install", wheel, "--only-gpu", "gfx942", "--python", python)
+    assert (code, err) == (0, "")
+    installed = {path.name.partition("-")[0] for path in site.glob("*.dist-info")}
+    assert installed == {"demo", "rocm", "rocm_sdk_core", "rocm_sdk_device_gfx942", "rocm_sdk_libraries"}
+    command = [sys.executable, "-m", "pip", "--python", python, "check"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path: Path) -> None:

@@ -172,20 +172,16 @@ def _more_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 "a target's name has small letters and digits, begins with a letter, and is none of "
                 f"{', '.join(sorted(_RESERVED))}: it stands in addresses",
             )
-        keys = (
-            (key, place, gpu)
-            for key in ("gpus", "only-gpus")
-            for place, gpu in enumerate(target.get(key, ()))
-        )
-        for key, place, gpu in keys:
-            where = ("targets", name, key, place)
-            if gpu.strip().lower() == "auto":
-                yield Problem(where, "auto is the GPU of one machine; name GPUs")
-                continue
-            try:
-                requested_gpus([gpu])
-            except UsageError as error:
-                yield Problem(where, error.message)
+        for key in ("gpus", "only-gpus"):
+            for place, gpu in enumerate(target.get(key, ())):
+                where = ("targets", name, key, place)
+                if gpu.strip().lower() == "auto":
+                    yield Problem(where, "auto is the GPU of one machine; name GPUs")
+                    continue
+                try:
+                    requested_gpus([gpu])
+                except UsageError as error:
+                    yield Problem(where, error.message)
 
 
 def _wrong_requirement(text: str) -> str | None:

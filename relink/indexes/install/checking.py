@@ -13,12 +13,14 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -226,6 +228,9 @@ def check_environment(
     together = [
         *unreadable,
         *_drivers(checked),
+        *pin_findings(
+            environment, {canonicalize_name(one.name): one.version for one in checked if one.relinked}
+        ),
         *_runtimes(checked, environment),
         *_other_stacks(checked, others, world, options),
         *_packages(environment, target, sonames, options),
@@ -234,6 +239,20 @@ def check_environment(
     sorted_by_name = sorted(checked, key=lambda one: one.name.lower())
     distributions = tuple(_with_stack(one, findings) for one in sorted_by_name)
     return EnvironmentCheck(str(environment.prefix), distributions, findings, read)
+
+
+def pin_findings(environment: TargetEnvironment, versions: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield RLK555 for installed distributions that require a package (canonical name → version) with another local label."""
+    for file in (one for site in environment.site for one in sorted(site.glob("*.dist-info/METADATA"))):
+        requirements: list[tuple[str, Requirement]] = []
+        with suppress(OSError, WheelError):
+            requirements += read_metadata(read_bytes(file, READ_LIMIT)).requirements()
+        for text, wanted in requirements:
+            version = versions.get(canonicalize_name(wanted.name))
+            pinned = "+" in str(wanted.specifier) and "extra" not in str(wanted.marker)
+            if version and pinned and not wanted.specifier.contains(version, prereleases=True):
+                by = file.parent.name.partition("-")[0]
+                yield finding("RLK555", by, f"requires {text}, not {wanted.name} {version}")
 
 
 def _named(

@@ -32,7 +32,7 @@ from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
 
 from relink.indexes.install.cache import LARGEST, copy_to_cache, find_by_sha256, pin_for_undo, working_place
-from relink.indexes.install.checking import check_environment
+from relink.indexes.install.checking import check_environment, pin_findings
 from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, refuse_foreign
 from relink.indexes.install.installers import (
     fetch,
@@ -470,7 +470,10 @@ def relink_for(
     # The temporary directory is gone before anybody reads its path.
     if not is_kept:
         report = replace(report, output=replace(report.output, path=result.name))
-    return report, result
+    made = parse_wheel_name(result.name)
+    pins = (*pin_findings(environment, {made.canonical: str(made.version)}),)
+    findings = (*report.findings, *select_findings(pins, options.select, options.ignore))
+    return replace(report, plan=replace(report.plan, findings=findings)), result
 
 
 def install_exactly(

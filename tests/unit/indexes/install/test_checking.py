@@ -35,6 +35,31 @@ def venv(make_environment: Callable[..., Path], index: Path, tmp_path: Path) -> 
     return environment
 
 
+def test_a_pin_on_the_local_version(run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path) -> None:
+    """Another package requires the version with the vendor's label: told when that is changed, and later."""
+    library = shared(tmp_path / "gpu.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
+    files: dict[str, bytes | Path] = {"gpu/__init__.py": b"", "gpu/a.so": library}
+    put(venv, make_wheel(index, files, name="gpu", version="1.0+rocm6.0", tag=TAG))
+    requires = (
+        "gpu==1.0+rocm6.0",
+        "gpu==1.0",
+        "gpu>=1.0",
+        'gpu==1.0+rocm5; extra == "old"',
+    )
+    put(venv, make_wheel(index, {"pinned.py": b""}, name="pinned", requires=requires, tag="py3-none-any"))
+    told = "RLK555 pinned: requires gpu==1.0+rocm6.0, not gpu 1.0+rocm6.0.relinked"
+    assert "RLK555" not in run("check", venv, "--prefix", rocm)[1]
+    options = ("--prefix", rocm, "--python", python_of(venv))
+    code, out, err = run("repair", "gpu", *options)
+    assert (code, err) == (0, "")
+    assert told in out
+    assert out.count("RLK555") == 1
+    document = json.loads(run("check", venv, "--output-format", "json")[1])
+    assert [one["message"] for one in document["findings"] if one["code"] == "RLK555"] == [
+        told.partition(": ")[2]
+    ]
+
+
 def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path, rocm: Path) -> None:
     code, out, err = run("check", venv)
     assert (code, err) == (0, "")
