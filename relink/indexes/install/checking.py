@@ -242,7 +242,7 @@ def check_environment(
 
 
 def pin_findings(environment: TargetEnvironment, versions: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield RLK555 for installed distributions that require a package (canonical name → version) with another local label."""
+    """Yield RLK556 for installed distributions that require a package (canonical name → version) with another local label."""
     for file in (one for site in environment.site for one in sorted(site.glob("*.dist-info/METADATA"))):
         requirements: list[tuple[str, Requirement]] = []
         with suppress(OSError, WheelError):
@@ -252,7 +252,7 @@ def pin_findings(environment: TargetEnvironment, versions: Mapping[str, str]) ->
             pinned = "+" in str(wanted.specifier) and "extra" not in str(wanted.marker)
             if version and pinned and not wanted.specifier.contains(version, prereleases=True):
                 by = file.parent.name.partition("-")[0]
-                yield finding("RLK555", by, f"requires {text}, not {wanted.name} {version}")
+                yield finding("RLK556", by, f"requires {text}, not {wanted.name} {version}")
 
 
 def _named(

@@ -47,15 +47,15 @@ def test_a_pin_on_the_local_version(run: Run, venv: Path, rocm: Path, index: Pat
         'gpu==1.0+rocm5; extra == "old"',
     )
     put(venv, make_wheel(index, {"pinned.py": b""}, name="pinned", requires=requires, tag="py3-none-any"))
-    told = "RLK555 pinned: requires gpu==1.0+rocm6.0, not gpu 1.0+rocm6.0.relinked"
-    assert "RLK555" not in run("check", venv, "--prefix", rocm)[1]
+    told = "RLK556 pinned: requires gpu==1.0+rocm6.0, not gpu 1.0+rocm6.0.relinked"
+    assert "RLK556" not in run("check", venv, "--prefix", rocm)[1]
     options = ("--prefix", rocm, "--python", python_of(venv))
     code, out, err = run("repair", "gpu", *options)
     assert (code, err) == (0, "")
     assert told in out
-    assert out.count("RLK555") == 1
+    assert out.count("RLK556") == 1
     document = json.loads(run("check", venv, "--output-format", "json")[1])
-    assert [one["message"] for one in document["findings"] if one["code"] == "RLK555"] == [
+    assert [one["message"] for one in document["findings"] if one["code"] == "RLK556"] == [
         told.partition(": ")[2]
     ]
 
