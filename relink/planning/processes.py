@@ -27,7 +27,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
-from relink.planning.resolve.decide import ALONE
+from relink.planning.resolve.decide import ALONE, PlanDraft
 from relink.planning.siblings import read_required
 from relink.providers.profiles import profile_for
 from relink.python.events import Event
@@ -201,8 +201,8 @@ class EnvironmentProcesses:
         planned: PlannedFiles | None = None,
     ) -> None:
         self._machine = target.header.machine
-        self.interpreter = _interpreter(target, python, variables)
-        self._python = PythonProcesses(
+        self.interpreter = describe_interpreter(target, python, variables)
+        self.python = PythonProcesses(
             self.interpreter,
             cache=cache,
             variables=variables,
@@ -222,7 +222,7 @@ class EnvironmentProcesses:
                 target, files, tuple(library_path) if any(library_path) else (), os.getcwd()
             )
             self._process = Process(environment, tables, python.file, [*filter(None, preloads)])
-        for event in self._python.read_start():
+        for event in self.python.read_start():
             if event.kind in ("extension", "library") and event.when in _PARTS:
                 for process in dict.fromkeys((self._plain, self._process)):
                     _open(process, event)
@@ -257,8 +257,8 @@ class EnvironmentProcesses:
         """
         site, members = files.site, files.members
         made = _Imported(start.fork())
-        for top in _top_modules(files.name, members, self.interpreter):
-            read = self._python.read_import(top, refused)
+        for top in top_modules(files.name, members, self.interpreter):
+            read = self.python.read_import(top, refused)
             made.assumed |= read.assumed
             for event in read.events:
                 if event.kind == "unknown":
@@ -314,8 +314,8 @@ class EnvironmentProcesses:
                     pending[path] = Event("extension", path, "later", os.RTLD_NOW, module=_module_of(member))
         later = process.fork()
         for host, others in files.hosts.items():
-            for top in _top_modules(host, others, self.interpreter):
-                for event in self._python.read_import(top).events:
+            for top in top_modules(host, others, self.interpreter):
+                for event in self.python.read_import(top).events:
                     if event.kind in ("extension", "library") and event.when == "certain":
                         _open(later, event)
         for member in files.preload:
@@ -366,7 +366,7 @@ class EnvironmentProcesses:
         if opening is None or event.kind != "extension" or event.file:
             return opening
         later = process.fork()
-        for before in self._python.read_import(event.module).events:
+        for before in self.python.read_import(event.module).events:
             if before.kind in ("extension", "library") and before.when in _PARTS:
                 opened = _open(later, before)
                 if before.name == event.name:
@@ -374,13 +374,22 @@ class EnvironmentProcesses:
         return opening
 
 
-def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> ImportOutcome | None:
-    """Follow the import of a wheel in the environment that it will be installed into; None where no Python is known.
+class PlannedDistribution(msgspec.Struct, frozen=True):
+    """A wheel where it will be installed.
 
-    What it requires and is not there counts as there, and maps nothing.
+    :ivar python: with its site-packages first; `planned` as :class:`PythonProcesses` takes it.
+    :ivar names: its members, by their paths in site-packages.
     """
-    source, target = wheel.source, context.target
-    python, site = target.python_facts, context.layout.site_packages
+
+    python: PythonFacts
+    planned: PlannedFiles
+    files: DistributionFiles
+    names: Mapping[str, str]
+
+
+def plan_distribution(wheel: Wheel, context: ResolveContext) -> PlannedDistribution | None:
+    """Return a wheel as the environment will have it; None where no Python that takes it is known."""
+    source, python, site = wheel.source, context.target.python_facts, context.layout.site_packages
     if python is None or context.layout.tree:
         return None
     exact = read_exact_version(source.name)
@@ -389,26 +398,53 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
     names = {below: member for member in source.members if (below := site_path(member))}
     gpu = find_gpu_members(wheel)
     members = {f"{site}/{below}": partial(read_member, source, member) for below, member in names.items()}
-    processes = EnvironmentProcesses(
-        target,
+    images = {below: context.images[member] for below, member in names.items() if member in context.images}
+    return PlannedDistribution(
         replace(python, site_packages=(site, *python.site_packages)),
+        PlannedFiles(members, frozenset(read_required(source))),
+        DistributionFiles(
+            site,
+            source.name.distribution,
+            names,
+            images,
+            gpu=[below for below, member in names.items() if member in gpu],
+            preload=[member for member in context.profile.preload if member in images],
+        ),
+        names,
+    )
+
+
+def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> ImportOutcome | None:
+    """Follow the import of a wheel in the environment that it will be installed into; None where no Python is known.
+
+    What it requires and is not there counts as there, and maps nothing.
+    """
+    found = plan_distribution(wheel, context)
+    if found is None:
+        return None
+    processes = EnvironmentProcesses(
+        context.target,
+        found.python,
         context.members.files,
         {},
         FactsCache(None),
         tables=tables,
-        planned=PlannedFiles(members, frozenset(read_required(source))),
+        planned=found.planned,
     )
-    images = {below: context.images[member] for below, member in names.items() if member in context.images}
-    files = DistributionFiles(
-        site,
-        source.name.distribution,
-        names,
-        images,
-        gpu=[below for below, member in names.items() if member in gpu],
-        preload=[member for member in context.profile.preload if member in images],
-    )
-    outcome = processes.follow(files)
-    return replace(outcome, parts={names[below]: part for below, part in outcome.parts.items()})
+    outcome = processes.follow(found.files)
+    return replace(outcome, parts={found.names[below]: part for below, part in outcome.parts.items()})
+
+
+def import_failures(wheel: Wheel, context: ResolveContext, draft: PlanDraft) -> Iterator[Finding]:
+    """Yield what ends the import of a wheel and the draft does not tell; a missing library is told by who looks at the files."""
+    imported = follow_wheel(wheel, context, draft.tables)
+    if imported is None or imported.assumed or not imported.is_seen:
+        return
+    told = {(found.code, found.subject) for found in draft.findings}
+    for reported in imported.findings(context.layout.site_packages):
+        is_new = reported.code != "RLK101" and (reported.code, reported.subject) not in told
+        if reported.level == "error" and is_new:
+            yield reported
 
 
 def apply_import(
@@ -532,7 +568,7 @@ def _shown_name(event: Event, site: str) -> str:
     return _module_of(event.name.removeprefix(f"{site}/"))
 
 
-def _top_modules(name: str, members: Iterable[str], interpreter: Interpreter) -> list[str]:
+def top_modules(name: str, members: Iterable[str], interpreter: Interpreter) -> list[str]:
     """Return the modules of a distribution at the top of site-packages: the one with its name alone, where there is such."""
     found: dict[str, None] = {}
     for member in members:
@@ -546,7 +582,7 @@ def _top_modules(name: str, members: Iterable[str], interpreter: Interpreter) ->
     return own or [*found]
 
 
-def _interpreter(target: Target, python: PythonFacts, variables: Mapping[str, str]) -> Interpreter:
+def describe_interpreter(target: Target, python: PythonFacts, variables: Mapping[str, str]) -> Interpreter:
     """Return what :mod:`relink.python` has to know of a Python."""
     added = [posixpath.abspath(entry) for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return Interpreter(

@@ -36,6 +36,7 @@ TRIGGERS: dict[str, str] = {
     "RLK125": "tests/unit/planning/resolve/test_stubs.py::test_a_stub_has_what_the_wheel_imports",
     "RLK126": "tests/unit/planning/resolve/test_stubs.py::test_data_cannot_be_stubbed",
     "RLK127": "tests/unit/planning/resolve/test_stubs.py::test_verify_tells_when_the_library_has_appeared",
+    "RLK128": "tests/unit/planning/test_picks.py::test_a_wheel_whose_variant_is_not_there",
     "RLK132": "tests/unit/planning/resolve/test_stubs.py::test_a_name_in_the_data_is_told_with_what_would_serve",
     "RLK133": "tests/unit/planning/resolve/test_stubs.py::test_it_leads_to_the_library_of_the_same_runtime",
     "RLK134": "tests/unit/planning/resolve/test_stubs.py::test_a_second_runtime_is_refused",

@@ -34,6 +34,7 @@ from relink.planning.contents import Contents
 from relink.planning.embedded import PLAN_MEMBER
 from relink.planning.model import to_data
 from relink.planning.options import Options
+from relink.planning.picks import pick_findings
 from relink.planning.processes import (
     DistributionFiles,
     EnvironmentProcesses,
@@ -45,7 +46,7 @@ from relink.planning.processes import (
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import profile_for
+from relink.providers.profiles import add_hints, profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory
 from relink.report.check_text import Checked, EnvironmentCheck
 from relink.system.errors import MemberError, UsageError, WheelError, describe_failure, raise_if_machine_fault
@@ -65,6 +66,7 @@ from relink.vendors.registry import (
     list_kernel_suffixes,
     list_products,
     processors_of,
+    vendor_of,
 )
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
@@ -316,9 +318,6 @@ def _checked(
 ) -> tuple[Checked, dict[str, None]]:
     """Return what is to be said of one distribution, and the sonames that it maps."""
     name = source.name.distribution
-    if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
-        # Which of several variants Python picks is that vendor's business whose own packages are installed.
-        return Checked(canonicalize_name(name), source.version, "info", "works"), {}
     gpu = find_gpu_members(wheel)
     preload = [member for member in profile_for(name).preload if member in wheel.images]
     hosts = {
@@ -330,6 +329,12 @@ def _checked(
     files = DistributionFiles(
         str(source.path), name, source.members, wheel.images, wheel.tables, gpu, preload, hosts
     )
+    python = world.processes.python
+    if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
+        # Variants are that vendor's business whose own packages are installed; which one Python picks may be told.
+        findings = _selected([*pick_findings(python, files, vendor_of(wheel.needed))], options)
+        level, text = _judge(findings, vendor_of(wheel.needed), gpu_part=True)
+        return Checked(canonicalize_name(name), source.version, level, text, findings=findings), {}
     outcome = world.processes.follow(files)
     outcome, drivers = _without_drivers(outcome)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
@@ -342,7 +347,9 @@ def _checked(
     failed = (one for one in outcome.failed if one.event.when == "certain" or one.event.name not in optional)
     outcome = replace(outcome, failed=tuple(failed))
     every = apply_import(assessed.found, outcome, str(source.path), wheel.findings, is_installed=True)
-    findings = _selected(every, options)
+    unserved = [file.path for file in assessed.files if not file.served]
+    picked = pick_findings(python, files, assessed.context.vendor, unserved)
+    findings = _selected([*every, *add_hints(picked, assessed.context.profile)], options)
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
     vendor = assessed.context.vendor
     runtimes = dict.fromkeys(
@@ -353,8 +360,7 @@ def _checked(
     needs = any(vendor.libraries.is_own(soname) for image in wheel.images.values() for soname in image.needed)
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
-    level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
-    text = _sentence(errors, findings, vendor, gpu_part=needs)
+    level, text = _judge(findings, vendor, gpu_part=needs)
     if outcome.stopped and not errors:
         level, text = "warning", f"its import cannot be followed to the end: {outcome.stopped}"
     runtime = vendor.libraries.runtime
@@ -370,7 +376,10 @@ def _checked(
         relinked,
         tuple(runtimes),
         needs,
-        mendable=needs and not relinked and any(reported.code in _MENDABLE for reported in errors),
+        mendable=needs
+        and not relinked
+        and any(reported.code in _MENDABLE for reported in errors)
+        and not any(one.code == "RLK128" and one.subject not in source.members for one in errors),
         findings=findings,
         parts=outcome.parts,
         drivers=drivers,
@@ -398,10 +407,20 @@ def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, .
     return tuple(reported for reported in chosen if reported in findings)
 
 
+def _judge(findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool) -> tuple[Level, str]:
+    """Return the level of a distribution, and the sentence about it."""
+    errors = [reported for reported in findings if reported.level == "error"]
+    level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
+    return level, _sentence(errors, findings, vendor, gpu_part=gpu_part)
+
+
 def _sentence(
     errors: Sequence[Finding], findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool
 ) -> str:
     """Say of a distribution first what it means, then by which libraries."""
+    for reported in errors:
+        if reported.code == "RLK128":
+            return f"its GPU part does not load: {reported.subject} {reported.message}"
     missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
     what = "its GPU part does not load" if gpu_part else "does not load"
     if missing:
