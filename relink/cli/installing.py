@@ -192,14 +192,24 @@ def check(
             rich_help_panel=RUN,
         ),
     ] = None,
+    imports: Annotated[
+        bool,
+        typer.Option(
+            "--import",
+            help="Import each distribution in a process of its own, which runs its code: what happens is the verdict, and "
+            "where the prediction was wrong is shown.",
+            rich_help_panel=RUN,
+        ),
+    ] = False,
     options: Options,
     shown: Shown,
 ) -> None:
     """Say which packages of an environment do not work with their libraries and your GPU, and what to type.
 
-    Every distribution with native code is looked at as the environment's own Python would load it; nothing of it runs. Of a
-    directory without a Python each program and library is, where it lies, and ld.so is asked about it. `relink doctor` looks at
-    the machine: driver, permissions, and the ROCm that is installed. Exit code 1: something does not work.
+    Every distribution with native code is looked at as the environment's own Python would load it; nothing of it runs, unless
+    --import is passed. Of a directory without a Python each program and library is, where it lies, and ld.so is asked about it.
+    `relink doctor` looks at the machine: driver, permissions, and the ROCm that is installed.
+    Exit code 1: something does not work.
     Example: relink check venv --gpu 'RX 7900 XTX'
     """
     of_python = ("pyvenv.cfg", "bin/python")
@@ -208,8 +218,9 @@ def check(
         and environment.is_dir()
         and not any(os.path.lexists(environment / name) for name in of_python)
     ):
-        if why is not None:
-            raise UsageError(f"--why is for an environment, and {environment} has no bin/python")
+        if why is not None or imports:
+            option = "--import" if imports else "--why"
+            raise UsageError(f"{option} is for an environment, and {environment} has no bin/python")
         _check_tree(environment, options, shown)
         return
     from relink.cli.terminal import show
@@ -220,7 +231,8 @@ def check(
     from relink.vendors.registry import find_named_place
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
-    found = checking.check_environment(find_environment(python, os.environ, changed=False), options, why)
+    where = find_environment(python, os.environ, changed=False)
+    found = checking.check_environment(where, options, why, imports=imports)
     chosen = shown.chosen_format()
     if chosen is OutputFormat.text:
         again = [

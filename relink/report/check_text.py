@@ -13,6 +13,27 @@ from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
 
 
+class Imported(msgspec.Struct, frozen=True):
+    """What came of the import of a distribution, where that was tried.
+
+    :ivar error: how it ended; None where all was imported. `predicted` is what was expected.
+    :ivar missed: files that it has mapped and that were not predicted; `invented`, the other way round.
+    """
+
+    error: str | None = None
+    predicted: str | None = None
+    missed: tuple[str, ...] = ()
+    invented: tuple[str, ...] = ()
+
+    def differences(self) -> Iterator[str]:
+        """Yield where the prediction was wrong."""
+        if (self.error is None) != (self.predicted is None):
+            yield f"predicted: {self.predicted or 'it is imported'}; {self.error or 'it was imported'}"
+        for what, paths in (("mapped, not predicted", self.missed), ("predicted, not mapped", self.invented)):
+            if paths:
+                yield f"{what}: {join_truncated(paths)}"
+
+
 class Checked(msgspec.Struct, frozen=True):
     """One distribution with native code.
 
@@ -24,6 +45,7 @@ class Checked(msgspec.Struct, frozen=True):
     :ivar parts: how each ELF file gets into a process, by file.
     :ivar drivers: libraries of a driver that are opened and that this machine has not.
     :ivar events: what its import opens, a line each, where that is asked for.
+    :ivar imported: what came of its import, where that is asked for.
     """
 
     name: str
@@ -38,6 +60,7 @@ class Checked(msgspec.Struct, frozen=True):
     parts: Mapping[str, str] = msgspec.field(default_factory=dict)
     drivers: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
+    imported: Imported | None = None
 
 
 class EnvironmentCheck(msgspec.Struct, frozen=True):
@@ -97,11 +120,13 @@ def check_text(
 
 def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
     for one in check.distributions:
-        if verbose or one.level != "info" or one.events:
+        wrong = [*one.imported.differences()] if one.imported else []
+        if verbose or one.level != "info" or one.events or wrong:
             yield Line.assemble(
                 (f"  {one.name} {one.version}: ", "bold"), (one.text, VERDICT_STYLE[one.level])
             )
         yield from (Line(f"    {event}") for event in one.events)
+        yield from (Line(f"    {difference}") for difference in wrong)
         if verbose:
             yield from findings_text(one.findings, verbose=True)
     yield from findings_text(check.findings, verbose=verbose)

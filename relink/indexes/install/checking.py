@@ -24,6 +24,7 @@ from packaging.version import Version
 
 from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.real_imports import RealImport, identify, import_all
 from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
@@ -42,13 +43,14 @@ from relink.planning.processes import (
     ImportOutcome,
     apply_import,
     find_gpu_members,
+    top_modules,
 )
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import add_hints, profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory
-from relink.report.check_text import Checked, EnvironmentCheck
+from relink.report.check_text import Checked, EnvironmentCheck, Imported
 from relink.system.errors import MemberError, UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
@@ -155,6 +157,7 @@ class _World(msgspec.Struct, frozen=True):
     :ivar processes: those of the environment's Python.
     :ivar owners: the distribution that has a library, by the library's file name.
     :ivar tells_events: what each import opens is part of the answer.
+    :ivar imports: what came of importing each distribution, by its dist-info, where that was asked for.
     """
 
     target: Target
@@ -164,15 +167,17 @@ class _World(msgspec.Struct, frozen=True):
     has_other: bool
     owners: Mapping[str, InstalledSource]
     tells_events: bool
+    imports: Mapping[str, RealImport]
 
 
 def check_environment(
-    environment: TargetEnvironment, options: Options, why: str | None = None
+    environment: TargetEnvironment, options: Options, why: str | None = None, *, imports: bool = False
 ) -> EnvironmentCheck:
     """Check every distribution with native code in an environment.
 
     :param options: the GPUs, and which findings count.
     :param why: the distribution that alone is looked at, with what its import opens.
+    :param imports: import each distribution in a process: its code runs, and what happens is the verdict.
     :raises TargetError: its Python cannot be asked.
     :raises UsageError: `why` is not installed.
     """
@@ -185,20 +190,27 @@ def check_environment(
     python = target.python_facts or ask_python(environment.python)
     unreadable: list[Finding] = []
     sources = [found for site in environment.site for found in _distributions(site, unreadable)]
+    processes = EnvironmentProcesses(target, python, files, os.environ, cache)
+    named = _named(sources, why, environment)
+    tops = {
+        source.dist_info: top_modules(source.name.distribution, source.members, processes.interpreter)
+        for source in named
+    }
     world = _World(
         target,
         files,
-        EnvironmentProcesses(target, python, files, os.environ, cache),
+        processes,
         gpus,
         has_other,
         {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
         why is not None,
+        import_all(environment.python, {name: tops[name] for name in tops if tops[name]}) if imports else {},
     )
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
     read = 0
-    for source in _named(sources, why, environment):
+    for source in named:
         try:
             with Contents(source.path, source=source, keeps=False) as contents:
                 wheel = read_members(contents, target)
@@ -336,7 +348,10 @@ def _checked(
         level, text = _judge(findings, vendor_of(wheel.needed), gpu_part=True)
         return Checked(canonicalize_name(name), source.version, level, text, findings=findings), {}
     outcome = world.processes.follow(files)
+    imported = _compare(outcome, world.imports.get(source.dist_info), world)
     outcome, drivers = _without_drivers(outcome)
+    if imported is not None:
+        outcome = _as_it_happened(outcome, world.imports[source.dist_info])
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
     # The planner is asked about the files that are there for the GPU.
     part = replace(wheel, images={member: wheel.images[member] for member in judged}, findings=())
@@ -349,6 +364,8 @@ def _checked(
     every = apply_import(assessed.found, outcome, str(source.path), wheel.findings, is_installed=True)
     unserved = [file.path for file in assessed.files if not file.served]
     picked = pick_findings(python, files, assessed.context.vendor, unserved)
+    if imported is not None and imported.error is not None:
+        every.append(finding("RLK555", name, imported.error))
     findings = _selected([*every, *add_hints(picked, assessed.context.profile)], options)
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
     vendor = assessed.context.vendor
@@ -383,9 +400,38 @@ def _checked(
         findings=findings,
         parts=outcome.parts,
         drivers=drivers,
+        imported=imported,
         events=tuple(outcome.describe_events(str(source.path))) if world.tells_events else (),
     )
     return checked, dict.fromkeys(soname for soname, _ in loaded)
+
+
+def _compare(outcome: ImportOutcome, real: RealImport | None, world: _World) -> Imported | None:
+    """Return what came of an import beside what was predicted; None where none was tried."""
+    if real is None:
+        return None
+    missed, invented = real.differs([path for _, path in outcome.mapped], world.imports[""])
+    ends = [opening.why for opening in outcome.failed if opening.event.when == "certain"]
+    error = None if real.error is None else " ".join(real.error.split())
+    # What an import would have mapped after it fails is not known.
+    differences = (missed, invented) if error is None else ((), ())
+    return Imported(error, next(iter(ends), outcome.stopped), *differences)
+
+
+def _as_it_happened(outcome: ImportOutcome, real: RealImport) -> ImportOutcome:
+    """Return what was predicted of an import, without what was seen not to fail."""
+
+    def failed(opening: FailedOpening) -> bool:
+        return (opening.event.when != "certain" or real.error is not None) and not (
+            real.mapped.keys() & identify([opening.event.name]).keys()
+        )
+
+    return replace(
+        outcome,
+        failed=tuple(filter(failed, outcome.failed)),
+        lost={name: opening for name, opening in outcome.lost.items() if failed(opening)},
+        stopped=None,
+    )
 
 
 def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, ...]]:
@@ -419,6 +465,8 @@ def _sentence(
 ) -> str:
     """Say of a distribution first what it means, then by which libraries."""
     for reported in errors:
+        if reported.code == "RLK555":
+            return f"does not work: {reported.message}"
         if reported.code == "RLK128":
             return f"its GPU part does not load: {reported.subject} {reported.message}"
     missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
