@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec.structs import replace
 
+from relink.elf.image import Image
 from relink.planning.model import FilePlan
 from relink.planning.processes import (
     DistributionFiles,
@@ -20,18 +21,17 @@ from relink.planning.processes import (
 )
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
-from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
 from relink.python.picks import read_pick
 from relink.python.process import PythonProcesses
-from relink.system.findings.model import Finding, Level, finding
+from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import RECOGNIZED, VENDORS
 from relink.wheel.schemes import site_path
 
-_SURE = ("certain", "guarded")
-_WORDS = "|".join(word for vendor in (*VENDORS, *RECOGNIZED) for word in vendor.libraries.words)
+_ALL = (*VENDORS, *RECOGNIZED)
+_WORDS = "|".join(word for vendor in _ALL for word in vendor.libraries.words)
 _VARIANT = re.compile(rf"(?:{_WORDS}|cpu|gpu)?\d+|{_WORDS}|cpu|gpu", re.IGNORECASE)
 
 
@@ -43,33 +43,36 @@ def pick_findings(
     :param vendor: the one that the run is about: what is for the GPUs of others is no error.
     :param unserved: members that are left as they are, since not all that they need is there.
     """
-    kinds = {one.libraries.torch_variable: one for one in (*VENDORS, *RECOGNIZED)}
-    tops = top_modules(files.name, files.members, processes.interpreter) if files.gpu else []
+    kinds = {one.libraries.torch_variable: one for one in _ALL}
+    owners = {member: _owners(member, image) for member, image in files.images.items()}
+    tops = top_modules(files.name, files.members, processes.interpreter) if any(owners.values()) else []
     pick = read_pick(processes, tops, [*kinds]) if tops else None
     if pick is None:
         return
     kind = next((name for name in kinds if pick.torch.get(name)), None)
     product = kinds[kind] if kind else None
     says = f"torch/version.py says {kind} {pick.torch[kind]}" if kind else "torch is built for no GPU"
-    opened = [(_member(event, files.site), event) for event in pick.opened]
-    for member, event in opened:
-        others = [one for one in files.images if one != member and _shape(one) == _shape(member)]
-        if member not in files.images or not others or not _is_for(member, files, product):
-            continue
-        if event.when in _SURE:
-            yield _picked(
-                member, f"{_who(event, files)} picks it: {says}", product, vendor, member in unserved
-            )
-        return
-    for event in pick.sought:
-        member, loads = _member(event, files.site), (one for _, one in opened if one.kind == "unknown")
-        alike = [one for one in files.images if _shape(one) == _shape(member)]
-        if event.when in _SURE and alike and event.module not in {one.module for one in loads}:
-            there = [posixpath.basename(one) for one in alike if _is_for(one, files, product)]
-            text = f"is not there; {_who(event, files)} looks for it: {says}"
-            text += f"; there are {join_truncated(sorted(there))}" if there else ""
-            level: Level = "error" if product is vendor else "warning"
-            reported = finding("RLK128", member, text, level=level)
+    own = {one for one in owners if (product in owners[one] if product else not owners[one])}
+    for event in pick.opened:
+        member = _below(event.name, files.site)
+        if member in own and _alike(member, owners):
+            if event.when in ("certain", "guarded"):
+                is_left = product is vendor and member in unserved
+                text = "is left as it is, since not all that it needs is there; " if is_left else ""
+                text += f"{_below(event.file, files.site)}:{event.line} picks it: {says}"
+                yield finding(
+                    "RLK128", member, text, "" if is_left else "Nothing.", None if is_left else "info"
+                )
+            return
+    unknown = {event.module for event in pick.opened if event.kind == "unknown"}
+    for event in pick.sought if product else ():
+        member = _below(event.name, files.site)
+        alike = [one for one in _alike(member, owners) if owners[one]]
+        if event.when in ("certain", "guarded") and alike and event.module not in unknown:
+            there = join_truncated(sorted(posixpath.basename(one) for one in alike if one in own))
+            text = f"is not there; {_below(event.file, files.site)}:{event.line} looks for it: {says}"
+            text += f"; there are {there}" if there else ""
+            reported = finding("RLK128", member, text, level="error" if product is vendor else "warning")
             yield replace(reported, without=f"its GPU part ({posixpath.basename(member)})")
             return
 
@@ -78,39 +81,35 @@ def find_wheel_pick(wheel: Wheel, context: ResolveContext, files: Collection[Fil
     """Yield RLK128 about a wheel in the environment that it will be installed into."""
     found = plan_distribution(wheel, context)
     if found is not None:
+        python, planned, distribution, _ = found
         unserved = [site_path(file.path) or file.path for file in files if not file.served]
-        interpreter = describe_interpreter(context.target, found.python, {})
-        processes = PythonProcesses(interpreter, cache=FactsCache(None), variables={}, planned=found.planned)
-        yield from pick_findings(processes, found.files, context.vendor, unserved)
+        interpreter = describe_interpreter(context.target, python, {})
+        processes = PythonProcesses(interpreter, cache=FactsCache(None), variables={}, planned=planned)
+        yield from pick_findings(processes, distribution, context.vendor, unserved)
 
 
-def _picked(member: str, text: str, product: Vendor | None, vendor: Vendor, is_unserved: bool) -> Finding:
-    """Return RLK128 about a library that is there."""
-    if product is vendor and is_unserved:
-        return finding("RLK128", member, f"is left as it is, since not all that it needs is there; {text}")
-    return finding("RLK128", member, text, "Nothing.", level="info")
+def _owners(member: str, image: Image) -> list[Vendor]:
+    """Return the vendors for whose GPUs a file is, by its name or by what it needs."""
+
+    def has(vendor: Vendor) -> bool:
+        named = any(word in member.lower() for word in vendor.libraries.words)
+        return named or any(map(vendor.libraries.is_own, image.needed))
+
+    return [*filter(has, _ALL)]
 
 
-def _shape(path: str) -> str:
-    """Return what the names of variants have in common."""
+def _alike(member: str, members: Iterable[str]) -> list[str]:
+    """Return the files whose names differ in a release or a vendor alone; the endings of modules of a Python do not count."""
+    stem = _stem(member)
+    shape = _VARIANT.sub("#", stem)
+    return [one for one in members if _stem(one) != stem and _VARIANT.sub("#", _stem(one)) == shape]
+
+
+def _stem(path: str) -> str:
     directory, name = posixpath.split(path)
-    return _VARIANT.sub("#", f"{directory}/{name.partition('.')[0]}")
+    return f"{directory}/{name.partition('.')[0]}"
 
 
-def _is_for(member: str, files: DistributionFiles, product: Vendor | None) -> bool:
-    """Whether a file is for the GPUs of a vendor, by its name or by what it needs; without one that it is for none."""
-    needed = files.images[member].needed
-    if product is None:
-        return not any(any(map(one.libraries.is_own, needed)) for one in (*VENDORS, *RECOGNIZED))
-    named = any(word in member.lower() for word in product.libraries.words)
-    return named or any(map(product.libraries.is_own, needed))
-
-
-def _member(event: Event, site: str) -> str:
-    """Return the path in site-packages of what is opened."""
-    return event.name.removeprefix(f"{site}/").removeprefix(f"{posixpath.realpath(site)}/")
-
-
-def _who(event: Event, files: DistributionFiles) -> str:
-    """Say which line opens something."""
-    return f"{_member(Event('module', event.file, 'certain'), files.site)}:{event.line}"
+def _below(path: str, site: str) -> str:
+    """Return a path in site-packages."""
+    return path.removeprefix(f"{site}/").removeprefix(f"{posixpath.realpath(site)}/")

@@ -374,21 +374,10 @@ class EnvironmentProcesses:
         return opening
 
 
-class PlannedDistribution(msgspec.Struct, frozen=True):
-    """A wheel where it will be installed.
-
-    :ivar python: with its site-packages first; `planned` as :class:`PythonProcesses` takes it.
-    :ivar names: its members, by their paths in site-packages.
-    """
-
-    python: PythonFacts
-    planned: PlannedFiles
-    files: DistributionFiles
-    names: Mapping[str, str]
-
-
-def plan_distribution(wheel: Wheel, context: ResolveContext) -> PlannedDistribution | None:
-    """Return a wheel as the environment will have it; None where no Python that takes it is known."""
+def plan_distribution(
+    wheel: Wheel, context: ResolveContext
+) -> tuple[PythonFacts, PlannedFiles, DistributionFiles, Mapping[str, str]] | None:
+    """Return the Python, a wheel as it will have it, and the members by their paths there; None where none takes it."""
     source, python, site = wheel.source, context.target.python_facts, context.layout.site_packages
     if python is None or context.layout.tree:
         return None
@@ -399,19 +388,11 @@ def plan_distribution(wheel: Wheel, context: ResolveContext) -> PlannedDistribut
     gpu = find_gpu_members(wheel)
     members = {f"{site}/{below}": partial(read_member, source, member) for below, member in names.items()}
     images = {below: context.images[member] for below, member in names.items() if member in context.images}
-    return PlannedDistribution(
-        replace(python, site_packages=(site, *python.site_packages)),
-        PlannedFiles(members, frozenset(read_required(source))),
-        DistributionFiles(
-            site,
-            source.name.distribution,
-            names,
-            images,
-            gpu=[below for below, member in names.items() if member in gpu],
-            preload=[member for member in context.profile.preload if member in images],
-        ),
-        names,
-    )
+    preload = [member for member in context.profile.preload if member in images]
+    own = [below for below, member in names.items() if member in gpu]
+    files = DistributionFiles(site, source.name.distribution, names, images, gpu=own, preload=preload)
+    planned = PlannedFiles(members, frozenset(read_required(source)))
+    return replace(python, site_packages=(site, *python.site_packages)), planned, files, names
 
 
 def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> ImportOutcome | None:
@@ -422,17 +403,12 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
     found = plan_distribution(wheel, context)
     if found is None:
         return None
+    python, planned, distribution, names = found
     processes = EnvironmentProcesses(
-        context.target,
-        found.python,
-        context.members.files,
-        {},
-        FactsCache(None),
-        tables=tables,
-        planned=found.planned,
+        context.target, python, context.members.files, {}, FactsCache(None), tables=tables, planned=planned
     )
-    outcome = processes.follow(found.files)
-    return replace(outcome, parts={found.names[below]: part for below, part in outcome.parts.items()})
+    outcome = processes.follow(distribution)
+    return replace(outcome, parts={names[below]: part for below, part in outcome.parts.items()})
 
 
 def import_failures(wheel: Wheel, context: ResolveContext, draft: PlanDraft) -> Iterator[Finding]:

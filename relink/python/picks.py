@@ -123,7 +123,7 @@ def _read_pick(base: Evaluation, tops: Collection[str], kinds: Collection[str]) 
     known |= {
         "torch.cuda.is_available": lambda *_: has_gpu,
         "torch.cuda.device_count": lambda *_: int(has_gpu),
-        "torch.cuda.get_device_capability": lambda *_: (9, 0),
+        "torch.cuda.get_device_capability": lambda *_: (UNKNOWN, UNKNOWN),
         "torch.ops.load_library": open_library("torch.ops.load_library"),
     }
     values["torch._C._has_xpu"] = "xpu" in texts

@@ -129,6 +129,31 @@ def test_a_library_that_may_be_another_one(tmp_path: Path, monkeypatch: pytest.M
     assert findings_of(tmp_path / "site", "hip = '7.14.1'", ROCM) == []
 
 
+def test_a_wheel_for_another_vendor_alone(tmp_path: Path) -> None:
+    """What torch would pick is looked for, and only another vendor's variants are there."""
+    (found,) = findings_of(tmp_path / "site", "hip = '7.14.1'", ("libown_cuda128.so", "libown_cpu.so"))
+    assert (found.level, found.subject, found.message) == (
+        "error",
+        "own/libown_rocm84.so",
+        f"{ABSENT} torch/version.py says hip 7.14.1",
+    )
+
+
+def test_an_extension_of_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module is not there, and no variant of it is missed."""
+    monkeypatch.setitem(globals(), "PICKS", "from own import _rocm72\n")
+    assert findings_of(tmp_path / "site", "hip = '7.2.1'", ("_rocm72.cpython-312-x86_64-linux-gnu.so",)) == []
+
+
+def test_a_pick_by_the_gpu_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which GPU there is is not known, so nothing is said."""
+    source = PICKS.replace(
+        'f"libown_{name()}.so"', 'f"libown_cuda{torch.cuda.get_device_capability()[0]}.so"'
+    )
+    monkeypatch.setitem(globals(), "PICKS", source)
+    assert findings_of(tmp_path / "site", "cuda = '12.8'", ("libown_cuda8.so", "libown_cuda7.so")) == []
+
+
 @pytest.fixture
 def torch_venv(tmp_path: Path) -> Callable[[str], Path]:
     """An environment with a torch that says what it is built for."""
