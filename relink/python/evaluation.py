@@ -636,11 +636,9 @@ class Evaluation(msgspec.Struct):
             instance = Instance(function)
             if isinstance(start := function.find("__init__"), Function):
                 self._call_function(start, [instance, *arguments], named)
-            else:
-                # A dataclass, or a named tuple.
-                instance.names |= (
-                    dict(zip(function.names.get("__annotations__", ()), arguments, strict=False)) | named
-                )
+            else:  # a dataclass, or a named tuple
+                names = [*function.names.get("__annotations__", ())]
+                instance.names |= {**dict(zip(names, arguments, strict=False)), **named}
             return instance
         return (
             function if isinstance(function, Native) and is_kind(function.name, "BaseException") else UNKNOWN

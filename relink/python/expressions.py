@@ -219,6 +219,13 @@ def _listcomp(evaluation: Evaluation, frame: Frame, element: SyntaxNode, generat
     return found
 
 
+def _dictcomp(
+    evaluation: Evaluation, frame: Frame, key: SyntaxNode, value: SyntaxNode, generators: Nodes
+) -> Any:
+    found = _listcomp(evaluation, frame, ["Tuple", 0, [key, value]], generators)
+    return dict(found) if found is not UNKNOWN and all(is_key(one) for one, _ in found) else UNKNOWN
+
+
 def _lambda(
     evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, opens: bool, number: int
 ) -> Function:
@@ -248,5 +255,6 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "Lambda": _lambda,
     "ListComp": _listcomp,
     "GeneratorExp": _listcomp,
+    "DictComp": _dictcomp,
 }
 """By the class of a node of ast, what returns its value."""

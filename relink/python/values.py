@@ -200,7 +200,7 @@ _PRIVATE = {
     "importlib.resources._functional": "importlib.resources",
 }
 _OF_PATH = ("parent", "parents", "parts", "name", "stem", "suffix")
-_OF_VERSION = ("major", "minor", "micro", "base_version", "public", "release")
+_OF_VERSION = ("major", "minor", "micro", "base_version", "public", "local", "release")
 _OF_VERSION_INFO = ("major", "minor", "micro", "releaselevel", "serial")
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,

@@ -129,6 +129,9 @@ def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
         yield from (Line(f"    {difference}") for difference in wrong)
         if verbose:
             yield from findings_text(one.findings, verbose=True)
+    if tried := [one.imported for one in check.distributions if one.imported]:
+        right = sum(not any(one.differences()) for one in tried)
+        yield Line(f"  {pluralize(len(tried), 'package')} imported, {right} of them as predicted")
     yield from findings_text(check.findings, verbose=verbose)
 
 

@@ -106,6 +106,31 @@ names = [name for name in sorted(os.listdir(HERE)) if RELEASE.match(name)]
 ctypes.CDLL(os.path.join(HERE, names[-1]))
 """
 
+BY_DICTIONARY = """
+import ctypes, re, torch
+from pathlib import Path
+HERE = Path(__file__).parent
+THERE = {tuple(map(int, re.search(r"rocm(\\d)(\\d+)", one.name).groups())): one for one in HERE.glob("libown_rocm*.so")}
+ctypes.CDLL(str(THERE[tuple(int(part) for part in torch.version.hip.split(".")[:2])]))
+"""
+BY_LABEL = """
+import ctypes, torch
+from pathlib import Path
+from packaging.version import Version
+class Loader:
+    ROOT = Path(__file__).parent
+    @property
+    def name(self):
+        release = Version(Version(torch.__version__).local.removeprefix("rocm"))
+        return f"libown_rocm{release.major}{release.minor}.so"
+    def load(self):
+        path = self.ROOT / self.name
+        if not path.is_file():
+            raise OSError(path)
+        return ctypes.CDLL(str(path))
+Loader().load()
+"""
+
 
 def pick(site: Path, source: str, version: str | None, *libraries: str) -> Pick | None:
     files: dict[str, str | bytes] = {"own/__init__.py": source, **{f"own/{name}": "" for name in libraries}}
@@ -142,6 +167,9 @@ def names(events: Sequence[Event], site: Path) -> list[str]:
             ["libown_rocm72.so"],
             ["libown_rocm715.so", "libown_rocm714.so"],
         ),
+        (BY_DICTIONARY, HIP, ["libown_rocm714.so", "libown_rocm72.so"], ["libown_rocm714.so"], []),
+        (BY_LABEL, HIP, ["libown_rocm72.so"], [], ["libown_rocm714.so"]),
+        (BY_LABEL, HIP, ["libown_rocm714.so"], ["libown_rocm714.so"], []),
         (BY_COMPILED, HIP, ["libown_rocm71.so", "libown_rocm72.so"], ["libown_rocm72.so"], []),
     ],
 )
