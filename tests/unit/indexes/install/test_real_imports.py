@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -69,16 +70,19 @@ def test_an_import_that_fails(run: Run, package: Put, source: str, told: str) ->
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_one_that_hangs(run: Run, package: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended with what it has started, and the others have their answer."""
-    monkeypatch.setattr(real_imports, "LIMIT", 2.0)
+    monkeypatch.setattr(real_imports, "LIMIT", 5.0)
     seconds = f"4{os.getpid()}.5"
     package(f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'])\ntime.sleep(60)", "hangs")
     begun = time.monotonic()
     code, out = checked(run, package())
-    assert (code, "hangs 1.0: does not work: import hangs: did not end in 2 s" in out) == (1, True)
+    assert (code, "hangs 1.0: does not work: import hangs: did not end in 5 s" in out) == (1, True)
     assert "pack 1.0" not in out
     assert "  2 packages imported, 1 of them as predicted" in out.splitlines()
     assert time.monotonic() - begun < 30
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    commands = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            commands.append(path.read_bytes())
     assert f"sleep\0{seconds}\0".encode() not in commands
 
 
