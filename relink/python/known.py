@@ -27,7 +27,7 @@ from relink.python.values import (
     UNKNOWN,
     Class,
     Instance,
-    Match,
+    Matched,
     Module,
     Native,
     Pattern,
@@ -357,7 +357,7 @@ def _match(how: str) -> Known:
         evaluation.state.steps -= len(text)
         with suppress(re.error):
             found = getattr(re, how)(pattern, text)
-            return found and Match((found[0], *found.groups()))
+            return found and Matched((found[0], *found.groups()))
         return UNKNOWN
 
     return matched
@@ -496,8 +496,8 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "pathlib.Path": _compute(PurePosixPath),
         "pathlib.PurePath": _compute(PurePosixPath),
         "re.compile": _compute(lambda pattern: Pattern(pattern)),  # noqa: PLW0108 - no other argument
-        "Match.group": _compute(lambda match, number=0: match[number]),
-        "Match.groups": _compute(lambda match: match[1:]),
+        "Matched.group": _compute(lambda match, number=0: match[number]),
+        "Matched.groups": _compute(lambda match: match[1:]),
         **{
             f"{owner}.{how}": _match(how)
             for owner in ("re", "Pattern")

@@ -140,7 +140,7 @@ class Bound(msgspec.Struct, frozen=True):
     method: Function | str
 
 
-class Match(tuple[str | None, ...]):
+class Matched(tuple[str | None, ...]):
     """What re.search returns: the whole, and the groups."""
 
     __slots__ = ()

@@ -17,10 +17,10 @@ import msgspec
 from relink.system.errors import raise_if_machine_fault
 from relink.system.programs import Steps, run_side_by_side
 
-LIMIT = 120.0
+IMPORT_LIMIT = 120.0
 """Seconds of one process."""
 _PAUSE = 0.02
-_AT_ONCE = 4
+_IMPORTS_AT_ONCE = 4
 # Bytes of its answer, which the package's code could write as well.
 _ANSWER = 16 << 20
 _PROGRAM = r"""
@@ -76,7 +76,9 @@ def import_all(python: str, modules: Mapping[str, Sequence[str]]) -> dict[str, R
     """Import the modules of each distribution in a process of its own, several at once; the key "" imports nothing."""
     wanted = {"": ("sys",), **modules}
     work = [(0, import_really(python, names)) for names in wanted.values()]
-    return dict(zip(wanted, run_side_by_side(work, min(_AT_ONCE, os.cpu_count() or 1), 0), strict=True))
+    return dict(
+        zip(wanted, run_side_by_side(work, min(_IMPORTS_AT_ONCE, os.cpu_count() or 1), 0), strict=True)
+    )
 
 
 def identify(paths: Iterable[str]) -> dict[str, str]:
@@ -111,7 +113,7 @@ def import_really(python: str, names: Sequence[str]) -> Steps[RealImport]:
         except OSError as error:
             raise_if_machine_fault(error, python)
             return RealImport({}, f"{python} cannot be run ({error.strerror})")
-        end, ended = time.monotonic() + LIMIT, None
+        end, ended = time.monotonic() + IMPORT_LIMIT, None
         try:
             yield
             while ended is None and time.monotonic() < end:
@@ -122,7 +124,7 @@ def import_really(python: str, names: Sequence[str]) -> Steps[RealImport]:
             os.killpg(process.pid, signal.SIGKILL)
             status = process.wait()
         if ended is None:
-            return RealImport({}, f"import {' '.join(names)}: did not end in {LIMIT:g} s")
+            return RealImport({}, f"import {' '.join(names)}: did not end in {IMPORT_LIMIT:g} s")
         answer.seek(0)
         with suppress(msgspec.MsgspecError):
             return msgspec.json.decode(answer.read(_ANSWER), type=RealImport)

@@ -70,7 +70,7 @@ def test_an_import_that_fails(run: Run, package: Put, source: str, told: str) ->
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_one_that_hangs(run: Run, package: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended with what it has started, and the others have their answer."""
-    monkeypatch.setattr(real_imports, "LIMIT", 5.0)
+    monkeypatch.setattr(real_imports, "IMPORT_LIMIT", 5.0)
     seconds = f"4{os.getpid()}.5"
     package(f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'])\ntime.sleep(60)", "hangs")
     begun = time.monotonic()
