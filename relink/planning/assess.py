@@ -440,18 +440,14 @@ def _find_import_failures(assessed: Assessment) -> Iterator[Finding]:
     named = is_python_named(assessed.case.options)
     if not (named and may_map_other_copies(context.siblings, mapped, context.files)):
         return
-    from relink.planning.processes import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
+    from relink.planning.processes import find_failures_by_copies, follow_wheel  # noqa: PLC0415 - slow to load
 
     imported = follow_wheel(assessed.case.wheel, context, assessed.draft.tables)
     if imported is None or imported.assumed or not imported.is_seen:
         return
     told = {(found.code, found.subject) for found in assessed.draft.findings}
-    for reported in imported.findings(context.layout.site_packages):
-        if (
-            reported.level == "error"
-            and reported.code != "RLK101"
-            and (reported.code, reported.subject) not in told
-        ):
+    for reported in find_failures_by_copies(imported, context, mapped):
+        if (reported.code, reported.subject) not in told:
             yield reported
 
 

@@ -28,7 +28,9 @@ from relink.loader.target import Target
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
 from relink.planning.resolve.decide import ALONE
-from relink.planning.siblings import read_required
+from relink.planning.resolve.import_findings import advise_relinking_first
+from relink.planning.siblings import list_sibling_paths, read_required
+from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
@@ -150,6 +152,7 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     :ivar preload: those of them that the package maps into the global scope before what it opens later, as a profile says.
     :ivar hosts: other distributions, by name and members, that have libraries which these files need: what no import of this one
         opens is opened in a process that has imported those.
+    :ivar beside: libraries of other packages that are mapped before what no import of this one opens.
     """
 
     site: str
@@ -160,6 +163,7 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     gpu: Collection[str] = ()
     preload: Collection[str] = ()
     hosts: Mapping[str, Collection[str]] = msgspec.field(default_factory=dict)
+    beside: Collection[str] = ()
 
 
 class _Imported(msgspec.Struct):
@@ -318,6 +322,8 @@ class EnvironmentProcesses:
                 for event in self._python.read_import(top).events:
                     if event.kind in ("extension", "library") and event.when == "certain":
                         _open(later, event)
+        for path in files.beside:
+            later.dlopen(Dlopen(path, os.RTLD_NOW))
         for member in files.preload:
             later.dlopen(Dlopen(f"{site}/{member}", os.RTLD_NOW | os.RTLD_GLOBAL))
         carried: set[str] = set()
@@ -406,9 +412,25 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
         images,
         gpu=[below for below, member in names.items() if member in gpu],
         preload=[member for member in context.profile.preload if member in images],
+        beside=list_sibling_paths(context.siblings),
     )
     outcome = processes.follow(files)
     return replace(outcome, parts={names[below]: part for below, part in outcome.parts.items()})
+
+
+def find_failures_by_copies(
+    imported: ImportOutcome, context: ResolveContext, mapped: Collection[tuple[str, str]]
+) -> Iterator[Finding]:
+    """Yield what ends an import although no library is missing: a package that is imported before has mapped another copy.
+
+    :param mapped: soname and path of what the files map where nothing is imported before.
+    """
+    stems = {soname_stem(soname) for soname, _ in mapped}
+    copies = (path for soname, path in imported.mapped if soname_stem(soname) in stems)
+    advice = next(filter(None, (advise_relinking_first(context, path) for path in copies)), None)
+    for reported in imported.findings(context.layout.site_packages):
+        if reported.level == "error" and reported.code != "RLK101":
+            yield replace(reported, remedy=advice[0], step=advice[1]) if advice else reported
 
 
 def apply_import(

@@ -292,6 +292,8 @@ def _original(installed: Installed, environment: TargetEnvironment, given: Path 
     version, sha256 = installed.version, installed.sha256
     if installed.plan is not None:
         version, sha256 = installed.plan.wheel.version, installed.plan.wheel.sha256
+    # What a relinked package was installed from is the result, and not the vendor's wheel.
+    given = given or (installed.wheel if installed.plan is None else None)
     known = copy_to_cache(given) if given else find_by_sha256(sha256) if sha256 else None
     if known is None:
         # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
