@@ -40,6 +40,17 @@ class Checked(msgspec.Struct, frozen=True):
     drivers: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
 
+    @property
+    def opens_in_vain(self) -> bool:
+        """Whether it works but for what opens the vendor's library, which a prefix may have."""
+        return (
+            self.level == "warning" and not self.relinked and any(f.code == "RLK132" for f in self.findings)
+        )
+
+
+DOCTOR = ("relink doctor",)
+"""The commands where the machine is to be looked at."""
+
 
 class Proposal(msgspec.Struct, frozen=True):
     """What mends one distribution, by the plan of its repair.
@@ -134,7 +145,7 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
     errors = [found for found in check.findings if found.level == "error"]
     errors += [found for one in check.distributions for found in one.findings if found.level == "error"]
     # A build for another vendor is replaced; nothing of this machine mends it.
-    if check.ok or (errors and all(found.code == "RLK551" for found in errors)):
+    if (check.ok and not check.proposals) or (errors and all(found.code == "RLK551" for found in errors)):
         return None, ()
     if check.proposals and all(one.is_plain for one in check.proposals):
         command = shlex.join(check.repair)
@@ -147,5 +158,5 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
         steps[named or command] = None
         commands |= dict.fromkeys((command,) if one.is_plain else one.commands)
     if not steps:
-        return "relink doctor", ("relink doctor",)
+        return DOCTOR[0], DOCTOR
     return "; ".join(steps), tuple(commands)

@@ -187,6 +187,9 @@ def _gpus_here(isa: Mapping[str, Any] | None) -> str:
 def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
     """The step after a run without errors, and the commands of it."""
     if report.output is not None:
+        words = list_serving_words(report.findings)
+        if words and (again := _again([*report.command, *words])):
+            return f"again, so that what the package opens is found: {again[0]}", again
         command = f"pip install {shlex.quote(report.output.path)}"
         step = f"{_whose_pip(report)}{command}"
         offered = any(found.code == "RLK210" and found.step for found in report.findings)
@@ -195,6 +198,14 @@ def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
         return step, (command,)
     again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
     return "the same command without --dry-run", again
+
+
+def list_serving_words(findings: Iterable[Finding]) -> list[str]:
+    """Return the options that were seen to serve what the package opens in vain (RLK132), as words of a command line."""
+    steps = dict.fromkeys(found.step for found in findings if found.code == "RLK132" and found.step)
+    with suppress(ValueError):  # quotes that are not closed, in a report that relink did not write
+        return [word for step in steps if step for word in shlex.split(step)]
+    return []
 
 
 def _whose_pip(report: Report) -> str:

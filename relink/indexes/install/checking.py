@@ -49,7 +49,7 @@ from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory
-from relink.report.check_text import Checked, EnvironmentCheck, Proposal, environment_verdict
+from relink.report.check_text import DOCTOR, Checked, EnvironmentCheck, Proposal, environment_verdict
 from relink.report.summary import verdict_to_json
 from relink.system.errors import MemberError, UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
@@ -215,11 +215,12 @@ def check_environment(
                     continue
                 files.budget.mapped = 0
                 one, mapped = _checked(source, wheel, world, options)
-                if one.mendable and proposes:
+                if proposes and (one.mendable or one.opens_in_vain):
                     files.budget.mapped = 0
                     repair = replace_fields(options, python=environment.python)
                     proposal = propose(wheel, target, repair, gpus, files)
-                    proposals += [proposal] if proposal is not None else []
+                    is_told = proposal is not None and (one.mendable or proposal.commands != DOCTOR)
+                    proposals += [proposal] if proposal is not None and is_told else []
         except WheelError as error:  # the others can be looked at
             reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
             unreadable.append(_unreadable(source.dist_info, reason))

@@ -5,6 +5,7 @@ Nothing is fetched and nothing is changed, so what the vendor's wheel has and th
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from packaging.utils import canonicalize_name
@@ -16,8 +17,8 @@ from relink.planning.case import Case, open_providers
 from relink.planning.options import Options
 from relink.planning.reading import Wheel
 from relink.planning.wheel_plan import plan_wheel
-from relink.report.check_text import Proposal
-from relink.report.summary import verdict
+from relink.report.check_text import DOCTOR, Proposal
+from relink.report.summary import list_serving_words, verdict
 from relink.runs.relink_wheel import make_report
 from relink.system.errors import RelinkError
 from relink.system.progress import Clock
@@ -41,7 +42,10 @@ def propose(
             Case(wheel, target, providers, options, "run", gpus, files=files), open_providers
         )
     except RelinkError:  # no ROCm, or one that cannot be read: the machine is to be looked at
-        return Proposal(name, "relink doctor", ("relink doctor",))
+        return Proposal(name, DOCTOR[0], DOCTOR)
+    if planned.plan.ok and (words := list_serving_words(planned.plan.findings)):
+        again = shlex.join([*command, *words])
+        return Proposal(name, again, (again,))
     if planned.plan.ok:
         return Proposal(name, is_plain=True) if planned.plan.changed else None
     found = verdict(make_report(planned, options, Clock()))
