@@ -231,19 +231,17 @@ def check(
     from relink.vendors.registry import find_named_place
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
+    repair = ["relink", "repair", "--all"]
+    repair += ["--python", python] if python else []
+    repair += [word for prefix in options.prefixes for word in ("--prefix", prefix)]
     where = find_environment(python, os.environ, changed=False)
-    found = checking.check_environment(where, options, why, imports=imports)
+    asked = replace(options, command=tuple(repair))
+    found = checking.check_environment(where, asked, why, imports=imports, proposes=True)
     chosen = shown.chosen_format()
     if chosen is OutputFormat.text:
-        again = [
-            "repair",
-            "--all",
-            *(["--python", python] if python else []),
-            *(word for prefix in options.prefixes for word in ("--prefix", prefix)),
-        ]
         place = None if options.prefixes else find_named_place(os.environ)
         told = f"{place.path} (no --prefix: found by {place.found_by})" if place else None
-        show(*check_text(found, again, place=told, verbose=shown.verbose))
+        show(*check_text(found, place=told, verbose=shown.verbose))
     else:
         findings = tuple(reported for one in found.distributions for reported in one.findings)
         print_results(

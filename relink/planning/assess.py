@@ -447,9 +447,9 @@ def _find_import_failures(assessed: Assessment) -> Iterable[Finding]:
     named = is_python_named(assessed.case.options)
     if not (named and may_map_other_copies(context.siblings, mapped, context.files)):
         return ()
-    from relink.planning.processes import import_failures  # noqa: PLC0415 - slow to load, and few wheels need it
+    from relink.planning.processes import find_import_failures  # noqa: PLC0415 - slow to load, and few wheels need it
 
-    return import_failures(assessed.case.wheel, context, assessed.draft)
+    return find_import_failures(assessed.case.wheel, context, assessed.draft, mapped)
 
 
 # Why a command does not show something.

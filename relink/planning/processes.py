@@ -28,7 +28,9 @@ from relink.loader.target import Target
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
 from relink.planning.resolve.decide import ALONE, PlanDraft
-from relink.planning.siblings import read_required
+from relink.planning.resolve.import_findings import advise_relinking_first
+from relink.planning.siblings import list_sibling_paths, read_required
+from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
@@ -150,6 +152,7 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     :ivar preload: those of them that the package maps into the global scope before what it opens later, as a profile says.
     :ivar hosts: other distributions, by name and members, that have libraries which these files need: what no import of this one
         opens is opened in a process that has imported those.
+    :ivar beside: libraries of other packages that are mapped before what no import of this one opens.
     """
 
     site: str
@@ -160,6 +163,7 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     gpu: Collection[str] = ()
     preload: Collection[str] = ()
     hosts: Mapping[str, Collection[str]] = msgspec.field(default_factory=dict)
+    beside: Collection[str] = ()
 
 
 class _Imported(msgspec.Struct):
@@ -318,6 +322,8 @@ class EnvironmentProcesses:
                 for event in self.python.read_import(top).events:
                     if event.kind in ("extension", "library") and event.when == "certain":
                         _open(later, event)
+        for path in files.beside:
+            later.dlopen(Dlopen(path, os.RTLD_NOW))
         for member in files.preload:
             later.dlopen(Dlopen(f"{site}/{member}", os.RTLD_NOW | os.RTLD_GLOBAL))
         carried: set[str] = set()
@@ -390,7 +396,10 @@ def plan_distribution(
     images = {below: context.images[member] for below, member in names.items() if member in context.images}
     preload = [member for member in context.profile.preload if member in images]
     own = [below for below, member in names.items() if member in gpu]
-    files = DistributionFiles(site, source.name.distribution, names, images, gpu=own, preload=preload)
+    beside = list_sibling_paths(context.siblings)
+    files = DistributionFiles(
+        site, source.name.distribution, names, images, gpu=own, preload=preload, beside=beside
+    )
     planned = PlannedFiles(members, frozenset(read_required(source)))
     return replace(python, site_packages=(site, *python.site_packages)), planned, files, names
 
@@ -411,16 +420,24 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
     return replace(outcome, parts={names[below]: part for below, part in outcome.parts.items()})
 
 
-def import_failures(wheel: Wheel, context: ResolveContext, draft: PlanDraft) -> Iterator[Finding]:
-    """Yield what ends the import of a wheel and the draft does not tell; a missing library is told by who looks at the files."""
+def find_import_failures(
+    wheel: Wheel, context: ResolveContext, draft: PlanDraft, mapped: Collection[tuple[str, str]]
+) -> Iterator[Finding]:
+    """Yield what ends an import although no library is missing: a package that is imported before has mapped another copy.
+
+    :param mapped: soname and path of what the files map where nothing is imported before.
+    """
     imported = follow_wheel(wheel, context, draft.tables)
     if imported is None or imported.assumed or not imported.is_seen:
         return
+    stems = {soname_stem(soname) for soname, _ in mapped}
+    copies = (path for soname, path in imported.mapped if soname_stem(soname) in stems)
+    advice = next(filter(None, (advise_relinking_first(context, path) for path in copies)), None)
     told = {(found.code, found.subject) for found in draft.findings}
     for reported in imported.findings(context.layout.site_packages):
         is_new = reported.code != "RLK101" and (reported.code, reported.subject) not in told
         if reported.level == "error" and is_new:
-            yield reported
+            yield replace(reported, remedy=advice[0], step=advice[1]) if advice else reported
 
 
 def apply_import(

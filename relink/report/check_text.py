@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from relink.report.lines import NEXT, Line
-from relink.report.text import VERDICT_STYLE, command_line, findings_text
+from relink.report.lines import Line
+from relink.report.summary import Verdict
+from relink.report.text import VERDICT_STYLE, findings_text, verdict_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
 
@@ -62,6 +63,30 @@ class Checked(msgspec.Struct, frozen=True):
     events: tuple[str, ...] = ()
     imported: Imported | None = None
 
+    @property
+    def opens_in_vain(self) -> bool:
+        """Whether it works but for what opens the vendor's library, which a prefix may have."""
+        return (
+            self.level == "warning" and not self.relinked and any(f.code == "RLK132" for f in self.findings)
+        )
+
+
+DOCTOR = ("relink doctor",)
+"""The commands where the machine is to be looked at."""
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """What mends one distribution, by the plan of its repair.
+
+    :ivar step: what to type or to do; None where `relink repair` needs nothing beside, and then `is_plain` is true.
+    :ivar commands: of that what can be typed as it is.
+    """
+
+    name: str
+    step: str | None = None
+    commands: tuple[str, ...] = ()
+    is_plain: bool = False
+
 
 class EnvironmentCheck(msgspec.Struct, frozen=True):
     """What was found about an environment.
@@ -69,12 +94,16 @@ class EnvironmentCheck(msgspec.Struct, frozen=True):
     :ivar distributions: those with native code, by name.
     :ivar findings: about several distributions together.
     :ivar read: files that were read.
+    :ivar proposals: for those that a repair may help.
+    :ivar repair: the words of the command that mends all of them, where that is asked for.
     """
 
     prefix: str
     distributions: tuple[Checked, ...]
     findings: tuple[Finding, ...] = ()
     read: int = 0
+    proposals: tuple[Proposal, ...] = ()
+    repair: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -88,8 +117,13 @@ class EnvironmentCheck(msgspec.Struct, frozen=True):
         return tuple(checked.name for checked in self.distributions if checked.mendable)
 
 
-def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
-    """Return the level and the sentence about an environment as a whole."""
+def environment_verdict(check: EnvironmentCheck) -> Verdict:
+    """Return the sentence about an environment as a whole, and what to type next."""
+    level, text = _answer(check)
+    return Verdict(level, text, *_next_step(check))
+
+
+def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
     wrong = [one.name for one in check.distributions if one.level == "error"]
     number = pluralize(len(check.distributions), "package with native code", "packages with native code")
     if wrong:
@@ -105,17 +139,16 @@ def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
     return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}."
 
 
-def check_text(
-    check: EnvironmentCheck, repair: Sequence[str], *, place: str | None = None, verbose: bool
-) -> list[Line]:
+def check_text(check: EnvironmentCheck, *, place: str | None = None, verbose: bool) -> list[Line]:
     """Return the lines about an environment: the answer first, and last where there is something between.
 
-    :param repair: the words of the command that mends it, behind ``relink``.
-    :param place: the prefix that this takes where the command names none, and by what it is found.
+    :param place: the prefix that a repair takes where its command names none, and by what it is found.
     """
-    level, text = environment_verdict(check)
-    answer, lines = Line(text, style=VERDICT_STYLE[level]), list(_distributions(check, verbose=verbose))
-    return [answer, *lines, *([answer] if lines else []), *_next(check, repair, place)]
+    summed = environment_verdict(check)
+    answer, *following = verdict_text(summed)
+    lines = list(_distributions(check, verbose=verbose))
+    told = [Line(f"with {place}:")] if place and check.proposals else []
+    return [answer, *lines, *([answer] if lines else []), *told, *following]
 
 
 def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
@@ -135,12 +168,23 @@ def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
     yield from findings_text(check.findings, verbose=verbose)
 
 
-def _next(check: EnvironmentCheck, repair: Sequence[str], place: str | None) -> list[Line]:
-    command = shlex.join(["relink", *repair]) if check.mendable else "relink doctor"
+def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
+    """Return what to type or to do next, and what of it can be typed as it is: one command where that mends all."""
     errors = [found for found in check.findings if found.level == "error"]
     errors += [found for one in check.distributions for found in one.findings if found.level == "error"]
     # A build for another vendor is replaced; nothing of this machine mends it.
-    replaced = bool(errors) and all(found.code == "RLK551" for found in errors)
-    helps = check.mendable or not (check.ok or replaced)
-    told = f"with {place}:" if place and check.mendable else ""
-    return [Line(f"{NEXT}{told}".rstrip()), command_line(command)] if helps else []
+    if (check.ok and not check.proposals) or (errors and all(found.code == "RLK551" for found in errors)):
+        return None, ()
+    if check.proposals and all(one.is_plain for one in check.proposals):
+        command = shlex.join(check.repair)
+        return command, (command,)
+    steps: dict[str, None] = {}
+    commands: dict[str, None] = {}
+    for one in check.proposals:
+        command = shlex.join(one.name if word == "--all" else word for word in check.repair)
+        named = f"{one.name}: {one.step}" if one.step and not one.commands else one.step
+        steps[named or command] = None
+        commands |= dict.fromkeys((command,) if one.is_plain else one.commands)
+    if not steps:
+        return DOCTOR[0], DOCTOR
+    return "; ".join(steps), tuple(commands)

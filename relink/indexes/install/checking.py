@@ -13,6 +13,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace as replace_fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from packaging.version import Version
 
 from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.proposing import propose
 from relink.indexes.install.real_imports import RealImport, identify, import_all
 from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
@@ -50,7 +52,15 @@ from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import add_hints, profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory
-from relink.report.check_text import Checked, EnvironmentCheck, Imported
+from relink.report.check_text import (
+    DOCTOR,
+    Checked,
+    EnvironmentCheck,
+    Imported,
+    Proposal,
+    environment_verdict,
+)
+from relink.report.summary import verdict_to_json
 from relink.system.errors import MemberError, UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
@@ -171,13 +181,19 @@ class _World(msgspec.Struct, frozen=True):
 
 
 def check_environment(
-    environment: TargetEnvironment, options: Options, why: str | None = None, *, imports: bool = False
+    environment: TargetEnvironment,
+    options: Options,
+    why: str | None = None,
+    *,
+    imports: bool = False,
+    proposes: bool = False,
 ) -> EnvironmentCheck:
     """Check every distribution with native code in an environment.
 
     :param options: the GPUs, and which findings count.
     :param why: the distribution that alone is looked at, with what its import opens.
     :param imports: import each distribution in a process: its code runs, and what happens is the verdict.
+    :param proposes: plan the repair of what does not work, by `options`, whose command is that repair.
     :raises TargetError: its Python cannot be asked.
     :raises UsageError: `why` is not installed.
     """
@@ -209,6 +225,7 @@ def check_environment(
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
+    proposals: list[Proposal] = []
     read = 0
     for source in named:
         try:
@@ -224,6 +241,12 @@ def check_environment(
                     continue
                 files.budget.mapped = 0
                 one, mapped = _checked(source, wheel, world, options)
+                if proposes and (one.mendable or one.opens_in_vain):
+                    files.budget.mapped = 0
+                    repair = replace_fields(options, python=environment.python)
+                    proposal = propose(wheel, target, repair, gpus, files)
+                    is_told = proposal is not None and (one.mendable or proposal.commands != DOCTOR)
+                    proposals += [proposal] if proposal is not None and is_told else []
         except WheelError as error:  # the others can be looked at
             reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
             unreadable.append(_unreadable(source.dist_info, reason))
@@ -247,7 +270,8 @@ def check_environment(
     findings = _selected(together, options)
     sorted_by_name = sorted(checked, key=lambda one: one.name.lower())
     distributions = tuple(_with_stack(one, findings) for one in sorted_by_name)
-    return EnvironmentCheck(str(environment.prefix), distributions, findings, read)
+    command = tuple(options.command) if proposes else ()
+    return EnvironmentCheck(str(environment.prefix), distributions, findings, read, tuple(proposals), command)
 
 
 def _named(
@@ -588,4 +612,6 @@ def _packages(
 
 def to_json(check: EnvironmentCheck) -> dict[str, Any]:
     """Return the result as JSON data."""
-    return {"schema": "relink.check/1", **to_data(check), "ok": check.ok, "mendable": list(check.mendable)}
+    summed = verdict_to_json(environment_verdict(check))
+    told = {"ok": check.ok, "mendable": list(check.mendable), "verdict": summed}
+    return {"schema": "relink.check/1", **to_data(check), **told}
