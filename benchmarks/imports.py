@@ -12,13 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from relink.indexes.install.real_imports import import_really
 from relink.loader.process import Dlopen, Process
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
@@ -28,39 +28,17 @@ from relink.python.events import Event, ImportEvents
 from relink.python.facts_cache import FactsCache
 from relink.python.modules import Interpreter
 from relink.python.process import PythonProcesses
+from relink.system.programs import finish_steps
 
 LIST: Final = Path(__file__).with_name("imports.tsv")
 TABLE: Final = Path(__file__).parents[1] / "docs" / "imports.md"
 _GROUP: Final = 60  # packages of one environment; the largest seen has 9 GB
-_LIMIT: Final = 120  # seconds of one import
 _COUNTED: Final = ("certain", "guarded", "inferred")
 _FACTS: Final = """
 import importlib.machinery, json, os, sys, sysconfig
 print(json.dumps({"program": os.readlink("/proc/self/exe"), "version": sys.version_info[:2],
     "suffixes": importlib.machinery.EXTENSION_SUFFIXES, "path": [path for path in sys.path if path],
     "builtins": sys.builtin_module_names, "prefix": sys.prefix, "standard": [sysconfig.get_path("stdlib")]}))
-"""
-_IMPORT: Final = r"""
-import json, os, sys
-error = None
-try:
-    __import__(sys.argv[1])
-except BaseException as raised:
-    error = f"{type(raised).__name__}: {raised}"
-found = {}
-with open("/proc/self/maps") as maps:
-    for line in maps:
-        path = line.rstrip("\n").split(None, 5)[5:]
-        if path and path[0].startswith("/"):
-            try:
-                with open(path[0], "rb") as file:
-                    if file.read(4) == b"\x7fELF":
-                        status = os.fstat(file.fileno())
-                        found[f"{status.st_dev}:{status.st_ino}"] = path[0]
-            except OSError:
-                pass
-os.write(int(sys.argv[2]), json.dumps([found, error]).encode())
-os._exit(0)
 """
 _NATIVE: Final = """
 import json, os, sys
@@ -101,33 +79,10 @@ def ask(python: Path, program: str) -> Any:
     return json.loads(run.stdout)
 
 
-def real_import(python: Path, name: str) -> tuple[dict[str, str], str | None]:
-    """Return the ELF files that a process maps, by device and inode, and the exception that the import ends with."""
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryDirectory() as directory:
-        command = [str(python), "-c", _IMPORT, name, str(answer.fileno())]
-        try:
-            subprocess.run(
-                command,
-                pass_fds=[answer.fileno()],
-                capture_output=True,
-                cwd=directory,
-                timeout=_LIMIT,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return {}, "no answer in time"
-        answer.seek(0)
-        text = answer.read()
-    if not text:
-        return {}, "the process died"
-    found, error = json.loads(text)
-    return found, error
-
-
 def predict(
     target: Target, files: Files, tables: Tables, start: Sequence[Event], events: ImportEvents
-) -> tuple[dict[str, str], str | None]:
-    """Return the same from the sources and the simulation of the loader; `start`: what comes before the import."""
+) -> tuple[list[str], str | None]:
+    """Return what an import maps by the sources and the simulation of the loader; `start`: what comes before the import."""
     process = Process(Environment(target, files), tables, target.python or "")
     error = events.failure
     for event in (*start, *events.events):
@@ -136,15 +91,11 @@ def predict(
             if result.failure is not None and event.when == "certain":
                 missing = [edge.soname for edge in result.failure.missing]
                 error = error or f"{event.name}: {result.failure.cause} {missing}"
-    found = {}
-    for loaded in process.objects:
-        status = os.stat(loaded.path)
-        found[f"{status.st_dev}:{status.st_ino}"] = loaded.path
-    return found, error
+    return [loaded.path for loaded in process.objects], error
 
 
 def measure(python: Path, wanted: Iterable[str]) -> Iterator[Outcome]:
-    """Import the packages of an environment that have native code, each module twice: the first time writes bytecode."""
+    """Import the packages of an environment that have native code, each module twice: the first time may write caches."""
     facts = ask(python, _FACTS)
     sites = tuple(path for path in facts["path"] if path.endswith("-packages"))
     interpreter = Interpreter(
@@ -161,22 +112,22 @@ def measure(python: Path, wanted: Iterable[str]) -> Iterator[Outcome]:
     files = Files(target.sysroot)
     tables = Tables(files, {})
     processes = PythonProcesses(interpreter, cache=FactsCache(None), variables=os.environ)
-    before, _ = real_import(python, "sys")
+    before = finish_steps(import_really(str(python), ["sys"]))
     start = processes.read_start()
     for package, names in ask(python, _NATIVE).items():
         for name in names if package in wanted else ():
-            real_import(python, name)
-            real, error = real_import(python, name)
+            finish_steps(import_really(str(python), [name]))
+            real = finish_steps(import_really(str(python), [name]))
             predicted, predicted_error = predict(target, files, tables, start, processes.read_import(name))
+            missed, invented = real.differs(predicted, before)
+            count = len(real.mapped.keys() - before.mapped.keys())
             yield Outcome(
                 package,
                 name,
-                len(real.keys() - before.keys()),
-                tuple(sorted(shown(real[key]) for key in real.keys() - predicted.keys() - before.keys())),
-                tuple(
-                    sorted(shown(predicted[key]) for key in predicted.keys() - real.keys() - before.keys())
-                ),
-                error,
+                count,
+                tuple(map(shown, missed)),
+                tuple(map(shown, invented)),
+                real.error,
                 predicted_error,
             )
 

@@ -76,6 +76,7 @@ NAVIGATION = {
         "scan",
         "benchmarks",
         "imports",
+        "situations",
     ],
 }
 """The menu, in the order in which a user needs the pages."""

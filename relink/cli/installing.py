@@ -192,14 +192,24 @@ def check(
             rich_help_panel=RUN,
         ),
     ] = None,
+    imports: Annotated[
+        bool,
+        typer.Option(
+            "--import",
+            help="Import each distribution in a process of its own, which runs its code: what happens is the verdict, and "
+            "where the prediction was wrong is shown.",
+            rich_help_panel=RUN,
+        ),
+    ] = False,
     options: Options,
     shown: Shown,
 ) -> None:
     """Say which packages of an environment do not work with their libraries and your GPU, and what to type.
 
-    Every distribution with native code is looked at as the environment's own Python would load it; nothing of it runs. Of a
-    directory without a Python each program and library is, where it lies, and ld.so is asked about it. `relink doctor` looks at
-    the machine: driver, permissions, and the ROCm that is installed. Exit code 1: something does not work.
+    Every distribution with native code is looked at as the environment's own Python would load it; nothing of it runs, unless
+    --import is passed. Of a directory without a Python each program and library is, where it lies, and ld.so is asked about it.
+    `relink doctor` looks at the machine: driver, permissions, and the ROCm that is installed.
+    Exit code 1: something does not work.
     Example: relink check venv --gpu 'RX 7900 XTX'
     """
     of_python = ("pyvenv.cfg", "bin/python")
@@ -208,8 +218,9 @@ def check(
         and environment.is_dir()
         and not any(os.path.lexists(environment / name) for name in of_python)
     ):
-        if why is not None:
-            raise UsageError(f"--why is for an environment, and {environment} has no bin/python")
+        if why is not None or imports:
+            option = "--import" if imports else "--why"
+            raise UsageError(f"{option} is for an environment, and {environment} has no bin/python")
         _check_tree(environment, options, shown)
         return
     from relink.cli.terminal import show
@@ -220,18 +231,17 @@ def check(
     from relink.vendors.registry import find_named_place
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
-    found = checking.check_environment(find_environment(python, os.environ, changed=False), options, why)
+    repair = ["relink", "repair", "--all"]
+    repair += ["--python", python] if python else []
+    repair += [word for prefix in options.prefixes for word in ("--prefix", prefix)]
+    where = find_environment(python, os.environ, changed=False)
+    asked = replace(options, command=tuple(repair))
+    found = checking.check_environment(where, asked, why, imports=imports, proposes=True)
     chosen = shown.chosen_format()
     if chosen is OutputFormat.text:
-        again = [
-            "repair",
-            "--all",
-            *(["--python", python] if python else []),
-            *(word for prefix in options.prefixes for word in ("--prefix", prefix)),
-        ]
         place = None if options.prefixes else find_named_place(os.environ)
         told = f"{place.path} (no --prefix: found by {place.found_by})" if place else None
-        show(*check_text(found, again, place=told, verbose=shown.verbose))
+        show(*check_text(found, place=told, verbose=shown.verbose))
     else:
         findings = tuple(reported for one in found.distributions for reported in one.findings)
         print_results(

@@ -172,7 +172,11 @@ def verify(
     if chosen is OutputFormat.text:
         show(*verification_text(str(wheel), result.maps, result.findings, result.made_from))
     else:
-        document = {"schema": "relink.verification/1", **to_data(result)}
+        from relink.report.summary import verdict_to_json, verification_verdict
+
+        summed = verification_verdict(str(wheel), result.maps, result.findings, result.made_from)
+        told = {"ok": result.ok, "verdict": verdict_to_json(summed)}
+        document = {"schema": "relink.verification/1", **to_data(result), **told}
         print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
     if not result.ok:
         raise typer.Exit(1)

@@ -158,6 +158,9 @@ def wrong_places(segments: list[ProgramHeader], header: FileHeader, memory: Mapp
                     )
                 elif segment.file_size and memory.offset(start, segment.file_size) is None:
                     yield Refusal("PT_TLS", f"{start:#x} is not in the file's part of a segment")
+                elif segment.file_size and not start:
+                    # elf/dl-load.c adds the load address to l_tls_initimage unless that is NULL; the image is read there.
+                    yield Refusal("PT_TLS", "has its image at the address 0, which the loader takes for none")
                 if not 0 < segment.align <= _LARGEST_TLS_ALIGN:
                     yield Refusal("PT_TLS", f"has the alignment {segment.align:#x}")
             case 0x6474E552:

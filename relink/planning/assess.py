@@ -407,35 +407,32 @@ def _find_idle_stubs(assessed: Assessment) -> Iterable[Finding]:
 
 def _find_reliance(assessed: Assessment) -> Iterable[Finding]:
     plan, site = assessed.case.plan, assessed.case.site
-    return (
-        ()
-        if plan is None or site is None
-        else reliance_findings(plan, assessed.files, site, assessed.case.target)
-    )
+    if plan is None or site is None:
+        return ()
+    return reliance_findings(plan, assessed.files, site, assessed.case.target)
 
 
-def _find_import_failures(assessed: Assessment) -> Iterator[Finding]:
-    """Yield what ends the import in the Python that is named, where other packages are imported before.
+def _find_pick(assessed: Assessment) -> Iterable[Finding]:
+    """Return which of its libraries Python picks in the environment whose Python is named."""
+    if not is_python_named(assessed.case.options):
+        return ()
+    from relink.planning.picks import find_wheel_pick  # noqa: PLC0415 - slow to load
+
+    return find_wheel_pick(assessed.case.wheel, assessed.context, assessed.files)
+
+
+def _find_import_failures(assessed: Assessment) -> Iterable[Finding]:
+    """Return what ends the import in the Python that is named, where other packages are imported before.
 
     A missing library is told by who looks at the files.
     """
     context, mapped = assessed.context, [pair for file in assessed.files for pair in file.closure]
     named = is_python_named(assessed.case.options)
     if not (named and may_map_other_copies(context.siblings, mapped, context.files)):
-        return
-    from relink.planning.processes import follow_wheel  # noqa: PLC0415 - slow to load, and few wheels need it
+        return ()
+    from relink.planning.processes import find_import_failures  # noqa: PLC0415 - slow to load, and few wheels need it
 
-    imported = follow_wheel(assessed.case.wheel, context, assessed.draft.tables)
-    if imported is None or imported.assumed or not imported.is_seen:
-        return
-    told = {(found.code, found.subject) for found in assessed.draft.findings}
-    for reported in imported.findings(context.layout.site_packages):
-        if (
-            reported.level == "error"
-            and reported.code != "RLK101"
-            and (reported.code, reported.subject) not in told
-        ):
-            yield reported
+    return find_import_failures(assessed.case.wheel, context, assessed.draft, mapped)
 
 
 # Why a command does not show something.
@@ -458,6 +455,7 @@ _FOLLOWED: Mapping[Command, str] = {
     **dict.fromkeys(("tree", "check tree"), "no package is imported"),
     **dict.fromkeys(("nix", "nix without libraries"), "its environment is made later"),
 }
+_PICKED: Mapping[Command, str] = {command: why for command, why in _FOLLOWED.items() if command != "verify"}
 _OF_FILES: Mapping[Command, str] = {
     "tree": "a directory is not installed",
     "verify": "the files are asked about, wherever they were installed",
@@ -495,6 +493,7 @@ PRODUCERS: list[Producer] = [
         _find_import_failures,
         {**_PLANNED, **_ELSEWHERE, **_FOLLOWED},
     ),
+    Producer("the library that Python picks by torch", _find_pick, {**_PLANNED, **_ELSEWHERE, **_PICKED}),
     Producer(
         "LD_LIBRARY_PATH of the shell", _find_replaced, {**_PLANNED, **_DRAWN, **_IMPORTED, **_ANYWHERE}
     ),

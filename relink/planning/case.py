@@ -28,10 +28,10 @@ from relink.planning.site import find_directories_beside, find_own_site, find_pa
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import find_compiler_runtime, open_closure, open_place
 from relink.providers.prefix import Provider
-from relink.providers.profiles import profile_for
+from relink.providers.profiles import Hint, Profile, profile_for
 from relink.providers.site_packages import SITE_PACKAGES, leave_out_package
 from relink.system.budget import RunBudget
-from relink.system.errors import NoPlaceError, ProviderError, UsageError
+from relink.system.errors import NoPlaceError, ProviderError, UsageError, WheelError
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import (
     choose_place,
@@ -43,6 +43,7 @@ from relink.vendors.registry import (
     vendors_of,
 )
 from relink.wheel.limits import WheelLimits
+from relink.wheel.source import MemberSource, read_member
 
 Command: TypeAlias = Literal[
     "run", "tree", "apply", "verify", "explain", "nix", "nix without libraries", "check", "check tree"
@@ -167,7 +168,7 @@ def build_context(case: Case) -> ResolveContext:
         providers=tuple(providers),
         images=wheel.images,
         layout=layout,
-        profile=profile_for(name.distribution, options.profile),
+        profile=_of_this_release(profile_for(name.distribution, options.profile), source),
         distribution=read_distribution(target.sysroot),
         vendor=vendor,
         allow_missing=tuple(options.allow_missing),
@@ -191,6 +192,20 @@ def build_context(case: Case) -> ResolveContext:
         ),
         as_it_is=case.as_it_is,
     )
+
+
+def _of_this_release(profile: Profile, source: MemberSource) -> Profile:
+    """Return a profile with those hints alone whose `named` the wheel's Python has."""
+
+    def has(module: str, text: str) -> bool:
+        with suppress(WheelError):
+            return module.endswith(".py") and text.encode() in read_member(source, module)
+        return False
+
+    def holds(hint: Hint) -> bool:
+        return not hint.named or any(has(module, hint.named) for module in source.members)
+
+    return replace(profile, hints=tuple(filter(holds, profile.hints)))
 
 
 def _build_layout(case: Case, vendor: Vendor, providers: Sequence[Provider]) -> Layout:

@@ -27,8 +27,10 @@ from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
-from relink.planning.resolve.decide import ALONE
-from relink.planning.siblings import read_required
+from relink.planning.resolve.decide import ALONE, PlanDraft
+from relink.planning.resolve.import_findings import advise_relinking_first
+from relink.planning.siblings import list_sibling_paths, read_required
+from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
@@ -150,6 +152,7 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     :ivar preload: those of them that the package maps into the global scope before what it opens later, as a profile says.
     :ivar hosts: other distributions, by name and members, that have libraries which these files need: what no import of this one
         opens is opened in a process that has imported those.
+    :ivar beside: libraries of other packages that are mapped before what no import of this one opens.
     """
 
     site: str
@@ -160,6 +163,7 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     gpu: Collection[str] = ()
     preload: Collection[str] = ()
     hosts: Mapping[str, Collection[str]] = msgspec.field(default_factory=dict)
+    beside: Collection[str] = ()
 
 
 class _Imported(msgspec.Struct):
@@ -201,8 +205,8 @@ class EnvironmentProcesses:
         planned: PlannedFiles | None = None,
     ) -> None:
         self._machine = target.header.machine
-        self.interpreter = _interpreter(target, python, variables)
-        self._python = PythonProcesses(
+        self.interpreter = describe_interpreter(target, python, variables)
+        self.python = PythonProcesses(
             self.interpreter,
             cache=cache,
             variables=variables,
@@ -222,7 +226,7 @@ class EnvironmentProcesses:
                 target, files, tuple(library_path) if any(library_path) else (), os.getcwd()
             )
             self._process = Process(environment, tables, python.file, [*filter(None, preloads)])
-        for event in self._python.read_start():
+        for event in self.python.read_start():
             if event.kind in ("extension", "library") and event.when in _PARTS:
                 for process in dict.fromkeys((self._plain, self._process)):
                     _open(process, event)
@@ -257,8 +261,8 @@ class EnvironmentProcesses:
         """
         site, members = files.site, files.members
         made = _Imported(start.fork())
-        for top in _top_modules(files.name, members, self.interpreter):
-            read = self._python.read_import(top, refused)
+        for top in top_modules(files.name, members, self.interpreter):
+            read = self.python.read_import(top, refused)
             made.assumed |= read.assumed
             for event in read.events:
                 if event.kind == "unknown":
@@ -314,10 +318,12 @@ class EnvironmentProcesses:
                     pending[path] = Event("extension", path, "later", os.RTLD_NOW, module=_module_of(member))
         later = process.fork()
         for host, others in files.hosts.items():
-            for top in _top_modules(host, others, self.interpreter):
-                for event in self._python.read_import(top).events:
+            for top in top_modules(host, others, self.interpreter):
+                for event in self.python.read_import(top).events:
                     if event.kind in ("extension", "library") and event.when == "certain":
                         _open(later, event)
+        for path in files.beside:
+            later.dlopen(Dlopen(path, os.RTLD_NOW))
         for member in files.preload:
             later.dlopen(Dlopen(f"{site}/{member}", os.RTLD_NOW | os.RTLD_GLOBAL))
         carried: set[str] = set()
@@ -366,7 +372,7 @@ class EnvironmentProcesses:
         if opening is None or event.kind != "extension" or event.file:
             return opening
         later = process.fork()
-        for before in self._python.read_import(event.module).events:
+        for before in self.python.read_import(event.module).events:
             if before.kind in ("extension", "library") and before.when in _PARTS:
                 opened = _open(later, before)
                 if before.name == event.name:
@@ -374,13 +380,11 @@ class EnvironmentProcesses:
         return opening
 
 
-def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> ImportOutcome | None:
-    """Follow the import of a wheel in the environment that it will be installed into; None where no Python is known.
-
-    What it requires and is not there counts as there, and maps nothing.
-    """
-    source, target = wheel.source, context.target
-    python, site = target.python_facts, context.layout.site_packages
+def plan_distribution(
+    wheel: Wheel, context: ResolveContext
+) -> tuple[PythonFacts, PlannedFiles, DistributionFiles, Mapping[str, str]] | None:
+    """Return the Python, a wheel as it will have it, and the members by their paths there; None where none takes it."""
+    source, python, site = wheel.source, context.target.python_facts, context.layout.site_packages
     if python is None or context.layout.tree:
         return None
     exact = read_exact_version(source.name)
@@ -389,26 +393,51 @@ def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> Impor
     names = {below: member for member in source.members if (below := site_path(member))}
     gpu = find_gpu_members(wheel)
     members = {f"{site}/{below}": partial(read_member, source, member) for below, member in names.items()}
-    processes = EnvironmentProcesses(
-        target,
-        replace(python, site_packages=(site, *python.site_packages)),
-        context.members.files,
-        {},
-        FactsCache(None),
-        tables=tables,
-        planned=PlannedFiles(members, frozenset(read_required(source))),
-    )
     images = {below: context.images[member] for below, member in names.items() if member in context.images}
+    preload = [member for member in context.profile.preload if member in images]
+    own = [below for below, member in names.items() if member in gpu]
+    beside = list_sibling_paths(context.siblings)
     files = DistributionFiles(
-        site,
-        source.name.distribution,
-        names,
-        images,
-        gpu=[below for below, member in names.items() if member in gpu],
-        preload=[member for member in context.profile.preload if member in images],
+        site, source.name.distribution, names, images, gpu=own, preload=preload, beside=beside
     )
-    outcome = processes.follow(files)
+    planned = PlannedFiles(members, frozenset(read_required(source)))
+    return replace(python, site_packages=(site, *python.site_packages)), planned, files, names
+
+
+def follow_wheel(wheel: Wheel, context: ResolveContext, tables: Tables) -> ImportOutcome | None:
+    """Follow the import of a wheel in the environment that it will be installed into; None where no Python is known.
+
+    What it requires and is not there counts as there, and maps nothing.
+    """
+    found = plan_distribution(wheel, context)
+    if found is None:
+        return None
+    python, planned, distribution, names = found
+    processes = EnvironmentProcesses(
+        context.target, python, context.members.files, {}, FactsCache(None), tables=tables, planned=planned
+    )
+    outcome = processes.follow(distribution)
     return replace(outcome, parts={names[below]: part for below, part in outcome.parts.items()})
+
+
+def find_import_failures(
+    wheel: Wheel, context: ResolveContext, draft: PlanDraft, mapped: Collection[tuple[str, str]]
+) -> Iterator[Finding]:
+    """Yield what ends an import although no library is missing: a package that is imported before has mapped another copy.
+
+    :param mapped: soname and path of what the files map where nothing is imported before.
+    """
+    imported = follow_wheel(wheel, context, draft.tables)
+    if imported is None or imported.assumed or not imported.is_seen:
+        return
+    stems = {soname_stem(soname) for soname, _ in mapped}
+    copies = (path for soname, path in imported.mapped if soname_stem(soname) in stems)
+    advice = next(filter(None, (advise_relinking_first(context, path) for path in copies)), None)
+    told = {(found.code, found.subject) for found in draft.findings}
+    for reported in imported.findings(context.layout.site_packages):
+        is_new = reported.code != "RLK101" and (reported.code, reported.subject) not in told
+        if reported.level == "error" and is_new:
+            yield replace(reported, remedy=advice[0], step=advice[1]) if advice else reported
 
 
 def apply_import(
@@ -532,7 +561,7 @@ def _shown_name(event: Event, site: str) -> str:
     return _module_of(event.name.removeprefix(f"{site}/"))
 
 
-def _top_modules(name: str, members: Iterable[str], interpreter: Interpreter) -> list[str]:
+def top_modules(name: str, members: Iterable[str], interpreter: Interpreter) -> list[str]:
     """Return the modules of a distribution at the top of site-packages: the one with its name alone, where there is such."""
     found: dict[str, None] = {}
     for member in members:
@@ -546,7 +575,7 @@ def _top_modules(name: str, members: Iterable[str], interpreter: Interpreter) ->
     return own or [*found]
 
 
-def _interpreter(target: Target, python: PythonFacts, variables: Mapping[str, str]) -> Interpreter:
+def describe_interpreter(target: Target, python: PythonFacts, variables: Mapping[str, str]) -> Interpreter:
     """Return what :mod:`relink.python` has to know of a Python."""
     added = [posixpath.abspath(entry) for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return Interpreter(

@@ -38,7 +38,9 @@ from relink.python.values import (
     State,
     absolute_name,
     bind_arguments,
+    bind_method,
     exception_kind,
+    is_key,
     is_kind,
     is_same,
     items,
@@ -311,6 +313,8 @@ class Evaluation(msgspec.Struct):
         return None
 
     def _annassign(self, frame: Frame, target: SyntaxNode, value: SyntaxNode | None) -> Signal:
+        if target[0] == "Name" and not frame.is_function:
+            frame.names.setdefault("__annotations__", {})[target[2]] = UNKNOWN
         return self._assign(frame, [target], value) if value else None
 
     def _augassign(self, frame: Frame, target: SyntaxNode, operator: str, value: SyntaxNode) -> Signal:
@@ -333,7 +337,7 @@ class Evaluation(msgspec.Struct):
                     owner.names[name] = value
             case ["Subscript", _, node, index]:
                 owner, key = self.value(frame, node), self.value(frame, index)
-                if isinstance(owner, dict) and len(owner) < LARGEST_VALUE and isinstance(key, str | int):
+                if isinstance(owner, dict) and len(owner) < LARGEST_VALUE and is_key(key):
                     owner[key] = value
                 elif owner == Native("sys.modules") and isinstance(key, str) and isinstance(value, Module):
                     self.modules[key] = value
@@ -567,27 +571,21 @@ class Evaluation(msgspec.Struct):
             case Module():
                 return self._attribute_of_module(owner, name)
             case Instance():
-                found = owner.names.get(name, UNKNOWN)
-                found = owner.cls.find(name) if found is UNKNOWN else found
-                if found is UNKNOWN and isinstance(hook := owner.cls.find("__getattr__"), Function):
+                found = owner.names[name] if name in owner.names else owner.cls.find(name)
+                if (
+                    found is UNKNOWN
+                    and name not in owner.names
+                    and isinstance(hook := owner.cls.find("__getattr__"), Function)
+                ):
                     # The attribute may be there: what the hook raises may never happen.
                     with suppress(Raised):
                         return self.call(hook, [owner, name], {})
                     return UNKNOWN
                 if isinstance(found, Function) and found.kind == "property":
                     return self.call(found, [owner], {})
-                return (
-                    Bound(owner, found)
-                    if isinstance(found, Function) and found.kind != "staticmethod"
-                    else found
-                )
+                return bind_method(owner, found, "function", "classmethod")
             case Class():
-                found = owner.find(name)
-                return (
-                    Bound(owner, found)
-                    if isinstance(found, Function) and found.kind == "classmethod"
-                    else found
-                )
+                return bind_method(owner, owner.find(name), "classmethod")
             case Native():
                 return self.values.get(f"{owner.name}.{name}", Native(f"{owner.name}.{name}"))
             case str() | list() | dict() | tuple() | PurePosixPath() | Version():
@@ -638,6 +636,9 @@ class Evaluation(msgspec.Struct):
             instance = Instance(function)
             if isinstance(start := function.find("__init__"), Function):
                 self._call_function(start, [instance, *arguments], named)
+            else:  # a dataclass, or a named tuple
+                names = [*function.names.get("__annotations__", ())]
+                instance.names |= {**dict(zip(names, arguments, strict=False)), **named}
             return instance
         return (
             function if isinstance(function, Native) and is_kind(function.name, "BaseException") else UNKNOWN

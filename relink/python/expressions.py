@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -20,6 +21,7 @@ from relink.python.values import (
     binary,
     bounded,
     compare,
+    is_key,
     is_kind,
     is_same,
     items,
@@ -30,6 +32,7 @@ from relink.python.values import (
 if TYPE_CHECKING:
     from relink.python.evaluation import Evaluation
 
+_WIDTH = re.compile("0?[1-9]?d?")
 TURNS = 200
 """Turns of a loop that are followed."""
 
@@ -142,6 +145,10 @@ def _formattedvalue(
     evaluation: Evaluation, frame: Frame, node: SyntaxNode, conversion: int, style: SyntaxNode | None
 ) -> Any:
     value = evaluation.value(frame, node)
+    if style is not None and isinstance(value, int):
+        # Only zeros and a width of one digit, which could be of any size.
+        width = evaluation.value(frame, style)
+        return f"{value:{width}}" if isinstance(width, str) and _WIDTH.fullmatch(width) else UNKNOWN
     return value if style is None and conversion in (-1, ord("s")) else UNKNOWN
 
 
@@ -180,7 +187,7 @@ def _dict(evaluation: Evaluation, frame: Frame, keys: list[SyntaxNode | None], n
         key, value = evaluation.value(frame, key_node), evaluation.value(frame, node)
         if key_node is None and isinstance(value, dict):
             found |= value
-        elif isinstance(key, str | int | None):
+        elif is_key(key):
             found[key] = value
     return found
 
@@ -212,6 +219,13 @@ def _listcomp(evaluation: Evaluation, frame: Frame, element: SyntaxNode, generat
     return found
 
 
+def _dictcomp(
+    evaluation: Evaluation, frame: Frame, key: SyntaxNode, value: SyntaxNode, generators: Nodes
+) -> Any:
+    found = _listcomp(evaluation, frame, ["Tuple", 0, [key, value]], generators)
+    return dict(found) if found is not UNKNOWN and all(is_key(one) for one, _ in found) else UNKNOWN
+
+
 def _lambda(
     evaluation: Evaluation, frame: Frame, parameters: SyntaxNode, opens: bool, number: int
 ) -> Function:
@@ -241,5 +255,6 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "Lambda": _lambda,
     "ListComp": _listcomp,
     "GeneratorExp": _listcomp,
+    "DictComp": _dictcomp,
 }
 """By the class of a node of ast, what returns its value."""

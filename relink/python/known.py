@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import posixpath
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -18,6 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.python.evaluation import Evaluation, Known
+from relink.python.expressions import TURNS
 from relink.python.modules import Interpreter, Spec, SpecKind, find_module
 from relink.python.values import (
     LARGEST_VALUE,
@@ -25,8 +27,10 @@ from relink.python.values import (
     UNKNOWN,
     Class,
     Instance,
+    Matched,
     Module,
     Native,
+    Pattern,
     Raised,
     absolute_name,
     bounded,
@@ -46,6 +50,9 @@ _FLAGS = {
     "RTLD_LOCAL": 0,
     "RTLD_NODELETE": 4096,
 }
+# Patterns that could take many steps, how many repetitions one has, and the characters of a pattern and of a text.
+_COSTLY = re.compile(r"\)[*+{]|\{|\(\?(?!:|P<)|\\\d")
+_REPEATS, _MATCHED = 3, 80
 _SPEC = Class("importlib.machinery.ModuleSpec", {}, [])
 _TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, list, tuple, bool)}
 
@@ -90,7 +97,7 @@ def _given(
     return str(value) if isinstance(value, PurePosixPath) else value
 
 
-def _open_library(by: str, first: int = 0) -> Known:
+def open_library(by: str, first: int = 0) -> Known:
     """Return what notes a dlopen of ctypes or cffi, and knows nothing of the library.
 
     :param first: the position of the name.
@@ -320,6 +327,42 @@ def _decide(whole: bool) -> Known:
     return decided
 
 
+def _map(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """map, of one sequence."""
+    values = items(arguments[1]) if len(arguments) == 2 else None
+    return (
+        UNKNOWN
+        if values is None or len(values) > TURNS
+        else [evaluation.call(arguments[0], [one], {}) for one in values]
+    )
+
+
+def _next(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """next, of what is used for nothing else: the first item, or the default."""
+    values = items(_given(arguments, {}, 0, "values"))
+    return UNKNOWN if values is None else values[0] if values else _given(arguments, {}, 1, "default")
+
+
+def _match(how: str) -> Known:
+    """Return re.search and the like for patterns that need few steps in a short text."""
+
+    def matched(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+        pattern, text = [*arguments, UNKNOWN, UNKNOWN][:2]
+        if len(arguments) != 2 or not isinstance(pattern, str) or not isinstance(text, str):
+            return UNKNOWN
+        if len(text) > _MATCHED or len(pattern) > _MATCHED or _COSTLY.search(pattern):
+            return UNKNOWN
+        if sum(map(pattern.count, "*+?")) > _REPEATS:
+            return UNKNOWN
+        evaluation.state.steps -= len(text)
+        with suppress(re.error):
+            found = getattr(re, how)(pattern, text)
+            return found and Matched((found[0], *found.groups()))
+        return UNKNOWN
+
+    return matched
+
+
 def _compute(function: Callable[..., Any]) -> Known:
     """Return what computes a result where all arguments are known."""
 
@@ -398,12 +441,12 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
     exists = _ask_disk(lambda evaluation, path: evaluation.disk.exists(path))
     is_directory = _ask_disk(lambda evaluation, path: evaluation.disk.is_directory(path))
     known: dict[str, Known] = {
-        "ctypes.CDLL": _open_library("ctypes.CDLL"),
-        "ctypes.PyDLL": _open_library("ctypes.PyDLL"),
-        "ctypes.LibraryLoader.LoadLibrary": _open_library("LoadLibrary", 1),
-        "cffi.api.FFI.dlopen": _open_library("cffi.dlopen", 1),
-        "?.dlopen": _open_library("cffi.dlopen"),
-        "?.LoadLibrary": _open_library("LoadLibrary"),
+        "ctypes.CDLL": open_library("ctypes.CDLL"),
+        "ctypes.PyDLL": open_library("ctypes.PyDLL"),
+        "ctypes.LibraryLoader.LoadLibrary": open_library("LoadLibrary", 1),
+        "cffi.api.FFI.dlopen": open_library("cffi.dlopen", 1),
+        "?.dlopen": open_library("cffi.dlopen"),
+        "?.LoadLibrary": open_library("LoadLibrary"),
         "ctypes.util.find_library": _find_library,
         "importlib.import_module": _import_module,
         "importlib.__import__": _import,
@@ -427,6 +470,10 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "builtins.exec": _execute,
         "builtins.any": _decide(whole=False),
         "builtins.all": _decide(whole=True),
+        "builtins.map": _map,
+        "builtins.next": _next,
+        "builtins.min": _compute(min),
+        "builtins.max": _compute(max),
         "builtins.range": _compute(_count),
         "builtins.reversed": _compute(lambda values: values[::-1]),
         "builtins.enumerate": _compute(lambda values: [*enumerate(values)]),
@@ -448,6 +495,14 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "struct.calcsize": _compute({"P": 8, "L": 8, "l": 8, "q": 8}.__getitem__),
         "pathlib.Path": _compute(PurePosixPath),
         "pathlib.PurePath": _compute(PurePosixPath),
+        "re.compile": _compute(lambda pattern: Pattern(pattern)),  # noqa: PLW0108 - no other argument
+        "Matched.group": _compute(lambda match, number=0: match[number]),
+        "Matched.groups": _compute(lambda match: match[1:]),
+        **{
+            f"{owner}.{how}": _match(how)
+            for owner in ("re", "Pattern")
+            for how in ("search", "match", "fullmatch")
+        },
         "str.format": _compute(_format),
         "path.is_absolute": _compute(PurePosixPath.is_absolute),
         "path.glob": _glob,

@@ -70,6 +70,8 @@ class PlannedFiles(msgspec.Struct, frozen=True):
 class PythonProcesses:
     """The processes of one environment. A module is read and followed once for all of them.
 
+    :ivar interpreter: the environment's Python.
+
     :param variables: the environment variables that they have.
     :param find_soname: returns what ctypes.util.find_library does.
     """
@@ -104,6 +106,7 @@ class PythonProcesses:
 
         self._start_evaluation = start_evaluation
         self.evaluation = start_evaluation(frozenset())
+        self.interpreter = interpreter
         self._refusing: Evaluation | None = None
         self._installed: dict[str, dict[str, tuple[frozenset[str], frozenset[str]]]] = {}
 
@@ -238,7 +241,7 @@ class PythonProcesses:
 
         Lib/site.py, main(): the executed lines of .pth files, then sitecustomize and usercustomize.
         """
-        return _on_large_stack(lambda: self._follow_start(self.evaluation))
+        return on_large_stack(lambda: self._follow_start(self.evaluation))
 
     def _follow_start(self, evaluation: Evaluation) -> tuple[Event, ...]:
         start = evaluation.state.module
@@ -268,7 +271,7 @@ class PythonProcesses:
 
         :param refused: names of extensions and libraries whose dlopen fails; of the sources' other dlopens each succeeds.
         """
-        return _on_large_stack(lambda: self._read_import(name, refused))
+        return on_large_stack(lambda: self._read_import(name, refused))
 
     def _read_import(self, name: str, refused: frozenset[str]) -> ImportEvents:
         failure, opening = None, ""
@@ -334,7 +337,7 @@ def _levels(start: Module, modules: Mapping[str, Module]) -> dict[str, int]:
     return levels
 
 
-def _on_large_stack(function: Callable[[], _T]) -> _T:
+def on_large_stack(function: Callable[[], _T]) -> _T:
     """Call a function in a thread with room for imports inside of imports; raises what it raises.
 
     Where the address space is limited (ulimit -v), the stack could take what the rest needs: fewer imports inside of each other

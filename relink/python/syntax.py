@@ -86,6 +86,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "NamedExpr": ("target", "value"),
     "ListComp": ("elt", "generators"),
     "GeneratorExp": ("elt", "generators"),
+    "DictComp": ("key", "value", "generators"),
     "comprehension": ("target", "iter", "ifs"),
 }
 _SAME = {"AsyncFor": "For", "AsyncWith": "With", "TryStar": "Try", "SetComp": "ListComp"}

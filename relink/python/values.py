@@ -140,6 +140,18 @@ class Bound(msgspec.Struct, frozen=True):
     method: Function | str
 
 
+class Matched(tuple[str | None, ...]):
+    """What re.search returns: the whole, and the groups."""
+
+    __slots__ = ()
+
+
+class Pattern(str):
+    """What re.compile returns."""
+
+    __slots__ = ()
+
+
 class Frame(msgspec.Struct):
     """The variables of a block: its own, those of functions around it, and which are the module's.
 
@@ -188,13 +200,15 @@ _PRIVATE = {
     "importlib.resources._functional": "importlib.resources",
 }
 _OF_PATH = ("parent", "parents", "parts", "name", "stem", "suffix")
-_OF_VERSION = ("major", "minor", "micro", "base_version", "public", "release")
+_OF_VERSION = ("major", "minor", "micro", "base_version", "public", "local", "release")
 _OF_VERSION_INFO = ("major", "minor", "micro", "releaselevel", "serial")
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "BitOr": operator.or_,
     "BitAnd": operator.and_,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
 }
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "Eq": operator.eq,
@@ -220,7 +234,9 @@ def plain_attribute(owner: Any, name: str) -> Any:
 
 def truth(value: Any) -> bool | None:
     """Return whether a value counts as true; None where that is not known."""
-    return None if isinstance(value, Unknown | Instance | Bound) else bool(value)
+    if isinstance(value, Instance):
+        return None if value.cls.bases or {"__bool__", "__len__"} & value.cls.names.keys() else True
+    return None if isinstance(value, Unknown | Bound) else bool(value)
 
 
 def items(value: Any) -> list[Any] | None:
@@ -254,8 +270,10 @@ def binary(name: str, left: Any, right: Any) -> Any:
                 return bounded(left % given)
     elif name == "Mult" and isinstance(left, bool) and isinstance(right, str | list | tuple):
         return right if left else right[:0]
+    elif name == "Mult" and isinstance(left, int) and isinstance(right, int):
+        return bounded(left * right)
     elif name in _BINARY and isinstance(left, str | int | list | tuple):
-        with suppress(TypeError):
+        with suppress(TypeError, ZeroDivisionError):
             return bounded(_BINARY[name](left, right))
     return UNKNOWN
 
@@ -271,6 +289,11 @@ def compare(name: str, left: Any, right: Any) -> Any:
     with suppress(TypeError):
         return (left in right) == (name == "In") if name in ("In", "NotIn") else _COMPARE[name](left, right)
     return UNKNOWN
+
+
+def is_key(value: Any) -> bool:
+    """Whether a value may be a key of a dictionary that is followed."""
+    return isinstance(value, str | int | tuple | None) and is_known(value)
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -325,6 +348,11 @@ def bind_arguments(function: Function, given: list[Any], named: dict[str, Any]) 
     if keywords:
         names[keywords[2]] = left
     return names
+
+
+def bind_method(owner: Any, found: Any, *kinds: str) -> Any:
+    """Return an attribute of an object or class: a function of one of these kinds as its method."""
+    return Bound(owner, found) if isinstance(found, Function) and found.kind in kinds else found
 
 
 def public_name(name: str) -> str:

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from relink.report.lines import NEXT, Line
-from relink.report.text import VERDICT_STYLE, command_line, findings_text
+from relink.report.lines import Line
+from relink.report.summary import Verdict
+from relink.report.text import VERDICT_STYLE, findings_text, verdict_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What came of the import of a distribution, where that was tried.
+
+    :ivar error: how it ended; None where all was imported. `predicted` is what was expected.
+    :ivar missed: files that it has mapped and that were not predicted; `invented`, the other way round.
+    """
+
+    error: str | None = None
+    predicted: str | None = None
+    missed: tuple[str, ...] = ()
+    invented: tuple[str, ...] = ()
+
+    def differences(self) -> Iterator[str]:
+        """Yield where the prediction was wrong."""
+        if (self.error is None) != (self.predicted is None):
+            yield f"predicted: {self.predicted or 'it is imported'}; {self.error or 'it was imported'}"
+        for what, paths in (("mapped, not predicted", self.missed), ("predicted, not mapped", self.invented)):
+            if paths:
+                yield f"{what}: {join_truncated(paths)}"
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -24,6 +46,7 @@ class Checked(msgspec.Struct, frozen=True):
     :ivar parts: how each ELF file gets into a process, by file.
     :ivar drivers: libraries of a driver that are opened and that this machine has not.
     :ivar events: what its import opens, a line each, where that is asked for.
+    :ivar imported: what came of its import, where that is asked for.
     """
 
     name: str
@@ -38,6 +61,31 @@ class Checked(msgspec.Struct, frozen=True):
     parts: Mapping[str, str] = msgspec.field(default_factory=dict)
     drivers: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
+    imported: Imported | None = None
+
+    @property
+    def opens_in_vain(self) -> bool:
+        """Whether it works but for what opens the vendor's library, which a prefix may have."""
+        return (
+            self.level == "warning" and not self.relinked and any(f.code == "RLK132" for f in self.findings)
+        )
+
+
+DOCTOR = ("relink doctor",)
+"""The commands where the machine is to be looked at."""
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """What mends one distribution, by the plan of its repair.
+
+    :ivar step: what to type or to do; None where `relink repair` needs nothing beside, and then `is_plain` is true.
+    :ivar commands: of that what can be typed as it is.
+    """
+
+    name: str
+    step: str | None = None
+    commands: tuple[str, ...] = ()
+    is_plain: bool = False
 
 
 class EnvironmentCheck(msgspec.Struct, frozen=True):
@@ -46,12 +94,16 @@ class EnvironmentCheck(msgspec.Struct, frozen=True):
     :ivar distributions: those with native code, by name.
     :ivar findings: about several distributions together.
     :ivar read: files that were read.
+    :ivar proposals: for those that a repair may help.
+    :ivar repair: the words of the command that mends all of them, where that is asked for.
     """
 
     prefix: str
     distributions: tuple[Checked, ...]
     findings: tuple[Finding, ...] = ()
     read: int = 0
+    proposals: tuple[Proposal, ...] = ()
+    repair: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -65,8 +117,13 @@ class EnvironmentCheck(msgspec.Struct, frozen=True):
         return tuple(checked.name for checked in self.distributions if checked.mendable)
 
 
-def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
-    """Return the level and the sentence about an environment as a whole."""
+def environment_verdict(check: EnvironmentCheck) -> Verdict:
+    """Return the sentence about an environment as a whole, and what to type next."""
+    level, text = _answer(check)
+    return Verdict(level, text, *_next_step(check))
+
+
+def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
     wrong = [one.name for one in check.distributions if one.level == "error"]
     number = pluralize(len(check.distributions), "package with native code", "packages with native code")
     if wrong:
@@ -82,37 +139,52 @@ def environment_verdict(check: EnvironmentCheck) -> tuple[str, str]:
     return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}."
 
 
-def check_text(
-    check: EnvironmentCheck, repair: Sequence[str], *, place: str | None = None, verbose: bool
-) -> list[Line]:
+def check_text(check: EnvironmentCheck, *, place: str | None = None, verbose: bool) -> list[Line]:
     """Return the lines about an environment: the answer first, and last where there is something between.
 
-    :param repair: the words of the command that mends it, behind ``relink``.
-    :param place: the prefix that this takes where the command names none, and by what it is found.
+    :param place: the prefix that a repair takes where its command names none, and by what it is found.
     """
-    level, text = environment_verdict(check)
-    answer, lines = Line(text, style=VERDICT_STYLE[level]), list(_distributions(check, verbose=verbose))
-    return [answer, *lines, *([answer] if lines else []), *_next(check, repair, place)]
+    summed = environment_verdict(check)
+    answer, *following = verdict_text(summed)
+    lines = list(_distributions(check, verbose=verbose))
+    told = [Line(f"with {place}:")] if place and check.proposals else []
+    return [answer, *lines, *([answer] if lines else []), *told, *following]
 
 
 def _distributions(check: EnvironmentCheck, *, verbose: bool) -> Iterator[Line]:
     for one in check.distributions:
-        if verbose or one.level != "info" or one.events:
+        wrong = [*one.imported.differences()] if one.imported else []
+        if verbose or one.level != "info" or one.events or wrong:
             yield Line.assemble(
                 (f"  {one.name} {one.version}: ", "bold"), (one.text, VERDICT_STYLE[one.level])
             )
         yield from (Line(f"    {event}") for event in one.events)
+        yield from (Line(f"    {difference}") for difference in wrong)
         if verbose:
             yield from findings_text(one.findings, verbose=True)
+    if tried := [one.imported for one in check.distributions if one.imported]:
+        right = sum(not any(one.differences()) for one in tried)
+        yield Line(f"  {pluralize(len(tried), 'package')} imported, {right} of them as predicted")
     yield from findings_text(check.findings, verbose=verbose)
 
 
-def _next(check: EnvironmentCheck, repair: Sequence[str], place: str | None) -> list[Line]:
-    command = shlex.join(["relink", *repair]) if check.mendable else "relink doctor"
+def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
+    """Return what to type or to do next, and what of it can be typed as it is: one command where that mends all."""
     errors = [found for found in check.findings if found.level == "error"]
     errors += [found for one in check.distributions for found in one.findings if found.level == "error"]
     # A build for another vendor is replaced; nothing of this machine mends it.
-    replaced = bool(errors) and all(found.code == "RLK551" for found in errors)
-    helps = check.mendable or not (check.ok or replaced)
-    told = f"with {place}:" if place and check.mendable else ""
-    return [Line(f"{NEXT}{told}".rstrip()), command_line(command)] if helps else []
+    if (check.ok and not check.proposals) or (errors and all(found.code == "RLK551" for found in errors)):
+        return None, ()
+    if check.proposals and all(one.is_plain for one in check.proposals):
+        command = shlex.join(check.repair)
+        return command, (command,)
+    steps: dict[str, None] = {}
+    commands: dict[str, None] = {}
+    for one in check.proposals:
+        command = shlex.join(one.name if word == "--all" else word for word in check.repair)
+        named = f"{one.name}: {one.step}" if one.step and not one.commands else one.step
+        steps[named or command] = None
+        commands |= dict.fromkeys((command,) if one.is_plain else one.commands)
+    if not steps:
+        return DOCTOR[0], DOCTOR
+    return "; ".join(steps), tuple(commands)

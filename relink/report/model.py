@@ -21,6 +21,7 @@ from relink.planning.model import (
 )
 from relink.planning.model import from_json as plan_from_json
 from relink.report.formats import SCHEMA as SEVERAL
+from relink.report.summary import verdict, verdict_to_json
 from relink.system.bounded_json import parse_json, read_typed
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
@@ -138,6 +139,8 @@ def to_json(report: Report) -> dict[str, Any]:
         "relies_on": to_data(report.plan.relies_on),
         "relocatable": report.plan.relocatable,
         "verified": report.verified,
+        "ok": report.ok,
+        "verdict": verdict_to_json(verdict(report)),
         "timings": {stage: round(seconds, 4) for stage, seconds in report.timings.items()},
         **{key: items for key, items in added.items() if items},
     }

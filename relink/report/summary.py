@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ import msgspec
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.site_packages import major_minor
+from relink.report.commands import why_untried
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
@@ -56,6 +58,12 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str
     step: str | None = None
     commands: tuple[str, ...] = ()
+
+
+def verdict_to_json(summed: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON data; each command with the reason why relink has not tried it, where it has not."""
+    commands = [{"command": command, "untried": why_untried(command) or None} for command in summed.commands]
+    return {"level": summed.level, "text": summed.text, "step": summed.step, "commands": commands}
 
 
 def verdict(report: Report) -> Verdict:
@@ -121,8 +129,10 @@ def verification_verdict(
             loads = "No ELF file for this loader: nothing to check"
         return Verdict(_without_errors(every), f"{'. '.join([loads, *_allowed(every)])}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
-    step = f"relink {shlex.quote(made_from or wheel)} --prefix DIR"
-    todo = (step, (step,)) if missing and not any(cause.step for cause in errors) else _step(errors)
+    lacking = [subject for cause in errors if cause.code == "RLK101" for subject in cause.subjects]
+    where = f"a {_product_that_has(lacking)} that has {join_truncated(lacking)}" if lacking else "another one"
+    step = f"relink {os.path.basename(made_from or wheel)} for {where} (--prefix DIR)"
+    todo = (step, ()) if missing and not any(cause.step for cause in errors) else _step(errors)
     on_gpus = all(cause.code.startswith("RLK4") for cause in errors)
     start = "Loads, but does not work on the GPU" if on_gpus else "Does not load"
     return Verdict("error", f"{start}: {_why(errors)}.", *todo)
@@ -177,6 +187,9 @@ def _gpus_here(isa: Mapping[str, Any] | None) -> str:
 def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
     """The step after a run without errors, and the commands of it."""
     if report.output is not None:
+        words = list_serving_words(report.findings)
+        if words and (again := _again([*report.command, *words])):
+            return f"again, so that what the package opens is found: {again[0]}", again
         command = f"pip install {shlex.quote(report.output.path)}"
         step = f"{_whose_pip(report)}{command}"
         offered = any(found.code == "RLK210" and found.step for found in report.findings)
@@ -185,6 +198,14 @@ def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
         return step, (command,)
     again = _again(word for word in report.command if word != _DRY) if _DRY in report.command else ()
     return "the same command without --dry-run", again
+
+
+def list_serving_words(findings: Iterable[Finding]) -> list[str]:
+    """Return the options that were seen to serve what the package opens in vain (RLK132), as words of a command line."""
+    steps = dict.fromkeys(found.step for found in findings if found.code == "RLK132" and found.step)
+    with suppress(ValueError):  # quotes that are not closed, in a report that relink did not write
+        return [word for step in steps if step for word in shlex.split(step)]
+    return []
 
 
 def _whose_pip(report: Report) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from relink.report.commands import why_untried
 from relink.report.lines import NEXT, Line, align_rows
 from relink.report.summary import Verdict, product_of, verdict, verification_verdict
 from relink.system.findings.model import ORDER, RULES, Finding, Rule, causes
@@ -202,7 +203,10 @@ def verdict_text(summed: Verdict) -> list[Line]:
     rest, word = summed.step, NEXT
     for command in summed.commands:
         before, named, after = rest.partition(command)
-        if told := f"{word}{before if named else rest}".strip(" ,;"):
+        told = f"{word}{before if named else rest}".strip(" ,;")
+        if why := why_untried(command):
+            told = f"{told.removesuffix(':')} (not tried: {why}):".lstrip()
+        if told:
             lines.append(Line(told))
         lines.append(command_line(command))
         rest, word = after, ""

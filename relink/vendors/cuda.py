@@ -13,6 +13,8 @@ cuda = Vendor(
     name="cuda",
     product="NVIDIA's CUDA",
     libraries=Libraries(
+        torch_variable="cuda",
+        words=("cuda",),
         is_own=lambda soname: _LIBRARY.match(soname) is not None,
         is_driver=lambda soname: _DRIVER.match(soname) is not None,
     ),

@@ -175,6 +175,8 @@ class Libraries(msgspec.Struct, frozen=True, kw_only=True):
     :ivar package_support: the setting of nixpkgs by which other packages are built for them.
     :ivar where_to_get: soname, the target's distribution, providers → a sentence that says which package has it, or None.
     :ivar install: the same → the command that installs exactly that library, or None.
+    :ivar torch_variable: the variable of torch/version.py that has the release which a torch is built for.
+    :ivar words: how files for its GPUs are named, in lower case: of several variants for several vendors.
     :ivar release_of: provider, sysroot → the release of the vendor's libraries in it, or None where nothing says it.
     """
 
@@ -196,6 +198,8 @@ class Libraries(msgspec.Struct, frozen=True, kw_only=True):
     components: Callable[[], Sequence[Component]] = lambda *_: ()
     package_set: str = ""
     package_support: str = ""
+    torch_variable: str = ""
+    words: tuple[str, ...] = ()
     where_to_get: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
     install: Callable[[str, Distribution | None, Iterable[Provider]], str | None] = lambda *_: None
     release_of: Callable[[Provider, str], Release | None] = lambda *_: None

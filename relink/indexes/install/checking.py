@@ -14,6 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace as replace_fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from packaging.version import Version
 
 from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
+from relink.indexes.install.proposing import propose
+from relink.indexes.install.real_imports import RealImport, identify, import_all
 from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files
@@ -36,6 +39,7 @@ from relink.planning.contents import Contents
 from relink.planning.embedded import PLAN_MEMBER
 from relink.planning.model import to_data
 from relink.planning.options import Options
+from relink.planning.picks import pick_findings
 from relink.planning.processes import (
     DistributionFiles,
     EnvironmentProcesses,
@@ -43,13 +47,22 @@ from relink.planning.processes import (
     ImportOutcome,
     apply_import,
     find_gpu_members,
+    top_modules,
 )
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import profile_for
+from relink.providers.profiles import add_hints, profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory
-from relink.report.check_text import Checked, EnvironmentCheck
+from relink.report.check_text import (
+    DOCTOR,
+    Checked,
+    EnvironmentCheck,
+    Imported,
+    Proposal,
+    environment_verdict,
+)
+from relink.report.summary import verdict_to_json
 from relink.system.errors import MemberError, UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.findings.model import Finding, Level, finding, has_errors, select_findings
 from relink.system.progress import OnProgress
@@ -67,6 +80,7 @@ from relink.vendors.registry import (
     list_kernel_suffixes,
     list_products,
     processors_of,
+    vendor_of,
 )
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
@@ -155,6 +169,7 @@ class _World(msgspec.Struct, frozen=True):
     :ivar processes: those of the environment's Python.
     :ivar owners: the distribution that has a library, by the library's file name.
     :ivar tells_events: what each import opens is part of the answer.
+    :ivar imports: what came of importing each distribution, by its dist-info, where that was asked for.
     """
 
     target: Target
@@ -164,15 +179,23 @@ class _World(msgspec.Struct, frozen=True):
     has_other: bool
     owners: Mapping[str, InstalledSource]
     tells_events: bool
+    imports: Mapping[str, RealImport]
 
 
 def check_environment(
-    environment: TargetEnvironment, options: Options, why: str | None = None
+    environment: TargetEnvironment,
+    options: Options,
+    why: str | None = None,
+    *,
+    imports: bool = False,
+    proposes: bool = False,
 ) -> EnvironmentCheck:
     """Check every distribution with native code in an environment.
 
     :param options: the GPUs, and which findings count.
     :param why: the distribution that alone is looked at, with what its import opens.
+    :param imports: import each distribution in a process: its code runs, and what happens is the verdict.
+    :param proposes: plan the repair of what does not work, by `options`, whose command is that repair.
     :raises TargetError: its Python cannot be asked.
     :raises UsageError: `why` is not installed.
     """
@@ -185,20 +208,28 @@ def check_environment(
     python = target.python_facts or ask_python(environment.python)
     unreadable: list[Finding] = []
     sources = [found for site in environment.site for found in _distributions(site, unreadable)]
+    processes = EnvironmentProcesses(target, python, files, os.environ, cache)
+    named = _named(sources, why, environment)
+    tops = {
+        source.dist_info: top_modules(source.name.distribution, source.members, processes.interpreter)
+        for source in named
+    }
     world = _World(
         target,
         files,
-        EnvironmentProcesses(target, python, files, os.environ, cache),
+        processes,
         gpus,
         has_other,
         {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
         why is not None,
+        import_all(environment.python, {name: tops[name] for name in tops if tops[name]}) if imports else {},
     )
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
+    proposals: list[Proposal] = []
     read = 0
-    for source in _named(sources, why, environment):
+    for source in named:
         try:
             with Contents(source.path, source=source, keeps=False) as contents:
                 wheel = read_members(contents, target)
@@ -212,6 +243,12 @@ def check_environment(
                     continue
                 files.budget.mapped = 0
                 one, mapped = _checked(source, wheel, world, options)
+                if proposes and (one.mendable or one.opens_in_vain):
+                    files.budget.mapped = 0
+                    repair = replace_fields(options, python=environment.python)
+                    proposal = propose(wheel, target, repair, gpus, files)
+                    is_told = proposal is not None and (one.mendable or proposal.commands != DOCTOR)
+                    proposals += [proposal] if proposal is not None and is_told else []
         except WheelError as error:  # the others can be looked at
             reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
             unreadable.append(_unreadable(source.dist_info, reason))
@@ -238,7 +275,8 @@ def check_environment(
     findings = _selected(together, options)
     sorted_by_name = sorted(checked, key=lambda one: one.name.lower())
     distributions = tuple(_with_stack(one, findings) for one in sorted_by_name)
-    return EnvironmentCheck(str(environment.prefix), distributions, findings, read)
+    command = tuple(options.command) if proposes else ()
+    return EnvironmentCheck(str(environment.prefix), distributions, findings, read, tuple(proposals), command)
 
 
 def pin_findings(environment: TargetEnvironment, versions: Mapping[str, str]) -> Iterator[Finding]:
@@ -335,9 +373,6 @@ def _checked(
 ) -> tuple[Checked, dict[str, None]]:
     """Return what is to be said of one distribution, and the sonames that it maps."""
     name = source.name.distribution
-    if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
-        # Which of several variants Python picks is that vendor's business whose own packages are installed.
-        return Checked(canonicalize_name(name), source.version, "info", "works"), {}
     gpu = find_gpu_members(wheel)
     preload = [member for member in profile_for(name).preload if member in wheel.images]
     hosts = {
@@ -349,8 +384,17 @@ def _checked(
     files = DistributionFiles(
         str(source.path), name, source.members, wheel.images, wheel.tables, gpu, preload, hosts
     )
+    python = world.processes.python
+    if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
+        # Variants are that vendor's business whose own packages are installed; which one Python picks may be told.
+        findings = _selected([*pick_findings(python, files, vendor_of(wheel.needed))], options)
+        level, text = _judge(findings, vendor_of(wheel.needed), gpu_part=True)
+        return Checked(canonicalize_name(name), source.version, level, text, findings=findings), {}
     outcome = world.processes.follow(files)
+    imported = _compare(outcome, world.imports.get(source.dist_info), world)
     outcome, drivers = _without_drivers(outcome)
+    if imported is not None:
+        outcome = _as_it_happened(outcome, world.imports[source.dist_info])
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
     # The planner is asked about the files that are there for the GPU.
     part = replace(wheel, images={member: wheel.images[member] for member in judged}, findings=())
@@ -361,7 +405,11 @@ def _checked(
     failed = (one for one in outcome.failed if one.event.when == "certain" or one.event.name not in optional)
     outcome = replace(outcome, failed=tuple(failed))
     every = apply_import(assessed.found, outcome, str(source.path), wheel.findings, is_installed=True)
-    findings = _selected(every, options)
+    unserved = [file.path for file in assessed.files if not file.served]
+    picked = pick_findings(python, files, assessed.context.vendor, unserved)
+    if imported is not None and imported.error is not None:
+        every.append(finding("RLK555", name, imported.error))
+    findings = _selected([*every, *add_hints(picked, assessed.context.profile)], options)
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
     vendor = assessed.context.vendor
     runtimes = dict.fromkeys(
@@ -372,8 +420,7 @@ def _checked(
     needs = any(vendor.libraries.is_own(soname) for image in wheel.images.values() for soname in image.needed)
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
-    level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
-    text = _sentence(errors, findings, vendor, gpu_part=needs)
+    level, text = _judge(findings, vendor, gpu_part=needs)
     if outcome.stopped and not errors:
         level, text = "warning", f"its import cannot be followed to the end: {outcome.stopped}"
     runtime = vendor.libraries.runtime
@@ -389,13 +436,45 @@ def _checked(
         relinked,
         tuple(runtimes),
         needs,
-        mendable=needs and not relinked and any(reported.code in _MENDABLE for reported in errors),
+        mendable=needs
+        and not relinked
+        and any(reported.code in _MENDABLE for reported in errors)
+        and not any(one.code == "RLK128" and one.subject not in source.members for one in errors),
         findings=findings,
         parts=outcome.parts,
         drivers=drivers,
+        imported=imported,
         events=tuple(outcome.describe_events(str(source.path))) if world.tells_events else (),
     )
     return checked, dict.fromkeys(soname for soname, _ in loaded)
+
+
+def _compare(outcome: ImportOutcome, real: RealImport | None, world: _World) -> Imported | None:
+    """Return what came of an import beside what was predicted; None where none was tried."""
+    if real is None:
+        return None
+    missed, invented = real.differs([path for _, path in outcome.mapped], world.imports[""])
+    ends = [opening.why for opening in outcome.failed if opening.event.when == "certain"]
+    error = None if real.error is None else " ".join(real.error.split())
+    # What an import would have mapped after it fails is not known.
+    differences = (missed, invented) if error is None else ((), ())
+    return Imported(error, next(iter(ends), outcome.stopped), *differences)
+
+
+def _as_it_happened(outcome: ImportOutcome, real: RealImport) -> ImportOutcome:
+    """Return what was predicted of an import, without what was seen not to fail."""
+
+    def failed(opening: FailedOpening) -> bool:
+        return (opening.event.when != "certain" or real.error is not None) and not (
+            real.mapped.keys() & identify([opening.event.name]).keys()
+        )
+
+    return replace(
+        outcome,
+        failed=tuple(filter(failed, outcome.failed)),
+        lost={name: opening for name, opening in outcome.lost.items() if failed(opening)},
+        stopped=None,
+    )
 
 
 def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, ...]]:
@@ -417,10 +496,22 @@ def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, .
     return tuple(reported for reported in chosen if reported in findings)
 
 
+def _judge(findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool) -> tuple[Level, str]:
+    """Return the level of a distribution, and the sentence about it."""
+    errors = [reported for reported in findings if reported.level == "error"]
+    level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
+    return level, _sentence(errors, findings, vendor, gpu_part=gpu_part)
+
+
 def _sentence(
     errors: Sequence[Finding], findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool
 ) -> str:
     """Say of a distribution first what it means, then by which libraries."""
+    for reported in errors:
+        if reported.code == "RLK555":
+            return f"does not work: {reported.message}"
+        if reported.code == "RLK128":
+            return f"its GPU part does not load: {reported.subject} {reported.message}"
     missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
     what = "its GPU part does not load" if gpu_part else "does not load"
     if missing:
@@ -540,4 +631,6 @@ def _packages(
 
 def to_json(check: EnvironmentCheck) -> dict[str, Any]:
     """Return the result as JSON data."""
-    return {"schema": "relink.check/1", **to_data(check), "ok": check.ok, "mendable": list(check.mendable)}
+    summed = verdict_to_json(environment_verdict(check))
+    told = {"ok": check.ok, "mendable": list(check.mendable), "verdict": summed}
+    return {"schema": "relink.check/1", **to_data(check), **told}

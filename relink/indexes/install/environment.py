@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from packaging.utils import canonicalize_name, canonicalize_version
@@ -125,6 +126,7 @@ class Installed(msgspec.Struct, frozen=True):
     :ivar sha256: of the wheel that it was installed from, where direct_url.json says it.
     :ivar requires: the requirements that METADATA has, as written.
     :ivar record: the SHA-256 of its RECORD; None without that file.
+    :ivar wheel: the file that it was installed from, where direct_url.json names one of this machine.
     """
 
     name: str
@@ -136,6 +138,7 @@ class Installed(msgspec.Struct, frozen=True):
     sha256: str | None
     requires: tuple[str, ...] = ()
     record: str | None = None
+    wheel: Path | None = None
 
 
 def list_dist_infos(environment: TargetEnvironment, name: str) -> list[Path]:
@@ -228,7 +231,18 @@ def _read(dist_info: Path) -> Installed:
         sha256=hashed.removeprefix("sha256=") if isinstance(hashed, str) else None,
         requires=metadata.requires_dist,
         record=digest,
+        wheel=_path_of(_inside(direct, "url")),
     )
+
+
+def _path_of(url: object) -> Path | None:
+    """Return the path of a ``file:`` URL of a wheel that is there."""
+    path = (
+        Path(unquote(url.removeprefix("file://")))
+        if isinstance(url, str) and url.startswith("file:///")
+        else None
+    )
+    return path if path is not None and path.suffix == ".whl" and path.is_file() else None
 
 
 def _inside(data: Any, *keys: str) -> Any:

@@ -292,6 +292,8 @@ def _original(installed: Installed, environment: TargetEnvironment, given: Path 
     version, sha256 = installed.version, installed.sha256
     if installed.plan is not None:
         version, sha256 = installed.plan.wheel.version, installed.plan.wheel.sha256
+    # What a relinked package was installed from is the result, and not the vendor's wheel.
+    given = given or (installed.wheel if installed.plan is None else None)
     known = copy_to_cache(given) if given else find_by_sha256(sha256) if sha256 else None
     if known is None:
         # Not ==, which 1.0+rocm7.2.4.1 of an index of relinked wheels satisfies, too, and is preferred (PEP 440).
@@ -422,8 +424,16 @@ def import_and_load(
     first = profile_for(parse_wheel_name(wheel.name).distribution).preload
     preloads = [path for name in first if name not in parts and (path := _installed_at(name, environment))]
     members = {name: path for name in parts if (path := _installed_at(name, environment))}
+    sites = tuple(f"{site}/" for site in environment.site)
+    beside = [
+        needed.resolved
+        for file in report.plan.files
+        for needed in (file.needed if file.path in members else ())
+        if needed.origin == "platform" and needed.resolved and needed.resolved.startswith(sites)
+    ]
+    has_gpu = bool([*find_local_gpus()])
     return imports, load_members(
-        environment.python, modules, preloads, members, has_gpu=bool([*find_local_gpus()])
+        environment.python, modules, preloads, members, has_gpu=has_gpu, beside=beside
     )
 
 
@@ -529,9 +539,11 @@ _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
 # os._exit: destructors of a GPU runtime may fail where there is no GPU, which says nothing about loading.
 _LOAD = """
 import ctypes, importlib, json, os, sys
-modules, preloads, members = json.loads(sys.argv[1])
+modules, beside, preloads, members = json.loads(sys.argv[1])
 for module in modules:
     importlib.import_module(module)
+for path in beside:
+    ctypes.CDLL(path, os.RTLD_NOW)
 for path in preloads:
     ctypes.CDLL(path, os.RTLD_NOW | os.RTLD_GLOBAL)
 for path in members:
@@ -581,7 +593,13 @@ def import_modules(python: str, modules: Iterable[str]) -> tuple[Trial, ...]:
 
 
 def load_members(
-    python: str, modules: Sequence[str], preloads: Sequence[str], members: Mapping[str, str], *, has_gpu: bool
+    python: str,
+    modules: Sequence[str],
+    preloads: Sequence[str],
+    members: Mapping[str, str],
+    *,
+    has_gpu: bool,
+    beside: Sequence[str] = (),
 ) -> tuple[Trial, ...]:
     """Load libraries with RTLD_NOW in an environment's Python that has imported their package.
 
@@ -592,11 +610,12 @@ def load_members(
     :param preloads: the paths of what the package loads first, into the global scope.
     :param members: name in the wheel → path of each library that is tried.
     :param has_gpu: whether that ends the process although there is a GPU.
+    :param beside: libraries of other packages, which have mapped them before.
     """
     trials = []
     left = dict(members)
     while left:
-        said, ended = _run([python, "-c", _LOAD, json.dumps([modules, preloads, [*left.values()]])])
+        said, ended = _run([python, "-c", _LOAD, json.dumps([modules, beside, preloads, [*left.values()]])])
         lines = said.split("\n")
         for name, path in tuple(left.items()):
             del left[name]

@@ -497,11 +497,13 @@ def _inside(environment: TargetEnvironment, name: str) -> str:
 
 def _forget(place: Path) -> None:
     """End a replacement: from now on nothing is to be put back."""
-    (place / _MANIFEST).unlink()
+    manifest = place / _MANIFEST
     try:
+        manifest.unlink()
         shutil.rmtree(place, ignore_errors=True)
     finally:  # an interruption leaves nothing, either
-        shutil.rmtree(place, ignore_errors=True)
+        if not manifest.exists():
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def _save_changed(

@@ -499,7 +499,8 @@ def dlopen_findings(
         names = [source.profile for source in callers.values()]
         profile = None if None in names else names[0]
         path = context.provider_path(soname)
-        if context.vendor.libraries.is_own(soname) and any(caller.startswith(own) for caller in callers):
+        is_told = context.vendor.libraries.is_own(soname) or find_forwardable(context, soname)
+        if is_told and any(caller.startswith(own) for caller in callers):
             yield _not_opened(context, soname, callers, lacks.get(soname), profile)
         elif path:
             who_opens = join_truncated([posixpath.basename(caller) for caller in callers])
@@ -578,7 +579,11 @@ def _not_opened(
         f"{caller} ({'a name in its data' if source.kind == 'string' else f'known by {source}'})"
         for caller, source in callers.items()
     )
-    others = find_forwardable(context, name)
+    option, others = "--forward", find_forwardable(context, name)
+    remedy = f"Pass --forward {name}: the wheel gets a library of that name that leads to the prefix's."
+    if not lacking and context.provider_path(name):
+        option, others = "--preload", [name]
+        remedy = f"Pass --preload {name}: it is then loaded with the wheel's library and found by its soname."
     has = f"the prefix has {join_truncated(others)}" if others else "no prefix has it under another number"
     members = [caller.removeprefix(context.layout.own).lstrip("/") for caller in callers]
     required = any(context.profile.requires_opened(member, name) for member in members)
@@ -588,7 +593,6 @@ def _not_opened(
         level = "info"
     opener = join_truncated(list(dict.fromkeys(posixpath.basename(caller) for caller in callers)))
     how = f"{lacking or 'not found there'}; {has}"
-    remedy = f"Pass --forward {name}: the wheel gets a library of that name that leads to the prefix's."
     return finding(
         "RLK132",
         name,
@@ -597,5 +601,5 @@ def _not_opened(
         level,
         profile=profile,
         brief=f"opened by {opener}; {how}",
-        step=f"--forward {shlex.quote(name)}" if others else None,
+        step=f"{option} {shlex.quote(name)}" if others else None,
     )

@@ -68,11 +68,15 @@ class EqualSonames(msgspec.Struct, frozen=True):
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """A sentence that is added to the remedy of findings with this code (a glob) and this subject (a glob)."""
+    """A sentence that is added to the remedy of findings with this code (a glob) and this subject (a glob).
+
+    :ivar named: a text that the Python of the wheel has, else the sentence does not hold for this release.
+    """
 
     code: str
     text: str
     subject: str = "*"
+    named: str = ""
 
     def fits(self, code: str, subject: str) -> bool:
         """Whether it belongs to such a finding."""
@@ -276,6 +280,8 @@ def read_profile(path: Path) -> Profile:
 def add_hints(findings: Iterable[Finding], profile: Profile) -> Iterator[Finding]:
     """Add to the remedies what the profile says about such findings."""
     for found in findings:
-        texts = dict.fromkeys(hint.text for hint in profile.hints if hint.fits(found.code, found.subject))
+        fitting = (hint.text for hint in profile.hints if hint.fits(found.code, found.subject))
+        # What was given its hints before has them already.
+        texts = dict.fromkeys(text for text in fitting if text not in found.remedy)
         addition = "".join(f" {text} (profile {profile.name})" for text in texts)
         yield replace(found, remedy=found.remedy + addition) if addition else found

@@ -229,6 +229,11 @@ def test_segments_out_of_order_replace_other_memory(tmp_path: Path) -> None:
             {"type": 7, "memory_size": 8, "file_size": 8, "address": FAR, "align": 8},
             "PT_TLS: 0x7f",
         ),
+        (
+            0x6474E551,
+            {"type": 7, "memory_size": 8, "file_size": 8, "address": 0, "align": 8},
+            "PT_TLS: has its image at the address 0",
+        ),
         (0x6474E551, {"type": 0x6474E552, "address": FAR, "memory_size": PAGE}, "PT_GNU_RELRO: "),
         (0x6474E551, {"type": 3, "address": FAR, "file_size": 8, "memory_size": 8}, "PT_INTERP: "),
     ],

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
-from relink.report.check_text import Checked, EnvironmentCheck, check_text, environment_verdict
+from relink.report.check_text import Checked, EnvironmentCheck, Proposal, check_text, environment_verdict
 from relink.system.findings.model import finding
 
 WORKS = Checked("numpy", "2.1.0", "info", "works")
@@ -13,7 +12,7 @@ PARTLY = Checked("jax", "0.12.0", "warning", "works, without dense solvers (libr
 BROKEN = Checked(
     "onnxruntime-rocm", "1.22.2", "error", "its GPU part does not load: libhipblas.so.3 not found", needs=True
 )
-REPAIR = ("repair", "--all", "--python", "my venv/bin/python")
+REPAIR = ("relink", "repair", "--all", "--python", "my venv/bin/python")
 
 
 @pytest.mark.parametrize(
@@ -27,30 +26,32 @@ REPAIR = ("repair", "--all", "--python", "my venv/bin/python")
 )
 def test_the_answer(distributions: tuple[Checked, ...], level: str, text: str) -> None:
     check = EnvironmentCheck("/v", distributions)
-    assert environment_verdict(check) == (level, text)
+    summed = environment_verdict(check)
+    assert (summed.level, summed.text) == (level, text)
     assert check.ok == (level != "error")
 
 
 def test_a_finding_about_several() -> None:
     check = EnvironmentCheck("/v", (WORKS,), (finding("RLK426", "rocm", "two releases", level="error"),))
-    assert environment_verdict(check)[1].startswith("Does not work together: ")
+    assert environment_verdict(check).text.startswith("Does not work together: ")
     assert not check.ok
 
 
 def test_the_lines() -> None:
-    check = EnvironmentCheck("/v", (WORKS, PARTLY, replace(BROKEN, mendable=True)))
+    plain = Proposal("onnxruntime-rocm", is_plain=True)
+    check = EnvironmentCheck("/v", (WORKS, PARTLY, BROKEN), proposals=(plain,), repair=REPAIR)
     answer = "onnxruntime-rocm does not work; 3 packages with native code in /v."
-    assert [line.plain for line in check_text(check, REPAIR, verbose=False)] == [
+    assert [line.plain for line in check_text(check, verbose=False)] == [
         answer,
         f"  jax 0.12.0: {PARTLY.text}",
         f"  onnxruntime-rocm 1.22.2: {BROKEN.text}",
         answer,
-        "Next:",
+        "Next (not tried: it needs the network and changes the environment):",
         "    relink repair --all --python 'my venv/bin/python'",
     ]
-    assert "  numpy 2.1.0: works" in [line.plain for line in check_text(check, REPAIR, verbose=True)]
+    assert "  numpy 2.1.0: works" in [line.plain for line in check_text(check, verbose=True)]
 
 
 def test_what_repair_cannot_mend_is_the_machines() -> None:
     check = EnvironmentCheck("/v", (BROKEN,))
-    assert check_text(check, REPAIR, verbose=False)[-1].plain == "    relink doctor"
+    assert check_text(check, verbose=False)[-1].plain == "    relink doctor"

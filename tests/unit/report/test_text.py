@@ -355,8 +355,7 @@ def test_verification() -> None:
         "error RLK602 w: no",
         f"    → {RULES['RLK602'].fix}",
         "Does not load: not verified (w); 1 library is missing.",
-        "Next:",
-        "    relink 'my w.whl' --prefix DIR",
+        "Next: relink my w.whl for a prefix that has liby.so (--prefix DIR)",
     ]
     assert lines(text.verification_text("w", {"a.so": LoaderMap((), (), ())}, []))[-1] == (
         "Loads; checked by ld.so for 1 file."

@@ -305,4 +305,5 @@ def test_verify_names_the_vendors_wheel_to_relink(works: Works, run: Run, tmp_pa
     shutil.rmtree(tmp_path / "rocm")
     code, out, _ = run("verify", report.path or "")
     assert code == 1
-    assert out.splitlines()[-1].strip() == f"relink {vendor.name} --prefix DIR"
+    last = out.splitlines()[-1]
+    assert last == f"Next: relink {vendor.name} for a prefix that has libhip.so.7 (--prefix DIR)"

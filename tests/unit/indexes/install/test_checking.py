@@ -73,7 +73,8 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert (code, err) == (1, "")
     assert first == last == f"gpu does not work; 2 packages with native code in {venv}."
     assert line == "  gpu 1.0: its GPU part does not load: librocblas.so.5 not found"
-    assert (word, step) == ("Next:", f"    relink repair --all --python {python_of(venv)} --prefix {rocm}")
+    assert word == "Next (not tried: it needs the network and changes the environment):"
+    assert step == f"    relink repair --all --python {python_of(venv)} --prefix {rocm}"
     assert tree(venv) == before
 
     code, out, err = run(*step.split()[1:])
@@ -617,8 +618,8 @@ def test_the_rocm_that_a_module_names(
     monkeypatch.setenv("LOADEDMODULES", "PrgEnv-gnu/8.5.0:rocm/6.2.4")
     monkeypatch.setenv("CRAY_ROCM_PREFIX", str(module))
     code, out, _ = run("check", venv)
-    told, step = out.splitlines()[-2:]
-    assert told == f"Next: with {module} (no --prefix: found by CRAY_ROCM_PREFIX, module rocm/6.2.4):"
+    told, _, step = out.splitlines()[-3:]
+    assert told == f"with {module} (no --prefix: found by CRAY_ROCM_PREFIX, module rocm/6.2.4):"
     assert (code, step) == (1, f"    relink repair --all --python {python_of(venv)}")
     code, out, _ = run(*step.split()[1:])
     assert code == 0
@@ -629,3 +630,40 @@ def test_the_rocm_that_a_module_names(
     assert code == 0
     assert "no --prefix: found by LD_LIBRARY_PATH, module rocm/6.2.4" in out
     assert ", found by LD_LIBRARY_PATH, module rocm/6.2.4" in run("doctor")[1]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [("hip = '7.14.1'", 1), ("cuda = '12.8'", 0), ("hip = '7.2.1'", 0)]
+)
+def test_the_library_that_python_picks(
+    run: Run, venv: Path, gpu: Path, rocm: Path, version: str, code: int
+) -> None:
+    """One that is not there is told first, and no repair is advised, since no prefix has it."""
+    source = """import ctypes, os, torch
+release = torch.version.hip or torch.version.cuda
+path = os.path.join(os.path.dirname(__file__), f"libp_{'rocm' if torch.version.hip else 'cuda'}{release[0]}{release[2]}.so")
+try:
+    ctypes.CDLL(path)
+except OSError:
+    pass
+"""
+    library = shared(
+        gpu.parent / "p.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[f"-Wl,-rpath,{rocm}/lib"]
+    )
+    files: dict[str, bytes | Path] = {
+        "p/__init__.py": source.encode(),
+        "p/libp_rocm72.so": library,
+        "p/libp_cuda121.so": b"",
+    }
+    put(venv, make_wheel(gpu.parent, files, name="p", tag=TAG))
+    site = site_of(venv)
+    (site / "torch").mkdir()
+    (site / "torch/__init__.py").touch()
+    (site / "torch/version.py").write_text(version)
+    ended, out, _ = run("check", venv)
+    assert ended == code
+    told = (
+        "p 1.0: its GPU part does not load: p/libp_rocm71.so is not there; p/__init__.py:5 looks for it"
+        in out
+    )
+    assert (told, "relink repair" in out) == (code == 1, False)

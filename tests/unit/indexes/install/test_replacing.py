@@ -324,9 +324,15 @@ def test_killed_in_the_middle(run: Run, works: Works, index: Path, venv: Path, t
     assert run("check", venv)[1].count("RLK554") == 0
 
 
-@pytest.mark.parametrize("call", ["link", "unlink"])
+@pytest.mark.parametrize(("call", "number"), [("link", 2), ("unlink", 0), ("unlink", 2)])
 def test_interrupted_before_and_behind_the_installer(
-    works: Works, index: Path, venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    works: Works,
+    index: Path,
+    venv: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    number: int,
 ) -> None:
     """While files are kept all is as before, while what was kept is removed as after; nothing is left either time."""
     put(venv, vendor(works, index))
@@ -337,7 +343,7 @@ def test_interrupted_before_and_behind_the_installer(
 
     def interrupted(*arguments: object, **named: object) -> None:
         real(*arguments, **named)
-        if next(calls) == 2:
+        if next(calls) == number:
             raise KeyboardInterrupt
 
     with own(environment):

@@ -213,7 +213,9 @@ def test_bitsandbytes_on_a_rocm_that_serves_none(tmp_path: Path) -> None:
     report = run(read_recorded("bitsandbytes"), prefix, tmp_path / "wheel")
     (found,) = of(report, "RLK104")
     assert (found.level, found.profile) == ("error", "bitsandbytes")
-    assert "BNB_ROCM_VERSION=72" in found.remedy
+    assert "picked by the HIP that torch was built with" in found.remedy
+    # What only some releases know is told where the wheel's own Python names it.
+    assert "BNB_ROCM_VERSION" not in found.remedy
     assert found.remedy.endswith("(profile bitsandbytes)")
 
 

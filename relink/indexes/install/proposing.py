@@ -1,0 +1,54 @@
+"""What mends an installed distribution that does not work: `relink repair` is planned for its files as they lie there.
+
+Nothing is fetched and nothing is changed, so what the vendor's wheel has and the environment has not is not seen.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+from packaging.utils import canonicalize_name
+
+from relink.gpu.coverage import RequestedGpu
+from relink.loader.seen_files import Files
+from relink.loader.target import Target
+from relink.planning.case import Case, open_providers
+from relink.planning.options import Options
+from relink.planning.reading import Wheel
+from relink.planning.wheel_plan import plan_wheel
+from relink.report.check_text import DOCTOR, Proposal
+from relink.report.summary import list_serving_words, verdict
+from relink.runs.relink_wheel import make_report
+from relink.system.errors import RelinkError
+from relink.system.progress import Clock
+
+__all__ = ["propose"]
+
+
+def propose(
+    wheel: Wheel, target: Target, options: Options, gpus: tuple[RequestedGpu, ...], files: Files
+) -> Proposal | None:
+    """Plan the repair of a distribution, and return what to type; None where a repair changes nothing.
+
+    :param options: those of the repair; their command is that for all distributions (`relink repair --all …`).
+    """
+    name = canonicalize_name(wheel.source.name.distribution)
+    command = tuple(name if word == "--all" else word for word in options.command)
+    options = replace(options, command=command)
+    try:
+        providers = open_providers(options, target, wheel.sought)
+        planned = plan_wheel(
+            Case(wheel, target, providers, options, "run", gpus, files=files), open_providers
+        )
+    except RelinkError:  # no ROCm, or one that cannot be read: the machine is to be looked at
+        return Proposal(name, DOCTOR[0], DOCTOR)
+    if planned.plan.ok and (words := list_serving_words(planned.plan.findings)):
+        again = shlex.join([*command, *words])
+        return Proposal(name, again, (again,))
+    if planned.plan.ok:
+        return Proposal(name, is_plain=True) if planned.plan.changed else None
+    found = verdict(make_report(planned, options, Clock()))
+    # Where nothing can be typed, the same command would be another one than the reader's.
+    step = found.step if found.commands else (found.step or "").removesuffix(", then the same command")
+    return Proposal(name, step, found.commands)

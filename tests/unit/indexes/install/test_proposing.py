@@ -1,0 +1,91 @@
+"""The commands that `relink check` ends with were planned for the files that are installed, and do what they are for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.cc import shared
+from tests.support.command import Run
+from tests.support.wheels import make_wheel
+from tests.support.works import TAG
+from tests.unit.indexes.install.conftest import put, python_of
+
+OPENS = b"import ctypes, os\nctypes.CDLL(os.path.join(os.path.dirname(__file__), 'lib/libggml-hip.so'))\n"
+LOST = "librocprofiler-register.so.0"
+
+
+@pytest.fixture
+def bundle(index: Path, tmp_path: Path) -> Path:
+    """A wheel that brings its own HIP runtime, and not the profiler's library that this one needs."""
+    beside = ["-Wl,-rpath,$ORIGIN", "-Wl,--allow-shlib-undefined", "-Wl,--no-as-needed"]
+    profiler = shared(tmp_path / "gone" / LOST, "int rocprofiler_register_library_api_table(void){return 0;}")
+    hip = shared(
+        tmp_path / "libamdhip64.so.6",
+        "int rocprofiler_register_library_api_table(void); int hip(void){return rocprofiler_register_library_api_table();}",
+        needed=[profiler],
+        flags=beside,
+    )
+    user = shared(
+        tmp_path / "libggml-hip.so", "int hip(void); int g(void){return hip();}", needed=[hip], flags=beside
+    )
+    files: dict[str, bytes | Path] = {"bundle/__init__.py": OPENS}
+    files |= {f"bundle/lib/{path.name}": path for path in (hip, user)}
+    return make_wheel(index, files, name="bundle", tag=TAG)
+
+
+@pytest.fixture
+def venv(make_environment: Callable[..., Path]) -> Path:
+    return make_environment(with_pip=False)
+
+
+def commands_of(run: Run, *words: str | Path) -> list[tuple[str, str | None]]:
+    verdict = json.loads(run("check", *words, "--output-format", "json")[1])["verdict"]
+    return [(one["command"], one["untried"]) for one in verdict["commands"]]
+
+
+def test_a_bundle_that_a_stub_mends(run: Run, venv: Path, bundle: Path, tmp_path: Path) -> None:
+    """No ROCm is needed. The wheel is that of direct_url.json, which no index has."""
+    elsewhere = tmp_path / "elsewhere" / bundle.name
+    elsewhere.parent.mkdir()
+    bundle.rename(elsewhere)
+    put(venv, elsewhere)
+    code, out, _ = run("check", venv)
+    step = out.splitlines()[-1].strip()
+    assert (code, step) == (1, f"relink repair bundle --python {python_of(venv)} --stub {LOST}")
+    assert commands_of(run, venv) == [(step, "it needs the network and changes the environment")]
+    assert run(*shlex.split(step)[1:])[0] == 0
+    assert run("check", venv)[0] == 0
+
+
+def test_each_its_own_options(run: Run, venv: Path, bundle: Path, gpu: Path, rocm: Path) -> None:
+    """What needs nothing beside the prefix is a command of its own, where another package needs an option."""
+    put(venv, bundle, gpu)
+    told = [command for command, _ in commands_of(run, venv, "--prefix", rocm)]
+    common = f"--python {python_of(venv)} --prefix {rocm}"
+    assert sorted(told) == [
+        f"relink repair bundle {common} --stub {LOST}",
+        f"relink repair gpu {common}",
+    ]
+    for command in told:
+        assert run(*shlex.split(command)[1:])[0] == 0
+    assert run("check", venv)[0] == 0
+
+
+def test_no_command_that_cannot_help(run: Run, venv: Path, gpu: Path) -> None:
+    """There is no ROCm: no repair is printed, since it would end with that."""
+    put(venv, gpu)
+    assert commands_of(run, venv) == [("relink doctor", None)]
+
+
+def test_what_the_prefix_lacks(run: Run, venv: Path, gpu: Path, rocm: Path) -> None:
+    (rocm / "lib/librocblas.so.5").unlink()
+    put(venv, gpu)
+    code, out, _ = run("check", venv, "--prefix", rocm)
+    assert code == 1
+    assert "repair" not in out
+    assert out.splitlines()[-1] == ("Next: gpu: a ROCm that has librocblas.so.5 (--prefix DIR)")
