@@ -574,6 +574,12 @@ def _places(closure: Closure, tables: Tables, needed: dict[int, list[int]]) -> d
     return {index: position for position, index in enumerate(first.values())}
 
 
+def name_stem(soname: str) -> str | None:
+    """Return a soname without its number and without the hash that auditwheel puts into it; None for other names."""
+    parts = _SONAME.fullmatch(soname)
+    return parts["stem"] if parts else None
+
+
 def two_versions(closure: Closure) -> list[TwoVersions]:
     """Return every two different files of one library in the process, with how each came in.
 

@@ -8,7 +8,10 @@ from collections import Counter
 
 import pytest
 
+from tests.support.command import run
 from tests.support.works import Works, build_works
+
+__all__ = ["COUNTED", "SEED", "run", "works"]
 
 COUNTED = "compared "
 # Where long runs start. The processes of one run inherit the number from the first one, and it is printed at the end.

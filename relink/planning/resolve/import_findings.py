@@ -23,6 +23,7 @@ from relink.loader.binding import (
     check_versions,
     differences,
     duplicates,
+    name_stem,
     two_versions,
 )
 from relink.loader.closure import Closure
@@ -357,6 +358,8 @@ def duplicate_findings(
             if key not in pairs or (reported.level == "error" and pairs[key].level != "error"):
                 pairs[key] = reported
     yield from pairs.values()
+    if not any(_is_runtime(context, reported.subject) for reported in pairs.values()):
+        yield from _find_runtimes_of_members(context, closures)
     shown, own = context.layout.shown, context.layout.own
     # One finding a pair of files, whatever paths lead to them, with one cause a library that is answered for.
     mixed: dict[tuple[str, str], SharedSymbols] = {}
@@ -379,6 +382,27 @@ def duplicate_findings(
             end = f"and answers {shared.mixed} of them instead of this library's"
             text = f"{start} ({join_truncated(list(shared.examples))}) {end}"
             yield replace(finding("RLK131", second, text, level=level, brief=f"{start} {end}"), cause=cause)
+
+
+def _find_runtimes_of_members(context: ResolveContext, closures: Mapping[str, Closure]) -> Iterator[Finding]:
+    """Yield RLK130 where members map different files of the vendor's runtime, each alone: a process that loads both has two."""
+    found: dict[str, str] = {}
+    for member, closure in closures.items():
+        for loaded in closure.objects:
+            stem = name_stem(loaded.image.soname or posixpath.basename(loaded.name))
+            is_added = loaded.identity[0] == "member" and loaded.identity[1] in context.added.values()
+            if stem and _is_runtime(context, stem) and not is_added:
+                path = context.layout.shown(context.files.canonical(posixpath.normpath(loaded.path)))
+                found.setdefault(path, posixpath.basename(member))
+    if len(found) > 1:
+        who = " and ".join(f"{path} by {member}" for path, member in found.items())
+        text = f"two are in a process that loads all of the wheel's files: {who}"
+        remedy = (
+            "Do not use both in one process, or take a wheel that brings all of the runtime or nothing of it."
+        )
+        yield finding(
+            "RLK130", context.vendor.libraries.runtime.removesuffix(".so"), text, remedy, level="warning"
+        )
 
 
 def _two_versions(

@@ -606,7 +606,8 @@ class _Base(msgspec.Struct, frozen=True):
 def carried_entries(context: ResolveContext, member: str, nothing: Outcome) -> tuple[AddedEntry, ...]:
     """Return the search path entries by which `member` finds what it needs, nobody has, and one other member is.
 
-    Where several members have the name, none is the right one for sure.
+    Where several members have the name, none is the right one for sure. A runtime that the wheel brings is taken from there
+    though a provider has one, too: the package has that one in its process.
 
     :param nothing: the outcome without an edit.
     """
@@ -617,7 +618,8 @@ def carried_entries(context: ResolveContext, member: str, nothing: Outcome) -> t
         if issue.kind in ("missing", "allowed") and own and soname not in context.added:
             named = (name for name in context.members.named.get(soname, ()) if name != member)
             places = [path_of(name) for name in named if not is_of_stubs(posixpath.dirname(name))]
-            if len(places) == 1 and context.provider_path(soname) is None:
+            is_taken = context.provider_path(soname) is None or context.vendor.libraries.is_runtime(soname)
+            if len(places) == 1 and is_taken:
                 (entry,) = origin_entries(path_of(member), [posixpath.dirname(places[0])])
                 carried.append(AddedEntry(entry, soname, places[0]))
     return tuple(carried)

@@ -58,6 +58,8 @@ def test_every_program_gets_a_named_environment() -> None:
         "environment",  # a parameter: what the caller has put together
         "make_child_environment()",
         "make_named_environment(NIX)",
+        # `check --import`: an import that a person asks for, with what `python -c 'import NAME'` has.
+        "{**os.environ, 'PYTHONDONTWRITEBYTECODE': '1'}",
         "make_named_environment((*DEMO, *variables))",
     }
 
