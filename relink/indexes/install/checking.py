@@ -281,7 +281,8 @@ def check_environment(
 
 def pin_findings(environment: TargetEnvironment, versions: Mapping[str, str]) -> Iterator[Finding]:
     """Yield RLK556 for installed distributions that require a package (canonical name → version) with another local label."""
-    for file in (one for site in environment.site for one in sorted(site.glob("*.dist-info/METADATA"))):
+    sites = environment.site if versions else ()
+    for file in (one for site in sites for one in sorted(site.glob("*.dist-info/METADATA"))):
         requirements: list[tuple[str, Requirement]] = []
         with suppress(OSError, WheelError):
             requirements += read_metadata(read_bytes(file, READ_LIMIT)).requirements()
