@@ -27,7 +27,6 @@ from packaging.version import Version
 
 from relink.gpu.coverage import RequestedGpu
 from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.proposing import propose
 from relink.indexes.install.real_imports import RealImport, identify, import_all
 from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
@@ -244,6 +243,8 @@ def check_environment(
                 files.budget.mapped = 0
                 one, mapped = _checked(source, wheel, world, options)
                 if proposes and (one.mendable or one.opens_in_vain):
+                    from relink.indexes.install.proposing import propose  # noqa: PLC0415 - slow to load
+
                     files.budget.mapped = 0
                     repair = replace_fields(options, python=environment.python)
                     proposal = propose(wheel, target, repair, gpus, files)
