@@ -101,13 +101,17 @@ def symbol_columns(memory: Memory) -> tuple[Columns, list[int]]:
     for info in relocated:
         if info >> shift < count:
             flags[info >> shift] |= RELOCATED | (kinds.get(info & 0xFFFFFFFF, 0) if memory.wide else 0)
-    data = memory.read(memory.dynamic[c.DT_SYMTAB], count * (24 if memory.wide else 16))
+    data = memory.read(memory.dynamic[c.DT_SYMTAB], count * _entry_size(memory))
     return columns_of(memory, data, bytes(flags)), order
 
 
 def count_symbols(memory: Memory) -> int:
     """Return the number of symbols in the symbol table, without reading the table: that of :func:`symbol_columns`."""
     return _extent(memory, lambda: _relocated(memory))[0]
+
+
+def _entry_size(memory: Memory) -> int:
+    return 24 if memory.wide else 16
 
 
 def _extent(memory: Memory, relocated: Callable[[], set[int]]) -> tuple[int, bytearray, list[int]]:
@@ -118,7 +122,7 @@ def _extent(memory: Memory, relocated: Callable[[], set[int]]) -> tuple[int, byt
 
     :param relocated: gives r_info of the relocations, which are asked for only where the hash tables do not tell.
     """
-    size = 24 if memory.wide else 16
+    size = _entry_size(memory)
     if (declared := memory.dynamic.get(c.DT_SYMENT, 0)) != size:
         memory.problem(f"DT_SYMENT is {declared}, not {size}", read=False)
     limit = memory.available(memory.dynamic[c.DT_SYMTAB]) // size

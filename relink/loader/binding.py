@@ -597,10 +597,10 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
     by_stem: dict[str, list[int]] = {}
     for index, loaded in enumerate(closure.objects):
         soname = loaded.image.soname or loaded.name.rpartition("/")[2]
-        parts = _SONAME.fullmatch(soname)
-        if parts is None or loaded.identity[0] == "program":
+        stem = name_stem(soname)
+        if stem is None or loaded.identity[0] == "program":
             continue
-        others = by_stem.setdefault(parts["stem"], [])
+        others = by_stem.setdefault(stem, [])
         for other in others[:_MOST_COMPARED]:
             first = closure.objects[other]
             first_soname = first.image.soname or first.name.rpartition("/")[2]
@@ -609,7 +609,7 @@ def two_versions(closure: Closure) -> list[TwoVersions]:
                 continue
             pairs.append(
                 TwoVersions(
-                    parts["stem"],
+                    stem,
                     (first_soname, soname),
                     (first.path, loaded.path),
                     (_chain(closure, trees, other), _chain(closure, trees, index)),

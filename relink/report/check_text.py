@@ -78,14 +78,13 @@ DOCTOR = ("relink doctor",)
 class Proposal(msgspec.Struct, frozen=True):
     """What mends one distribution, by the plan of its repair.
 
-    :ivar step: what to type or to do; None where `relink repair` needs nothing beside, and then `is_plain` is true.
+    :ivar step: what to type or to do; None where `relink repair` needs nothing beside.
     :ivar commands: of that what can be typed as it is.
     """
 
     name: str
     step: str | None = None
     commands: tuple[str, ...] = ()
-    is_plain: bool = False
 
 
 class EnvironmentCheck(msgspec.Struct, frozen=True):
@@ -175,16 +174,20 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
     # A build for another vendor is replaced; nothing of this machine mends it.
     if (check.ok and not check.proposals) or (errors and all(found.code == "RLK551" for found in errors)):
         return None, ()
-    if check.proposals and all(one.is_plain for one in check.proposals):
+    if check.proposals and all(one.step is None for one in check.proposals):
         command = shlex.join(check.repair)
         return command, (command,)
     steps: dict[str, None] = {}
     commands: dict[str, None] = {}
     for one in check.proposals:
-        command = shlex.join(one.name if word == "--all" else word for word in check.repair)
-        named = f"{one.name}: {one.step}" if one.step and not one.commands else one.step
-        steps[named or command] = None
-        commands |= dict.fromkeys((command,) if one.is_plain else one.commands)
+        step, typed = one.step, one.commands
+        if step is None:
+            step = shlex.join(one.name if word == "--all" else word for word in check.repair)
+            typed = (step,)
+        elif not typed:
+            step = f"{one.name}: {step}"
+        steps[step] = None
+        commands |= dict.fromkeys(typed)
     if not steps:
         return DOCTOR[0], DOCTOR
     return "; ".join(steps), tuple(commands)

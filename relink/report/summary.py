@@ -129,8 +129,8 @@ def verification_verdict(
             loads = "No ELF file for this loader: nothing to check"
         return Verdict(_without_errors(every), f"{'. '.join([loads, *_allowed(every)])}.")
     missing = any(cause.code in ("RLK101", "RLK104") for cause in errors)
-    lacking = [subject for cause in errors if cause.code == "RLK101" for subject in cause.subjects]
-    where = f"a {_product_that_has(lacking)} that has {join_truncated(lacking)}" if lacking else "another one"
+    lacking = _list_lacking(errors)
+    where = _place_that_has(lacking) if lacking else "another one"
     step = f"relink {os.path.basename(made_from or wheel)} for {where} (--prefix DIR)"
     todo = (step, ()) if missing and not any(cause.step for cause in errors) else _step(errors)
     on_gpus = all(cause.code.startswith("RLK4") for cause in errors)
@@ -238,7 +238,7 @@ def _why(errors: Sequence[Cause]) -> str:
 
 
 def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
-    missing = [subject for cause in errors if cause.code == "RLK101" for subject in cause.subjects]
+    missing = _list_lacking(errors)
     opened = [subject for cause in errors if cause.code == "RLK132" for subject in cause.subjects]
     for cause in errors:
         match cause.code:
@@ -308,7 +308,7 @@ def _step(
         parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
         typed = [part for part in parts if _INSTALLS.fullmatch(part)]
         if unknown:
-            parts.append(f"a {_product_that_has(unknown)} that has {join_truncated(unknown)} (--prefix DIR)")
+            parts.append(f"{_place_that_has(unknown)} (--prefix DIR)")
         # The command is offered once more only where nothing is left that has to be found first.
         return f"{'; '.join(parts)}, then the same command", (*typed, *(() if unknown else _again(command)))
     if others := _others_to_install(errors):
@@ -348,12 +348,18 @@ def _vendor_twice(found: Iterable[Cause]) -> Vendor | None:
     )
 
 
-def _product_that_has(sonames: Iterable[str]) -> str:
-    """The product of the one vendor that has all of some libraries; of others no vendor's product is advised."""
+def _list_lacking(errors: Iterable[Cause]) -> list[str]:
+    """The libraries that are missing."""
+    return [subject for cause in errors if cause.code == "RLK101" for subject in cause.subjects]
+
+
+def _place_that_has(sonames: Sequence[str]) -> str:
+    """A product of the one vendor that has all of some libraries; of others no vendor's product is advised."""
     from relink.vendors.registry import vendor_that_has  # noqa: PLC0415 - slow to load, and here only
 
     vendor, *more = {vendor_that_has(soname) for soname in sonames}
-    return vendor.product if vendor is not None and not more else "prefix"
+    product = vendor.product if vendor is not None and not more else "prefix"
+    return f"a {product} that has {join_truncated(sonames)}"
 
 
 def _others_to_install(errors: Iterable[Cause]) -> list[str]:

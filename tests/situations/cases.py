@@ -316,33 +316,38 @@ def broken_prefix(scene: Scene) -> Iterator[Check]:
     yield "answer", told.code == 1 and "_ZN2ck6tensorEv" in told.text, f"doctor: {told.code}"
 
 
+def _of_a_bundle(scene: Scene, name: str, hip: str, profiler: Path | None = None) -> Path:
+    """Return a wheel that brings HIP and HSA, which needs the profiler's library where one is given."""
+    hsa = library(
+        scene.root / "s/libhsa-runtime64.so.1",
+        exports=["hsa_init"],
+        imports=["rocprofiler_register_library_api_table"] if profiler else (),
+        needed=[profiler] if profiler else (),
+        node="ROCR_1",
+        search=BESIDE,
+    )
+    runtime = library(
+        scene.root / f"s/libamdhip64.so.{hip}",
+        exports=["hipMalloc"],
+        imports=["hsa_init"],
+        needed=[hsa],
+        node=f"hip_{hip}.0",
+        search=BESIDE,
+    )
+    user = library(
+        scene.root / "s/libuser.so", exports=["g"], imports=["hipMalloc"], needed=[runtime], search=BESIDE
+    )
+    files: dict[str, bytes | Path] = {f"{name}/lib/{path.name}": path for path in (hsa, runtime, user)}
+    return scene.wheel(name, files | {f"{name}/__init__.py": opens("lib/libuser.so")})
+
+
 @of("mudler/LocalAI#10537")
 def bundle_and_no_rocm(scene: Scene) -> Iterator[Check]:
     """A wheel brings its HIP, and not what this needs; the machine has no ROCm."""
     profiler = library(
         scene.root / "x/librocprofiler-register.so.0", exports=["rocprofiler_register_library_api_table"]
     )
-    hsa = library(
-        scene.root / "s/libhsa-runtime64.so.1",
-        exports=["hsa_init"],
-        imports=["rocprofiler_register_library_api_table"],
-        needed=[profiler],
-        node="ROCR_1",
-        search=BESIDE,
-    )
-    hip = library(
-        scene.root / "s/libamdhip64.so.6",
-        exports=["hipMalloc"],
-        imports=["hsa_init"],
-        needed=[hsa],
-        node="hip_6.0",
-        search=BESIDE,
-    )
-    user = library(
-        scene.root / "s/libggml-hip.so", exports=["g"], imports=["hipMalloc"], needed=[hip], search=BESIDE
-    )
-    files: dict[str, bytes | Path] = {f"zzllama/lib/{path.name}": path for path in (hsa, hip, user)}
-    wheel = scene.wheel("zzllama", files | {"zzllama/__init__.py": opens("lib/libggml-hip.so")})
+    wheel = _of_a_bundle(scene, "zzllama", "6", profiler)
     scene.install(wheel)
     yield from _agrees(scene, "import zzllama")
     yield from _mended(scene, "import zzllama")
@@ -353,20 +358,7 @@ def bundle_and_no_rocm(scene: Scene) -> Iterator[Check]:
 def bundle_and_a_newer_rocm(scene: Scene) -> Iterator[Check]:
     """A wheel brings its HIP and HSA, the machine has a newer ROCm: one runtime, whichever."""
     prefix = rocm(scene.root / "rocm", "7.2.4")
-    hsa = library(scene.root / "s/libhsa-runtime64.so.1", exports=["hsa_init"], node="ROCR_1")
-    hip = library(
-        scene.root / "s/libamdhip64.so.7",
-        exports=["hipMalloc"],
-        imports=["hsa_init"],
-        needed=[hsa],
-        node="hip_7.0",
-        search=BESIDE,
-    )
-    user = library(
-        scene.root / "s/libgg.so", exports=["g"], imports=["hipMalloc"], needed=[hip], search=BESIDE
-    )
-    files: dict[str, bytes | Path] = {f"zzgg/lib/{path.name}": path for path in (hsa, hip, user)}
-    wheel = scene.wheel("zzgg", files | {"zzgg/__init__.py": opens("lib/libgg.so")})
+    wheel = _of_a_bundle(scene, "zzgg", "7")
     scene.install(wheel)
     yield from _agrees(scene, "import zzgg", "--prefix", prefix)
     yield from _relinked(scene, wheel, "import zzgg", "--prefix", prefix)

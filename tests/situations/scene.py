@@ -155,8 +155,3 @@ def grade(checks: list[Check]) -> str:
     if not all(ok for kind, ok, _ in checks if kind == "answer"):
         return "wrong"
     return "good" if all(ok for _, ok, _ in checks) else "partly"
-
-
-def to_json(grades: dict[str, list[Check]]) -> str:
-    """Return the checks of all situations as JSON."""
-    return json.dumps(grades, indent=1)

@@ -210,8 +210,9 @@ def check_environment(
     processes = EnvironmentProcesses(target, python, files, os.environ, cache)
     named = _named(sources, why, environment)
     tops = {
-        source.dist_info: top_modules(source.name.distribution, source.members, processes.interpreter)
-        for source in named
+        source.dist_info: modules
+        for source in (named if imports else ())
+        if (modules := top_modules(source.name.distribution, source.members, processes.interpreter))
     }
     world = _World(
         target,
@@ -221,7 +222,7 @@ def check_environment(
         has_other,
         {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
         why is not None,
-        import_all(environment.python, {name: tops[name] for name in tops if tops[name]}) if imports else {},
+        import_all(environment.python, tops) if imports else {},
     )
     checked: list[Checked] = []
     sonames: dict[str, None] = {}

@@ -47,7 +47,7 @@ def propose(
         again = shlex.join([*command, *words])
         return Proposal(name, again, (again,))
     if planned.plan.ok:
-        return Proposal(name, is_plain=True) if planned.plan.changed else None
+        return Proposal(name) if planned.plan.changed else None
     found = verdict(make_report(planned, options, Clock()))
     # Where nothing can be typed, the same command would be another one than the reader's.
     step = found.step if found.commands else (found.step or "").removesuffix(", then the same command")

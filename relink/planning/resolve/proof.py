@@ -117,8 +117,10 @@ class DlopenKnowledge:
         # What a package opens by a name of the vendor's counts whether or not a provider has a library of that name; another
         # name where a provider has it under a number.
         for name in self.strings_of(caller):
-            is_named = vendor.libraries.is_own(name) or find_forwardable(context, name)
-            if name not in sources and (self._is_soname(name, caller) or (member and is_named)):
+            if name not in sources and (
+                self._is_soname(name, caller)
+                or (member and (vendor.libraries.is_own(name) or find_forwardable(context, name)))
+            ):
                 sources[name] = DlopenSource("string")
         stems = {soname_stem(name) for name in sources}
         # A package that brings a library along brings what that dlopens.

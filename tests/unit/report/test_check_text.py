@@ -38,7 +38,7 @@ def test_a_finding_about_several() -> None:
 
 
 def test_the_lines() -> None:
-    plain = Proposal("onnxruntime-rocm", is_plain=True)
+    plain = Proposal("onnxruntime-rocm")
     check = EnvironmentCheck("/v", (WORKS, PARTLY, BROKEN), proposals=(plain,), repair=REPAIR)
     answer = "onnxruntime-rocm does not work; 3 packages with native code in /v."
     assert [line.plain for line in check_text(check, verbose=False)] == [
