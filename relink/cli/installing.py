@@ -15,7 +15,7 @@ import typer
 from relink.cli.application import app
 from relink.cli.formats import OutputFormat, Shown, print_results
 from relink.cli.options import GivenWheel, NoImportTest, is_requirement, takes_options
-from relink.planning.options import RUN, Options
+from relink.planning.options import RUN, Options, list_words
 from relink.system.errors import RelinkError, UsageError
 from relink.system.text import join_with_and, pluralize
 
@@ -233,7 +233,7 @@ def check(
     python = str(environment / "bin" / "python") if environment is not None else options.python
     repair = ["relink", "repair", "--all"]
     repair += ["--python", python] if python else []
-    repair += [word for prefix in options.prefixes for word in ("--prefix", prefix)]
+    repair += list_words(options, ("prefixes", "only_gpus", "drop_jit"))
     where = find_environment(python, os.environ, changed=False)
     asked = replace(options, command=tuple(repair))
     found = checking.check_environment(where, asked, why, imports=imports, proposes=True)

@@ -300,17 +300,18 @@ class Options:
         ("run", "diff"), GPUS, "Go on although there is no code for a GPU of --gpu."
     ).field(False)
     only_gpus: Sequence[str] = Option(
-        ("run", *_INSTALLS),
+        ("run", *_INSTALLS, "check"),
         GPUS,
         "Take code for other GPUs out of the wheel: gfx1100, 'RX 7900 XTX' or auto; repeatable.",
         ("--only-gpu",),
         "GPU",
+        instead={"check": "The printed command takes code for other GPUs out; repeatable."},
         completion="complete_gpu_name",
         setting="only-gpus",
         decides=True,
     ).field(())
     drop_jit: bool = Option(
-        ("run", *_INSTALLS),
+        ("run", *_INSTALLS, "check"),
         GPUS,
         "With --only-gpu, take out code that is compiled on first use (SPIR-V) as well.",
         decides=True,

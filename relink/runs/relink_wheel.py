@@ -97,14 +97,16 @@ def make_plan(
         options = dataclasses.replace(options, only_gpus=(), drop_jit=False)
         none = finding("RLK430", contents.source.path.name, "--only-gpu found no code that can be taken out")
         wheel = replace(wheel, findings=(*wheel.findings, none))
+    # A stub is linked without a place, too.
+    alone = shrinks and not options.stub
     with clock.stage("plan"):
         try:
             providers = find_providers(options, target, wheel.sought)
         except NoPlaceError:
-            if not shrinks:
+            if not alone:
                 raise
             providers = ()
-        if shrinks and not providers:
+        if alone and not providers:
             # There is nothing to link against: the code goes out, and how files are linked is not looked at.
             wheel = replace(wheel, images={})
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)

@@ -162,6 +162,7 @@ def compile_parts(
     search_path: Callable[[Part], str] | None = None,
     real_names: bool = True,
     kpack: str | None = None,
+    gpus: Sequence[str] = GPUS,
 ) -> dict[str, Path]:
     """Compile the libraries of a release below `directory`; returns stem → path.
 
@@ -169,6 +170,7 @@ def compile_parts(
     :param search_path: its DT_RPATH; None: it has none.
     :param real_names: under their real names with links for soname and linker; else under the sonames alone, as in a wheel.
     :param kpack: the search path of archives, relative to a library; device code leaves the libraries. None: it stays.
+    :param gpus: which the device code is for.
     """
     known = by_stem(release)
     made: dict[str, Path] = {}
@@ -185,7 +187,9 @@ def compile_parts(
             flags.append(f"-Wl,--version-script,{script}")
         if search_path is not None and (entries := search_path(part)):
             flags.append(f"-Wl,--disable-new-dtags,-rpath,{entries}")
-        shared(path, source_of(part, known), needed=[made[stem] for stem in part.needs], flags=flags)
+        shared(
+            path, source_of(part, known, gpus=gpus), needed=[made[stem] for stem in part.needs], flags=flags
+        )
         if part.device and kpack is not None:
             name = f"lib/{part.soname}"
             path.write_bytes(split(path.read_bytes(), reference(name, [kpack])))

@@ -145,6 +145,7 @@ def build(
                 place_of=lambda _: "torch/lib",
                 search_path=lambda _: "$ORIGIN",
                 real_names=False,
+                gpus=gpus,
             )
         else:
             rocm = compile_parts(Path(work, "rocm"), release)

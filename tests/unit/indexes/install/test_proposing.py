@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.cc import shared
 from tests.support.command import Run
+from tests.support.therock import device_code
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.indexes.install.conftest import put, python_of
@@ -30,9 +31,8 @@ def bundle(index: Path, tmp_path: Path) -> Path:
         needed=[profiler],
         flags=beside,
     )
-    user = shared(
-        tmp_path / "libggml-hip.so", "int hip(void); int g(void){return hip();}", needed=[hip], flags=beside
-    )
+    source = "int hip(void); int g(void){return hip();}\n" + device_code(("gfx1100", "gfx942"))
+    user = shared(tmp_path / "libggml-hip.so", source, needed=[hip], flags=beside)
     files: dict[str, bytes | Path] = {"bundle/__init__.py": OPENS}
     files |= {f"bundle/lib/{path.name}": path for path in (hip, user)}
     return make_wheel(index, files, name="bundle", tag=TAG)
@@ -89,3 +89,15 @@ def test_what_the_prefix_lacks(run: Run, venv: Path, gpu: Path, rocm: Path) -> N
     assert code == 1
     assert "repair" not in out
     assert out.splitlines()[-1] == ("Next: gpu: a ROCm that has librocblas.so.5 (--prefix DIR)")
+
+
+def test_the_code_of_one_gpu(run: Run, venv: Path, bundle: Path) -> None:
+    put(venv, bundle)
+    ((command, _),) = commands_of(run, venv, "--only-gpu", "gfx1100", "--drop-jit")
+    options = f"--only-gpu gfx1100 --drop-jit --stub {LOST}"
+    assert command == f"relink repair bundle --python {python_of(venv)} {options}"
+    assert run("check", venv, "--gpu", "gfx942")[1].count("gfx942") == 0
+    assert run(*shlex.split(command)[1:])[0] == 0
+    assert run("check", venv, "--gpu", "gfx1100")[0] == 0
+    code, out, _ = run("check", venv, "--gpu", "gfx942")
+    assert (code, "gfx942" in out) == (1, True)
