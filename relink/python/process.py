@@ -46,6 +46,8 @@ _RECORD_LIMIT = 64 << 20
 # Lines of .pth files that are executed (site.addpackage).
 _EXECUTED = (b"import ", b"import\t")
 _CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
+# What the modules that cffi makes import (cffi/_cffi_include.h, _cffi_init); no distribution's name leads to it.
+_CFFI = "_cffi_backend"
 _NAME = re.compile(rb"(?<![^\0])\w[\w.]{2,80}(?=\0)")
 _JOINED = re.compile(rb"(?:[\w.]|[^\w\0]){80,}")
 _WORD = re.compile(r"[\w.]{40,}")
@@ -159,7 +161,7 @@ class PythonProcesses:
         own, tops = self._packages_beside(path)
         for name in names:
             top, dot, _ = name.partition(".")
-            if top in (tops if dot else own) and self._is_module(name):
+            if name == _CFFI or (top in (tops if dot else own) and self._is_module(name)):
                 wanted[name] = None
         for match in re.finditer(r"([A-Za-z_]\w*)\.(?=([\w.]+))", joined):
             # The name before may be joined to that of the package.
