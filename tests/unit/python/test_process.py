@@ -228,7 +228,9 @@ def test_what_is_no_elf_file_has_no_names(data: bytes) -> None:
 
 def test_an_import_in_c_is_inferred(tmp_path: Path) -> None:
     """Only modules of the own package and of what the distribution requires are taken for imports, and cffi's."""
-    data = compiled(tmp_path, b"__pyx_capi__", b"package.own", b"stranger.api", b"_cffi_backend", JOINED.encode())
+    data = compiled(
+        tmp_path, b"__pyx_capi__", b"package.own", b"stranger.api", b"_cffi_backend", JOINED.encode()
+    )
     metadata = "Metadata-Version: 2.1\nName: {0}\nVersion: 1\n{1}\n"
     write_files(
         tmp_path / "site",
