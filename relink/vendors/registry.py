@@ -265,7 +265,7 @@ def requested_gpus(
             local = [replace(gpu, asked=True) for gpus, _ in seen for gpu in gpus]
             if not local:
                 reason = "; ".join(problem for _, problems in seen for problem in problems)
-                raise UsageError(f"--gpu auto finds none: {reason} (for example --gpu {targets})")
+                raise UsageError(f"auto finds no GPU: {reason} (for example {targets})")
             for gpu in local:
                 found.setdefault(gpu.target, gpu)
         elif named := next(filter(None, (vendor.gpus.parse(text, environment) for vendor in VENDORS)), None):

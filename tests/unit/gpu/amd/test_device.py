@@ -67,7 +67,7 @@ def test_version_numbers(number: int, processor: str | None) -> None:
 def test_why_no_gpu_is_seen(tmp_path: Path, there: str, why: str) -> None:
     (tmp_path / there).parent.mkdir(exist_ok=True)
     (tmp_path / there).touch()
-    with pytest.raises(UsageError, match=f"--gpu auto finds none: no KFD topology: .*{why}"):
+    with pytest.raises(UsageError, match=f"auto finds no GPU: no KFD topology: .*{why}"):
         requested_gpus(["auto"], str(tmp_path))
     (found,) = (one for one in diagnose((), str(tmp_path), {}).findings if one.code == "RLK421")
     assert why in found.message
@@ -231,7 +231,7 @@ def test_what_means_nothing(text: str) -> None:
 
 
 def test_a_machine_without_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--gpu auto finds none: "):
+    with pytest.raises(UsageError, match="auto finds no GPU: "):
         requested_gpus(["AUTO"], str(tmp_path), {})
 
 

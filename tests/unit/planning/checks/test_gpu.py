@@ -359,7 +359,7 @@ def test_auto_with_an_override(tmp_path: Path) -> None:
 
 
 def test_auto_without_a_gpu_and_a_name_that_means_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--gpu auto finds none: no KFD topology"):
+    with pytest.raises(UsageError, match="auto finds no GPU: no KFD topology"):
         requested_gpus(["auto"], str(tmp_path), {})
     with pytest.raises(UsageError, match="Voodoo"):
         requested_gpus(["Voodoo 2"])
