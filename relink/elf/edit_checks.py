@@ -59,6 +59,10 @@ def _write_type(path: Path, before: Image, kind: int) -> None:
         file.write(kind.to_bytes(2, "little" if before.header.little_endian else "big"))
 
 
+# Bytes between the end of a file and the table: programs of the small code model span 2 GiB (x86-64 psABI, 3.5.1).
+_HOLE = 4 << 30
+
+
 def place_headers(path: Path, before: Image) -> None:
     """Move the program header table of an edited file behind the rest, if no segment or a wrong one has it now.
 
@@ -99,6 +103,9 @@ def place_headers(path: Path, before: Image) -> None:
         # segments in memory as well as in the file.
         table_at = _up(max(size, end - shift) if run else size, align)
         address = table_at + shift if run else _up(end, align)
+        if table_at - size > _HOLE or not 0 <= address < 1 << 63:
+            # Segments that no file has lead there: the table stays, and the checks of an edit say what is wrong with it.
+            return
         # One row more: the PT_LOAD that maps the table at its new place.
         length = row * (count + 1)
         fields = [_PF_R, table_at, address, address, length, length]

@@ -418,9 +418,12 @@ def _confirm(environment: TargetEnvironment, wheel: Path) -> None:
 
 
 def _bytecode(paths: Iterable[str]) -> list[str]:
-    """Return what lies in the ``__pycache__`` beside modules: uv removes all of it."""
+    """Return what lies in the ``__pycache__`` beside modules: uv removes all of it.
+
+    Python that is interrupted leaves NAME.pyc.NUMBER (Lib/importlib/_bootstrap_external.py, _write_atomic).
+    """
     parents = {path.rpartition("/")[0] for path in paths if path.endswith(".py")}
-    return [str(path) for parent in parents for path in Path(parent, "__pycache__").glob("*.pyc")]
+    return [str(path) for parent in parents for path in Path(parent, "__pycache__").glob("*.pyc*")]
 
 
 def _keep(

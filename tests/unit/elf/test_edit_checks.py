@@ -13,7 +13,13 @@ from msgspec.structs import replace
 
 from relink.elf import edit_checks
 from relink.elf.edit import ElfEdit, predict_edit
-from relink.elf.edit_checks import check_edit, check_version_edits, new_issues, same_symbols
+from relink.elf.edit_checks import (
+    check_edit,
+    check_version_edits,
+    new_issues,
+    place_headers,
+    same_symbols,
+)
 from relink.elf.image import Image, Section, Segment, read_image, read_sections
 from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
@@ -101,6 +107,23 @@ def test_headers_that_were_moved_before_are_put_where_old_kernels_find_them(
     for name in ("search path", "all"):
         old_kernel.run(edit_program(path, edits()[name]))
         assert subprocess.check_output([path], text=True) == "42 of the program\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(40, 1 << 62), (40, (1 << 64) - 1), (40, 8 << 30), (48, 1 << 63), (16, 1 << 63)]
+)
+def test_headers_stay_where_a_segment_would_lead_them_out_of_the_file(
+    tmp_path: Path, place: int, value: int
+) -> None:
+    """p_memsz, p_align or p_vaddr: no file is that large, and nobody wants one of gigabytes."""
+    path = compile_program(tmp_path / "program", "pie")
+    before = read_image(path.read_bytes(), "x")
+    data = bytearray(moved(path.read_bytes(), "pie"))
+    (at,), (count,) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<H", data, 56)
+    struct.pack_into("<Q", data, at + 56 * (count - 1) + place, value)
+    path.write_bytes(data)
+    place_headers(path, before)
+    assert path.read_bytes() == data
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -355,6 +355,26 @@ def test_interrupted_before_and_behind_the_installer(
     assert (site_of(venv) / "demo/__init__.py").read_bytes() == (b"" if call == "link" else b"new")
 
 
+def test_bytecode_that_an_interrupted_installer_left(
+    works: Works, index: Path, venv: Path, tmp_path: Path
+) -> None:
+    """Lib/importlib/_bootstrap_external.py, _write_atomic: it has another name until it is whole."""
+    put(venv, vendor(works, index))
+    before = tree(venv)
+    new = make_wheel(tmp_path, {"demo/__init__.py": b"new"}, version="2.0", tag=TAG)
+    environment = facts(venv)
+
+    def interrupted() -> None:
+        put(venv, new)
+        (cache := site_of(venv) / "demo/__pycache__").mkdir(exist_ok=True)
+        (cache / "__init__.cpython-311.pyc.140126251025888").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with own(environment), pytest.raises(KeyboardInterrupt):
+        replace_files(environment, find_installed(environment, "demo"), new, interrupted)
+    assert tree(venv) == before
+
+
 @pytest.mark.parametrize("step", ["before", "during"])
 def test_another_installer_meanwhile(
     works: Works, index: Path, venv: Path, tmp_path: Path, step: str
