@@ -35,6 +35,8 @@ from relink.system.errors import ElfError
 
 _PF_R, _PF_W = 4, 2
 _PAGE = 0x1000
+# Bytes from the end of a file to program headers behind it: programs of the small code model span 2 GiB (x86-64 psABI, 3.5.1).
+_HOLE = 4 << 30
 # vm.mmap_min_addr, as distributions set it.
 _LOWEST = 0x10000
 _TYPE = 16  # offset of e_type
@@ -57,10 +59,6 @@ def _write_type(path: Path, before: Image, kind: int) -> None:
     with path.open("r+b") as file:
         file.seek(_TYPE)
         file.write(kind.to_bytes(2, "little" if before.header.little_endian else "big"))
-
-
-# Bytes between the end of a file and the table: programs of the small code model span 2 GiB (x86-64 psABI, 3.5.1).
-_HOLE = 4 << 30
 
 
 def place_headers(path: Path, before: Image) -> None:
