@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import subprocess
-from collections import Counter
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from relink.loader.dryrun import LoaderMap
 from relink.runs.questions import VerifiedWheel
 from tests.fuzz import verifying
 from tests.fuzz.conftest import COUNTED
-from tests.fuzz.hostile import scene_of
 from tests.support.amount import amount
 from tests.support.forking import run as forked
 from tests.support.works import Works
@@ -57,33 +56,39 @@ def test_many(works: Works, tmp_path: Path, first: int, record_property: Propert
     hunt(works, tmp_path / "scratch", 1_000 + first, min(BATCH, LONG - first), record_property)
 
 
-def test_the_hunt_sees(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loader that dies without an error, one that does not end, a file and a process that are left."""
-    scene = scene_of(works.root, tmp_path / "scratch")
-    scene.scratch.mkdir()
+def test_the_hunt_sees(works: Works, tmp_path: Path) -> None:
+    """A loader that dies without an error, a file and a process that are left.
+
+    In a process of its own: whatever else a process of tests does meanwhile would be told, too.
+    """
     found = VerifiedWheel("x", None, {}, ())  # type: ignore[arg-type]
     dead = LoaderMap((), (), ("killed by signal 11",), died=True)
     wrong: list[str] = []
     assert verifying.judge(found, {"demo/m000.so": [("in the sandbox", dead)]}, wrong, 1)["died"] == 1
     assert "no error, although the loader died" in wrong[0]
 
-    def batch(*_: object, **__: object) -> tuple[Counter[str], list[str]]:
-        (tmp_path / "elsewhere").write_bytes(b"")
-        (tmp_path / "scratch" / "left").write_bytes(b"")
-        children.append(subprocess.Popen(["sleep", "60"]))
-        return Counter(mutants=1), []
-
-    children: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(verifying, "verify_batch", batch)
-    lines: list[str] = []
-    monkeypatch.setattr(verifying.sys.stdout, "write", lines.append)  # type: ignore[attr-defined]
-    try:
-        assert verifying.run(scene, 0, 1) == 3
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
-    said = "".join(lines)
-    assert "elsewhere" in said
-    assert "left in the temporary directory: left" in said
-    assert "a process is left" in said
+    script = """
+import subprocess, sys
+from collections import Counter
+from pathlib import Path
+from tests.fuzz import verifying
+scratch = Path(sys.argv[2])
+def batch(*_, **__):
+    (scratch.parent / "elsewhere").write_bytes(b"")
+    (scratch / "left").write_bytes(b"")
+    child.append(subprocess.Popen(["sleep", "60"]))
+    return Counter(mutants=1), []
+child = []
+verifying.verify_batch = batch
+scene = verifying.scene_of(Path(sys.argv[1]), scratch)
+scene.scratch.mkdir()
+failed = verifying.run(scene, 0, 1)
+child[0].kill()
+sys.exit(failed)
+"""
+    command = [sys.executable, "-c", script, str(works.root), str(tmp_path / "scratch")]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "elsewhere" in ended.stdout
+    assert "left in the temporary directory: left" in ended.stdout
+    assert "a process is left" in ended.stdout
