@@ -96,7 +96,9 @@ def questions(
     yield "run", code, commands
     yield "verify", *ask(place, "verify", output or wheel, *target)[:2]
     shutil.rmtree(place / "out", ignore_errors=True)
-    if (made := environment_of(place, python, wheel)) is not None:
+    if (made := environment_of(place, python, wheel)) is None:
+        print(f"{wheel.name}: not checked: no environment for it with Python {python}")  # noqa: T201
+    else:
         yield "check", *ask(place, "check", made, "--prefix", prefix)[:2]
 
 
