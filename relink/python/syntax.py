@@ -90,6 +90,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "comprehension": ("target", "iter", "ifs"),
 }
 _SAME = {"AsyncFor": "For", "AsyncWith": "With", "TryStar": "Try", "SetComp": "ListComp"}
+_STATEMENTS = _FIELDS.keys() | _SAME.keys() | {"FunctionDef", "AsyncFunctionDef", "TypeAlias"}
 _NAMES = {"Name": "id", "Attribute": "attr"}
 
 
@@ -163,6 +164,8 @@ class _Reduction:
             return ["Lambda", node.lineno, *self._reduce_function(node, [returned])]
         kind = type(node).__name__
         kind = _SAME.get(kind, kind)
+        if kind == "TypeAlias":  # `type NAME = …` of Python 3.12 binds a name
+            return ["Assign", node.lineno, [self.reduce(node.name)], None]
         if kind not in _FIELDS:
             return kind if isinstance(node, ast.operator | ast.boolop | ast.unaryop | ast.cmpop) else None
         self.opens |= kind in ("Import", "ImportFrom") or getattr(node, _NAMES.get(kind, ""), "") in _OPENERS
@@ -188,10 +191,10 @@ class _Reduction:
 
 
 def _is_nothing(node: Any) -> bool:
-    """Whether a statement does nothing: a docstring, pass, or one that is not followed."""
+    """Whether a statement does nothing: a docstring, or one that is not followed, such as pass or one of a newer Python."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    return isinstance(node, ast.Pass | ast.Assert | ast.Delete | ast.Nonlocal)
+    return isinstance(node, ast.stmt) and type(node).__name__ not in _STATEMENTS
 
 
 def _is_plain(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
@@ -272,8 +273,11 @@ def requested_gpus(
             found.setdefault(named.target, named)
         else:
             names = " or ".join(vendor.gpus.examples[1] for vendor in VENDORS if vendor.gpus.examples)
+            known = [name for vendor in VENDORS for pair in vendor.gpus.products().items() for name in (pair[0], *pair[1])]
+            close = difflib.get_close_matches(text.strip(), known)
+            near = f"; names near it: {', '.join(close)}" if close else ""
             raise UsageError(
-                f"--gpu {text}: no target id ({targets}), no product that relink knows ({names}), and not auto"
+                f"--gpu {text}: no target id ({targets}), no product that relink knows ({names}), and not auto{near}"
             )
     return tuple(found.values())
 

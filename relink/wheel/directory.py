@@ -160,7 +160,9 @@ def _find_end(scan: DirectoryScan) -> tuple[int, tuple[int, ...]]:
         at = tail.rfind(z.END_SIGNATURE, 0, at + 3)
     if last >= 0:
         raise unreadable_error("trailing data after the end record, or the file is cut inside it")
-    raise unreadable_error("no end of central directory record: the file is truncated, or not a ZIP file")
+    if scan.read(0, min(4, scan.file_size)) != z.LOCAL_SIGNATURE:
+        raise unreadable_error("not a ZIP archive, as a wheel is one")
+    raise unreadable_error("no end of central directory record: the file is truncated")
 
 
 def read_end_records(scan: DirectoryScan) -> EndRecord:

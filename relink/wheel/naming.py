@@ -8,10 +8,12 @@ What people pass where a wheel is expected, and what they can do: directories, s
 
 from __future__ import annotations
 
+import difflib
 import errno
 import math
 import os
 import re
+import shlex
 from itertools import product
 from pathlib import Path
 
@@ -26,6 +28,10 @@ from relink.system.text import join_truncated
 
 # "Source distribution format" of the PyPA specifications has .tar.gz; .zip and others are older.
 _SOURCE = re.compile(r"(?P<stem>.+-\d.*)\.(?:tar\.(?:gz|bz2|xz|Z)|tgz|tbz|zip)")
+# "Version specifiers" of the PyPA specifications: NAME, extras, a comparison.
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*\s*(\[[^\]]*\])?\s*([=!~<>]=|[<>]).+")
+# A Path has one slash of the two.
+_ADDRESS = re.compile(r"https?:/(?=[^/])")
 _OTHERS = {
     ".conda": "a package of conda's",
     ".egg": "an egg, the format before wheels",
@@ -35,7 +41,9 @@ _OTHERS = {
 
 
 def explain_not_a_wheel(path: Path) -> str | None:
-    """Return a sentence about what `path` is instead of a wheel; None where it may be one, or is not there."""
+    """Return a sentence about what `path` is instead of a wheel, or that it is not there; None where it may be one."""
+    if not os.path.lexists(path):
+        return _explain_no_file(path)
     if path.is_dir():
         return (
             explain_no_tree(path)
@@ -50,6 +58,22 @@ def explain_not_a_wheel(path: Path) -> str | None:
         )
     kind = _OTHERS.get(path.suffix.lower())
     return f"{path} is {kind}, and relink takes wheels; get the vendor's wheel (.whl)" if kind else None
+
+
+def _explain_no_file(path: Path) -> str:
+    """Return a sentence about a path that is not there: a requirement, an address, or a name that was misspelled."""
+    said = f"{path} cannot be opened (No such file or directory)"
+    if address := _ADDRESS.match(str(path)):
+        url = f"{address[0]}/{str(path)[address.end() :]}"
+        return f"{url} is an address, and relink takes files; get it: pip download --no-deps {shlex.quote(url)}"
+    if _REQUIREMENT.fullmatch(path.name) and path.parent == Path():
+        return f"{said}; a package is fetched by `relink fetch {shlex.quote(path.name)}`"
+    try:
+        names = [name for name in os.listdir(path.parent) if name.endswith(".whl")]
+    except OSError:
+        return said
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"{said}; did you mean {path.with_name(close[0])}?" if close else said
 
 
 def explain_no_tree(path: Path) -> str | None:

@@ -243,7 +243,7 @@ def _access(path: Path, groups: frozenset[int]) -> NodeAccess:
 
 
 def parse_gpu(text: str, environment: Mapping[str, str]) -> RequestedGpu | None:
-    """Return the GPU that a text of ``--gpu`` names, ``gfx1031`` or ``RX 6750 XT``, or None.
+    """Return the GPU that a text of ``--gpu`` names, ``gfx1031`` or ``RX 6750 XT``; None where the table has no such GPU.
 
     The GPU passes for another where HSA_OVERRIDE_GFX_VERSION of `environment` has the value that is known for it. The GPU may
     be of another machine, so other values say nothing about it.
@@ -251,6 +251,9 @@ def parse_gpu(text: str, environment: Mapping[str, str]) -> RequestedGpu | None:
     try:
         target = processor_for(text)
     except UsageError:
+        return None
+    if table().features(target.processor) is None:
+        # The table has LLVM's processors, those of no GPU yet among them: a name beside it is misspelled.
         return None
     known = table().processors.get(target.processor)
     products = known.products if known else ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import shutil
+import subprocess
 import time
 
 import pytest
 
-from relink.python.syntax import SOURCE_LIMIT, UnreadableSourceError, parse_source
+from relink.python import syntax
+from relink.python.syntax import SOURCE_LIMIT, UnreadableSourceError, _Reduction, parse_source
 
 
 def test_the_bodies_of_functions_stand_apart() -> None:
@@ -63,3 +67,50 @@ def test_a_source_in_another_encoding_is_read() -> None:
 def test_constants_have_a_bound() -> None:
     statements, _ = parse_source(b"x = " + b"9" * 30 + b"\ny = '" + b"z" * 5000 + b"'\nz = 1.5\n")
     assert [node[3] for node in statements] == [None, None, None]
+
+
+def test_a_statement_of_a_newer_python_is_nothing() -> None:
+    class Novel(ast.stmt):
+        """What no Python has."""
+
+    novel = ast.copy_location(Novel(), ast.parse("pass").body[0])
+    (kept,) = ast.parse("import a").body
+    assert [node[0] for node in _Reduction().reduce([novel, kept])] == ["Import"]
+
+
+_NEWER = """
+import importlib.util, json, sys
+specification = importlib.util.spec_from_file_location("syntax", sys.argv[1])
+syntax = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(syntax)
+print(json.dumps(syntax.parse_source(sys.stdin.buffer.read())[0]))
+"""
+
+
+@pytest.mark.slow(reason="a process of each other Python")
+@pytest.mark.parametrize("minor", range(12, 16))
+def test_what_a_newer_python_has_is_read_by_it(minor: int) -> None:
+    """The module needs the standard library alone, so any Python of this machine can run it."""
+    program = shutil.which(f"python3.{minor}")
+    command = [program or "", "-I", "-c", _NEWER, syntax.__file__]
+    source = (
+        b"import a\ntype X = int\ntype Y[T] = list[T]\ndef f[T](x: T): pass\nclass C[T]: pass\nimport b\n"
+    )
+    if minor >= 14:
+        source += b"t = t'{a}'\ntry:\n    pass\nexcept A, B:\n    import c\n"
+    ended = subprocess.run(command, input=source, capture_output=True, check=False) if program else None
+    if (
+        ended is None or b"command not found" in ended.stderr
+    ):  # pyenv's program for a Python that is not chosen
+        pytest.skip(f"python3.{minor} is not on PATH")
+    statements = json.loads(ended.stdout)
+    assert [node[0] for node in statements[:6]] == [
+        "Import",
+        "Assign",
+        "Assign",
+        "FunctionDef",
+        "ClassDef",
+        "Import",
+    ]
+    assert statements[1][2:] == [[["Name", 2, "X"]], None]
+    assert [node[0] for node in statements[6:]] == (["Assign", "Try"] if minor >= 14 else [])
