@@ -231,7 +231,7 @@ def check(
     from relink.vendors.registry import find_named_place
 
     python = str(environment / "bin" / "python") if environment is not None else options.python
-    repair = ["relink", "repair", "--all"]
+    repair = ["relink", "repair", why or "--all"]
     repair += ["--python", python] if python else []
     repair += list_words(options, ("prefixes", "only_gpus", "drop_jit"))
     where = find_environment(python, os.environ, changed=False)
@@ -329,7 +329,7 @@ def repair(
                 done = installing.repair(
                     one,
                     environment,
-                    installing_into(environment, options),
+                    replace(installing_into(environment, options), several=every),
                     wheel=wheel,
                     import_test=not no_import_test,
                 )

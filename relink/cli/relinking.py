@@ -56,6 +56,7 @@ def run(
     # Programs read the output: no progress, and no sentences beside it.
     quiet = shown.quiet or not text
     options = replace(options, epoch=read_source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
+    options = replace(options, several=len(wheels) > 1)
     from relink.cli.terminal import print_report, say, show, show_progress
     from relink.report.text import several_text
 

@@ -176,6 +176,7 @@ def build_context(case: Case) -> ResolveContext:
         assume_symbols=tuple(options.assume_symbols),
         preload=tuple(options.preload),
         preload_known=options.preload_known,
+        several=options.several,
         clear_execstack=tuple(options.clear_execstack),
         search_path=options.search_path,
         opens=wheel.opens,

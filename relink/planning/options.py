@@ -125,6 +125,7 @@ class Options:
     :ivar requested_gpus: the GPUs that `gpus` and `only_gpus` name, each architecture once; `kept_gpus`: those of `only_gpus`.
     :ivar epoch: SOURCE_DATE_EPOCH in seconds; None takes the times from the input.
     :ivar command: the words of the command line, for the report.
+    :ivar several: the options are for several wheels, so that a name that fits none of one wheel is no error of it.
     """
 
     prefixes: Sequence[str] = Option(
@@ -409,6 +410,7 @@ class Options:
     ).field(())
     epoch: int | None = None
     command: Sequence[str] = ()
+    several: bool = False
     requested_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
     kept_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
 

@@ -165,7 +165,7 @@ class _Reduction:
         kind = type(node).__name__
         kind = _SAME.get(kind, kind)
         if kind == "TypeAlias":  # `type NAME = …` of Python 3.12 binds a name
-            return ["Assign", node.lineno, [self.reduce(node.name)], None]
+            return ["Assign", getattr(node, "lineno", 0), [self.reduce(getattr(node, "name", None))], None]
         if kind not in _FIELDS:
             return kind if isinstance(node, ast.operator | ast.boolop | ast.unaryop | ast.cmpop) else None
         self.opens |= kind in ("Import", "ImportFrom") or getattr(node, _NAMES.get(kind, ""), "") in _OPENERS

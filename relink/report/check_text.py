@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from relink.report.lines import Line
-from relink.report.summary import Verdict
+from relink.report.summary import Verdict, is_installation
 from relink.report.text import VERDICT_STYLE, findings_text, verdict_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
@@ -116,6 +116,9 @@ class EnvironmentCheck(msgspec.Struct, frozen=True):
         return tuple(checked.name for checked in self.distributions if checked.mendable)
 
 
+_OF_ONE_LIBRARY = {"--stub", "--forward"}
+
+
 def environment_verdict(check: EnvironmentCheck) -> Verdict:
     """Return the sentence about an environment as a whole, and what to type next."""
     level, text = _answer(check)
@@ -177,6 +180,8 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
     if check.proposals and all(one.step is None for one in check.proposals):
         command = shlex.join(check.repair)
         return command, (command,)
+    if len(check.proposals) > 1 and (joint := _join_repairs(check)):
+        return joint
     steps: dict[str, None] = {}
     commands: dict[str, None] = {}
     for one in check.proposals:
@@ -191,3 +196,28 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
     if not steps:
         return DOCTOR[0], DOCTOR
     return "; ".join(steps), tuple(commands)
+
+
+def _join_repairs(check: EnvironmentCheck) -> tuple[str, tuple[str, ...]] | None:
+    """Return what the system is to install, and one repair of all distributions; None where that may not be the same.
+
+    Options are joined that name a library each: they change nothing of a distribution that does not miss the library.
+    """
+    installs: dict[str, None] = {}
+    options: dict[tuple[str, str], None] = {}
+    for one in check.proposals:
+        alone = [one.name if word == "--all" else word for word in check.repair]
+        for command in one.commands:
+            typed = shlex.split(command)
+            added = typed[len(alone) :]
+            if is_installation(command):
+                installs[command] = None
+            elif typed[: len(alone)] == alone and len(added) % 2 == 0 and {*added[::2]} <= _OF_ONE_LIBRARY:
+                options |= dict.fromkeys(zip(added[::2], added[1::2], strict=True))
+            else:
+                return None
+    others = [f"{one.name}: {one.step}" for one in check.proposals if one.step and not one.commands]
+    if len(others) == len(check.proposals):
+        return None
+    commands = (*installs, shlex.join([*check.repair, *(word for pair in options for word in pair)]))
+    return "; ".join([*commands, *others]), commands

@@ -317,6 +317,11 @@ def _step(
     return rules, (rules,)
 
 
+def is_installation(command: str) -> bool:
+    """Whether a command has the system's packages installed."""
+    return _INSTALLS.fullmatch(command) is not None
+
+
 def _installs(errors: Sequence[Cause]) -> list[str]:
     """Return the commands that install all that is missing; none where some of it has no package, or more is wrong."""
     missing = [cause for cause in errors if cause.code == "RLK101"]

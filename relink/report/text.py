@@ -203,7 +203,7 @@ def verdict_text(summed: Verdict) -> list[Line]:
     rest, word = summed.step, NEXT
     for command in summed.commands:
         before, named, after = rest.partition(command)
-        told = f"{word}{before if named else rest}".strip(" ,;")
+        told = f"{word}{before if named else rest}".strip(" ,;") or "then"
         if why := why_untried(command):
             told = f"{told.removesuffix(':')} (not tried: {why}):".lstrip()
         if told:

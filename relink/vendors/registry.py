@@ -273,7 +273,12 @@ def requested_gpus(
             found.setdefault(named.target, named)
         else:
             names = " or ".join(vendor.gpus.examples[1] for vendor in VENDORS if vendor.gpus.examples)
-            known = [name for vendor in VENDORS for pair in vendor.gpus.products().items() for name in (pair[0], *pair[1])]
+            known = [
+                name
+                for vendor in VENDORS
+                for pair in vendor.gpus.products().items()
+                for name in (pair[0], *pair[1])
+            ]
             close = difflib.get_close_matches(text.strip(), known)
             near = f"; names near it: {', '.join(close)}" if close else ""
             raise UsageError(

@@ -65,7 +65,9 @@ def _explain_no_file(path: Path) -> str:
     said = f"{path} cannot be opened (No such file or directory)"
     if address := _ADDRESS.match(str(path)):
         url = f"{address[0]}/{str(path)[address.end() :]}"
-        return f"{url} is an address, and relink takes files; get it: pip download --no-deps {shlex.quote(url)}"
+        return (
+            f"{url} is an address, and relink takes files; get it: pip download --no-deps {shlex.quote(url)}"
+        )
     if _REQUIREMENT.fullmatch(path.name) and path.parent == Path():
         return f"{said}; a package is fetched by `relink fetch {shlex.quote(path.name)}`"
     try:

@@ -206,6 +206,7 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     :ivar left_out: the names of copies that leave the wheel, as NEEDED has them → their sonames.
     :ivar as_it_is: nothing is edited; the question is what loads now.
     :ivar opens: the library names in the read-only data of the members that import dlopen.
+    :ivar several: the options are for other wheels, too.
     :ivar optional: the members without which the import ends well, where that has been followed.
     """
 
@@ -231,6 +232,7 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
     opens: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     left_out: Mapping[str, str] = msgspec.field(default_factory=dict)
     as_it_is: bool = False
+    several: bool = False
     optional: Mapping[str, OptionalMember] = msgspec.field(default_factory=dict)
 
     # By soname: the same question is asked for each edge of each attempt.

@@ -29,6 +29,7 @@ from relink.planning.resolve.stubs import (
     is_its,
     list_functions,
     stub_member,
+    unfit_level,
 )
 from relink.system.findings.model import finding
 from relink.system.text import join_truncated
@@ -95,7 +96,7 @@ def plan_shims(
                 needed.setdefault(member, {})[name] = lacks
                 versions[member] = (*versions.get(member, ()), *edits.get(member, ()))
     text = "--stub: no member of the wheel lacks this function of a library that it needs and that is there"
-    findings += [finding("RLK126", name, text) for name in sorted(unused)]
+    findings += [finding("RLK126", name, text, level=unfit_level(context)) for name in sorted(unused)]
     uses = {member: ShimUse(added, versions.get(member, ())) for member, added in needed.items()}
     return StubPlans(tuple(stubs), tuple(findings), uses)
 

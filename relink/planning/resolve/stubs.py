@@ -38,7 +38,7 @@ from relink.planning.resolve.proof import (
     find_unloadable,
 )
 from relink.planning.resolve.strategy import find_strategy
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import join_truncated, pluralize
 
 AUTO = "auto"
@@ -108,8 +108,9 @@ def plan_stubs(
                 imported.name for imported in table.copies if is_its(context, imported, soname)
             )
     stubs: list[Stub] = []
+    unfit = unfit_level(context)
     findings = [
-        finding("RLK126", soname, "--stub: no member of the wheel misses a library of that name")
+        finding("RLK126", soname, "--stub: no member of the wheel misses a library of that name", level=unfit)
         for soname in wanted
         if soname != AUTO and ":" not in soname and soname not in missed
     ]
@@ -141,6 +142,11 @@ def is_its(context: ResolveContext, imported: Import | Unbound, soname: str) -> 
     if facts is not None and re.match(facts.names, imported.name):
         return True
     return context.vendor.libraries.whose(soname, imported.name) == "own"
+
+
+def unfit_level(context: ResolveContext) -> Level:
+    """Return the level of a finding about a name that fits nothing of the wheel."""
+    return "info" if context.several else "error"
 
 
 def _why_not(context: ResolveContext, soname: str, library: _StubImports, distribution: str) -> str | None:
@@ -265,7 +271,9 @@ def plan_forwarders(
                 openers.setdefault(name, []).append(member)
     stubs: list[Stub] = []
     findings: list[Finding] = [
-        finding("RLK134", name, "--forward: no member of the wheel opens it in vain")
+        finding(
+            "RLK134", name, "--forward: no member of the wheel opens it in vain", level=unfit_level(context)
+        )
         for name in wanted
         if name != AUTO and name not in openers
     ]

@@ -53,7 +53,7 @@ def where_to_get(soname: str, distribution: Distribution | None, providers: Iter
 
 
 def install(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
-    """Return the command of the target's distribution that installs a library of that very soname, or None.
+    """Return the command of the target's distribution that installs a library of that soname or of the same ABI, or None.
 
     Only Debian's packages are named by the soname; elsewhere the release that is installed may have another.
     """
@@ -67,15 +67,20 @@ def install(soname: str, distribution: Distribution | None, providers: Iterable[
 def _command(soname: str, distribution: Distribution | None, providers: Iterable[Provider]) -> str | None:
     """Return the command that installs the package of a library where the providers would have it then."""
     component, providers = facts.who_has(soname), tuple(providers)
-    package = component.package(soname, distribution.family) if component and distribution else None
-    if distribution is None or package is None or any(provider.kind == NIX_STORE for provider in providers):
+    if component is None or distribution is None or any(provider.kind == NIX_STORE for provider in providers):
         return None
     # A package puts nothing into another prefix than the system's.
     prefix = PREFIXES.get(distribution.family or "")
     if prefix is None or (providers and all(provider.path != prefix for provider in providers)):
         return None
     own = [release for provider in providers if (release := installation.release_of(provider))]
-    return distribution.command(package, own[0].release if own else None)
+    # Debian names the package by the soname: that of the same ABI under another number serves as well.
+    equal = [name for name in component.debian if facts.same_abi(soname, name)]
+    packages = (component.package(name, distribution.family) for name in dict.fromkeys([soname, *equal]))
+    commands = (
+        distribution.command(package, own[0].release if own else None) for package in packages if package
+    )
+    return next(filter(None, commands), None)
 
 
 rocm = Vendor(

@@ -55,3 +55,48 @@ def test_the_lines() -> None:
 def test_what_repair_cannot_mend_is_the_machines() -> None:
     check = EnvironmentCheck("/v", (BROKEN,))
     assert check_text(check, verbose=False)[-1].plain == "    relink doctor"
+
+
+FOUND = Checked("jax-rocm7-pjrt", "0.12.0", "error", "does not load", needs=True)
+ALONE = "relink repair {} --python 'my venv/bin/python'"
+APT = "apt install -t experimental librocm-smi64-7"
+
+
+def joined(*proposals: Proposal) -> list[str]:
+    check = EnvironmentCheck("/v", (BROKEN, FOUND), proposals=proposals, repair=REPAIR)
+    return [line.plain for line in check_text(check, verbose=False)][4:]
+
+
+def proposed(name: str, *words: str, before: tuple[str, ...] = ()) -> Proposal:
+    repair = " ".join([ALONE.format(name), *words])
+    return Proposal(name, "; ".join([*before, repair]), (*before, repair))
+
+
+def test_one_command_mends_all() -> None:
+    first = proposed("jax-rocm7-pjrt", "--stub", "librccl.so.1", "--stub", "libamd_smi.so.26")
+    second = proposed("onnxruntime-rocm", "--stub", "librccl.so.1", "--forward", "libx.so", before=(APT,))
+    assert joined(first, second) == [
+        "Next (not tried: it needs root and the network):",
+        f"    {APT}",
+        "then (not tried: it needs the network and changes the environment):",
+        f"    {ALONE.format('--all')} --stub librccl.so.1 --stub libamd_smi.so.26 --forward libx.so",
+    ]
+    assert joined(first, Proposal("onnxruntime-rocm"))[1:] == [
+        f"    {ALONE.format('--all')} --stub librccl.so.1 --stub libamd_smi.so.26"
+    ]
+
+
+def test_what_cannot_be_typed_is_told_beside() -> None:
+    first = proposed("jax-rocm7-pjrt", "--stub", "librccl.so.1")
+    lost = Proposal("onnxruntime-rocm", "a ROCm that has libx.so.1 (--prefix DIR)")
+    assert joined(first, lost)[1:] == [
+        f"    {ALONE.format('--all')} --stub librccl.so.1",
+        "onnxruntime-rocm: a ROCm that has libx.so.1 (--prefix DIR)",
+    ]
+
+
+@pytest.mark.parametrize("words", [("--substitute", "a=b"), ("--allow-isa-gap",)])
+def test_an_option_for_one_package_is_for_no_other(words: tuple[str, ...]) -> None:
+    first, second = proposed("jax-rocm7-pjrt", *words), proposed("onnxruntime-rocm", "--stub", "librccl.so.1")
+    commands = [line.strip() for line in joined(first, second) if line.startswith("    ")]
+    assert commands == [*first.commands, *second.commands]

@@ -257,3 +257,15 @@ def test_auto_and_doctor_ask_each_vendor_s_probe(scene: Scene, tmp_path: Path) -
         UsageError, match=r"no target id \(gfx1031 or sm90\), no product .*RX 6750 XT or ACME One"
     ):
         registry.requested_gpus(["Voodoo 2"])
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("gfx9999", "gfx909"), ("gfx1013a", "gfx1013"), ("RX 6750XT", ""), ("RX 6755 XT", "RX 6750 XT")],
+)
+def test_a_gpu_that_nobody_makes_is_answered_with_the_nearest(text: str, near: str) -> None:
+    if not near:
+        assert [str(gpu.target) for gpu in registry.requested_gpus([text])] == ["gfx1031"]
+        return
+    with pytest.raises(UsageError, match=f"--gpu {text}: .*; names near it: .*{near}"):
+        registry.requested_gpus([text])

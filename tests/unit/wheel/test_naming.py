@@ -59,7 +59,31 @@ def test_a_directory(run: Run, works: Works, tmp_path: Path) -> None:
 def test_what_may_be_a_wheel_is_opened(tmp_path: Path) -> None:
     (tmp_path / "store-name").touch()
     assert explain_not_a_wheel(tmp_path / "store-name") is None
-    assert explain_not_a_wheel(tmp_path / "gone.tar.gz") is None
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("demo>=1.22", "a package is fetched by `relink fetch 'demo>=1.22'`"),
+        ("demo[gpu]==1.0", "a package is fetched by `relink fetch 'demo[gpu]==1.0'`"),
+        (
+            "https://example.com/a/demo-1.0-py3-none-any.whl",
+            "pip download --no-deps https://example.com/a/demo-1.0-",
+        ),
+        ("demo-1.1+rocm7.2.4-cp311-cp311-linux_x86_64.whl", "did you mean demo-1.0+rocm7.2.4-cp311-"),
+        ("nothing-1.0.tar.gz", "cannot be opened (No such file or directory)"),
+    ],
+)
+def test_what_is_not_there(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo-1.0+rocm7.2.4-cp311-cp311-linux_x86_64.whl").touch()
+    for command in (["inspect"], ["explain"], ["verify"]):
+        code, out, err = run(*command, word)
+        assert (code, out) == (2, "")
+        assert sentence in err
+        assert err.count("\n") == 1
 
 
 VENDOR = "onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl"

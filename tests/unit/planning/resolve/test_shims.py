@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,18 @@ def test_what_nobody_lacks(tmp_path: Path) -> None:
     report = plan(world.wheel(), world.options("auto", f"{RCCL}:ncclGetVersion", "libnone.so.1:f"))
     found = {item.subject for item in report.findings if item.code == "RLK126"}
     assert found == {f"{RCCL}:ncclGetVersion", "libnone.so.1:f"}
+
+
+def test_names_for_other_wheels_are_no_error(tmp_path: Path) -> None:
+    """``repair --all`` and a run of several wheels: what fits none of one wheel may fit another."""
+    world = World(tmp_path)
+    options = world.options(f"{RCCL}:ncclUnheardOf", f"{RCCL}:ncclGetVersion", "libnone.so.1")
+    options = replace(options, forward=["libother.so"])
+    for several, level in ((False, "error"), (True, "info")):
+        report = plan(world.wheel(), replace(options, several=several))
+        found = {item.subject: item.level for item in report.findings if item.code in ("RLK126", "RLK134")}
+        assert {*found.values()} == {level}, found
+        assert {f"{RCCL}:ncclGetVersion", "libnone.so.1", "libother.so"} <= found.keys()
 
 
 def test_a_real_function_that_appears_later_wins(tmp_path: Path) -> None:

@@ -290,12 +290,20 @@ def test_where_a_library_is_to_be_had(
     assert missing_remedy(context, soname, "Do.") == (f"Do. {sentence}" if sentence else "Do.")
 
 
-def test_no_package_is_named_for_a_prefix_that_packages_put_nothing_into(scene: Scene) -> None:
+def test_no_package_is_named_for_a_prefix_that_packages_put_nothing_into(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = Distribution("Debian", "debian")
     elsewhere, at_home = scene.context().providers[0], replace(scene.context().providers[0], path="/usr")
     assert where_to_get("librccl.so.1", there, [elsewhere]) == "librccl.so.1 is part of RCCL."
     assert install("librccl.so.1", there, [elsewhere]) is None
     assert install("librccl.so.1", there, [at_home]) == "apt install librccl1"
+    monkeypatch.setattr(
+        Distribution, "command", lambda _, package, __: package if package.endswith("-7") else None
+    )
+    # The index has the library of the same ABI under another number alone.
+    assert install("librocm_smi64.so.1", there, [at_home]) == "librocm-smi64-7"
+    assert install("librccl.so.1", there, [at_home]) is None
 
 
 def test_beside_a_nix_store_it_is_the_attribute(scene: Scene) -> None:
