@@ -104,8 +104,10 @@ OTHERS_OPTIONS = {
     "nix-store": {"--add-root", "--realise"},
     "patchelf": {"--remove-needed", "--replace-needed", "--set-rpath", "--shrink-rpath"},
     "pip": {"--extra-index-url", "--group", "--index-url", "--target"},
+    "pipx": {"--preinstall"},
     "the benchmarks": {"--record"},
     "ruff": {"--check"},
+    "uv": {"--with"},
 }
 """Program → its options that the pages name outside of blocks of commands."""
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
