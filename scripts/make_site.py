@@ -49,6 +49,7 @@ PAGES = {
 NAVIGATION = {
     "Use": [
         "start",
+        "symptoms",
         "distributions",
         "hpc",
         "wsl",
