@@ -100,8 +100,21 @@ def test_the_picture_shows_what_the_walk_printed() -> None:
     assert len(re.findall("not found", picture)) == 3
 
 
+def test_readmes_journey_is_what_start_has() -> None:
+    """Each line of README's walk from check to undo is in docs/start.md; `…` stands for the rest of it, or for lines left out."""
+    shown = README.partition(f"{CUT}\n```console\n")[2].partition("```")[0].splitlines()
+    lines = iter(WALKS["start.md"].splitlines())
+    assert len(shown) >= 10
+    for line in shown:
+        begin, cut, _ = line.partition(" …")
+        assert any(one.startswith(begin) if cut else one == begin for one in lines), line
+
+
 def test_readme_can_be_finished() -> None:
-    assert README.count("\n") <= 110
+    """On a terminal of 100 columns; a row of a table cannot be broken."""
+    assert README.count("\n") <= 155
+    for page in (README, (ROOT / "docs/symptoms.md").read_text(encoding="utf-8")):
+        assert [line for line in page.splitlines() if len(line) > 100 and line[0] != "|"] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
