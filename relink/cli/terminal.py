@@ -231,6 +231,7 @@ def say(message: str | RelinkError) -> None:
     try:
         errors = make_console(stderr=True)
         for number, line in enumerate(lines):
-            errors.print(Line(f"  - {line}" if number else f"relink: {line}"), soft_wrap=True)
+            start = ("" if line.startswith("Next") else "  - ") if number else "relink: "
+            errors.print(Line(f"{start}{line}"), soft_wrap=True)
     except OSError:
         drop_stream(sys.stderr)

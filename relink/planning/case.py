@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
@@ -27,7 +27,7 @@ from relink.planning.siblings import find_siblings
 from relink.planning.site import find_directories_beside, find_own_site, find_packages_beside
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import find_compiler_runtime, open_closure, open_place
-from relink.providers.prefix import Provider
+from relink.providers.prefix import NAME_ANOTHER, Provider
 from relink.providers.profiles import Hint, Profile, profile_for
 from relink.providers.site_packages import SITE_PACKAGES, leave_out_package
 from relink.system.budget import RunBudget
@@ -35,6 +35,7 @@ from relink.system.errors import NoPlaceError, ProviderError, UsageError, WheelE
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import (
     choose_place,
+    find_places,
     find_places_beside,
     open_site,
     prefix_of_libraries,
@@ -104,9 +105,10 @@ def open_providers(
 
     :param sonames: what the wheel needs. Where there is no place, and none of these is a vendor's, no place is needed.
     :raises UsageError: none was named, and there is none or more than one.
+    :raises ProviderError: what was named is no prefix; names those that are there.
     """
     if options.prefixes or options.nix_closures:
-        prefixes = (_open(path, target, options) for path in options.prefixes)
+        prefixes = (_open_named(path, target, options) for path in options.prefixes)
         closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
         found = (*prefixes, *closures)
     else:
@@ -130,6 +132,26 @@ def _open(path: str, target: Target, options: Options) -> Provider:
     return open_site(path, target, options.requested_gpus) or open_place(
         prefix_of_libraries(path, target), target
     )
+
+
+def _open_named(path: str, target: Target, options: Options) -> Provider:
+    """Open a prefix that the user named; the error about a directory that is none names the prefixes that are there."""
+    try:
+        return _open(path, target, options)
+    except ProviderError as error:
+        here = [place.path for place in find_places(target, os.environ, os.path.abspath(path))]
+        if not here or not error.message.endswith(NAME_ANOTHER):
+            raise
+        there = f"here {'is' if len(here) == 1 else 'are'} {', '.join(here)}"
+        raise ProviderError(error.message.removesuffix(NAME_ANOTHER) + there, error.issues) from None
+
+
+def find_prefixes_with(sonames: Collection[str], target: Target, options: Options) -> Iterator[str]:
+    """Yield the prefixes of the target that have these libraries, by their real directories."""
+    for place in find_places(target, os.environ, "/"):
+        with suppress(ProviderError):
+            if all(map(_open(place.path, target, options).find, sonames)):
+                yield place.path
 
 
 def open_used_places(paths: Iterable[str], target: Target) -> tuple[Provider, ...]:

@@ -8,6 +8,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 import msgspec
@@ -25,10 +26,12 @@ _SHARED_OBJECT = re.compile(r"lib.+\.so(\.[^/]*)?", re.DOTALL)
 _STEM = re.compile(r".+?\.so(?=\.|$)", re.DOTALL)
 # By e_machine: Debian's directories below lib/.
 _TRIPLETS = {62: ("x86_64-linux-gnu",), 183: ("aarch64-linux-gnu",)}
-# A directory that ends in a version, such as core-7.14.
-_BESIDE = re.compile(r"[^/]*-\d+\.\d+", re.DOTALL)
+# A directory that ends in a version, such as core-7.14 or rocm-7.2.4.
+_BESIDE = re.compile(r"[^/]*-\d+(\.\d+)+", re.DOTALL)
 MOST_ENTRIES = 100_000
 """Entries of directories that are read of one prefix. Debian's ROCm has some hundred, a whole /usr some thousand."""
+NAME_ANOTHER = "name the directory that holds lib/"
+"""How the messages about a directory that is no prefix end: they know no other one."""
 NIX_STORE = "nix-store"
 """The kind of the providers in a Nix store, where each package is a prefix of its own."""
 TREE = "tree"
@@ -258,7 +261,7 @@ def open_prefix(path: str, target: Target) -> Provider:
             "pass another path to it, such as a symbolic link to it"
         )
     if not _is_directory(target.sysroot, shown):
-        raise ProviderError(f"--prefix {path}: no such directory; name the directory that holds lib/")
+        raise ProviderError(f"--prefix {path}: no such directory; {NAME_ANOTHER}")
     scan, mains = _Scan(target, shown), list_main_directories(target.header.machine)
     below = [child for main in mains for child in scan.directory(main)]
     if scan.closed:
@@ -266,11 +269,13 @@ def open_prefix(path: str, target: Target) -> Provider:
             f"--prefix {path}: {scan.closed[0]} may not be read by this user (Permission denied); run relink as one who may"
         )
     for child in below:
-        if _BESIDE.fullmatch(child):
+        place = posixpath.join(shown, child)
+        leads_to = posixpath.relpath(find_link_target(place, target.sysroot) or place, shown)
+        if _BESIDE.fullmatch(leads_to):
             # The directory of another release: what /opt/rocm/lib leads to must not be joined by /opt/rocm/core-7.14/lib.
             continue
         if reason := why_not_searched(child):
-            scan.skipped.append(Skipped(posixpath.join(shown, child), f"its path has {reason}"))
+            scan.skipped.append(Skipped(place, f"its path has {reason}"))
             continue
         scan.directory(child)
         scan.directory(posixpath.join(child, "lib"))
@@ -288,8 +293,7 @@ def open_prefix(path: str, target: Target) -> Provider:
                 f"pass {' or '.join(f'--prefix {posixpath.join(path, child)}' for child in found)}"
             )
         raise ProviderError(
-            f"--prefix {path}: no shared library for {machine_name(target.header.machine)} in it or in its lib/; "
-            "name the directory that holds lib/",
+            f"--prefix {path}: no shared library for {machine_name(target.header.machine)} in it or in its lib/; {NAME_ANOTHER}",
             [f"{found.path}: {found.reason}" for found in scan.skipped[:10]],
         )
     return scan.provider("prefix")
@@ -301,6 +305,19 @@ def read_directories(kind: str, path: str, directories: Iterable[str], target: T
     for directory in directories:
         scan.directory(directory)
     return scan.provider(kind)
+
+
+def find_link_target(path: str, sysroot: str) -> str | None:
+    """Return the directory that a path leads to where the path itself is a symbolic link, or None.
+
+    :param path: as the target sees it, absolute; so is what is returned.
+    """
+    parent, name = posixpath.split(path)
+    with suppress(OSError):  # links without end
+        if os.path.islink(posixpath.join(resolve_inside(sysroot, parent), name)):
+            real = resolve_inside(sysroot, path)
+            return _inside(os.path.realpath(real) if sysroot == "/" else real, sysroot)
+    return None
 
 
 def _is_directory(sysroot: str, path: str) -> bool:

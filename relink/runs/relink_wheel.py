@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -43,9 +44,10 @@ from relink.planning.resolve.context import Layout
 from relink.planning.site import requires_other_code
 from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_code, plan_wheel
 from relink.providers.site_packages import SITE_PACKAGES
+from relink.report.commands import why_untried
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots
-from relink.system.errors import NoPlaceError, TargetError, UsageError, WheelError
+from relink.system.errors import NoPlaceError, SeveralPlacesError, TargetError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
@@ -100,7 +102,14 @@ def make_plan(
     # A stub is linked without a place, too.
     alone = shrinks and not options.stub
     with clock.stage("plan"):
+        several = None
         try:
+            providers = find_providers(options, target, wheel.sought)
+        except SeveralPlacesError as error:
+            if len(error.places) != 1 or not options.command:
+                raise
+            # The one that fits best is not taken. It is planned with, as the command that names it is printed.
+            several, options = error, dataclasses.replace(options, prefixes=error.places)
             providers = find_providers(options, target, wheel.sought)
         except NoPlaceError:
             if not alone:
@@ -110,7 +119,21 @@ def make_plan(
             # There is nothing to link against: the code goes out, and how files are linked is not looked at.
             wheel = replace(wheel, images={})
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
-        return wheel, plan_wheel(case, find_providers)
+        planned = plan_wheel(case, find_providers)
+        if several is not None:
+            raise _with_command(several, planned, options.command)
+        return wheel, planned
+
+
+def _with_command(error: SeveralPlacesError, planned: PreparedPlan, words: Sequence[str]) -> UsageError:
+    """Return the error with the command that names the one place that fits best, if the plan has no error or a way out."""
+    way = planned.ways_out[0] if planned.ways_out else ()
+    if not (planned.plan.ok or way) or "--prefix" in way:
+        return error
+    command = shlex.join([*words, "--prefix", *error.places, *way])
+    why = why_untried(command)
+    issue = f"Next{f' (not tried: {why})' if why else ''}: {command}"
+    return UsageError(error.message, [*error.issues, issue])
 
 
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:

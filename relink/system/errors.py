@@ -43,6 +43,17 @@ class NoPlaceError(UsageError):
     """No place has a vendor's libraries, and the user named none."""
 
 
+class SeveralPlacesError(UsageError):
+    """Places have a vendor's libraries, the user named none, and none is taken by itself.
+
+    :param places: the directories that lack fewest of the libraries that are needed.
+    """
+
+    def __init__(self, message: str, issues: Iterable[str], places: Iterable[str]) -> None:
+        super().__init__(message, issues)
+        self.places = tuple(places)
+
+
 class WheelError(RelinkError):
     """The input is not a wheel that can be trusted: damaged, lying, or hostile."""
 

@@ -210,17 +210,19 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar variable: the environment variable that names the prefix of the libraries; messages advise it.
     :ivar named: environment → the prefix that a variable of it names, or None; it is not looked at.
-    :ivar find: target, environment → every prefix of the target that has the libraries.
-    :ivar choose: target, environment, whether the target is a Python of this machine with its own loader → the prefix to use
-        where the user names none, or None where there is none. Raises UsageError: there are several, or nothing is to be guessed.
+    :ivar find: target, environment, directory → every prefix of the target that has the libraries. Where the directory is not
+        None: also those that a variable hides, and those in it or beside it; all of them by their real directories.
+    :ivar choose: target, environment, whether the target is a Python of this machine with its own loader, the sonames that are
+        needed → the prefix to use where the user names none, or None where there is none. Raises SeveralPlacesError: there are
+        several, or nothing is to be guessed.
     :ivar find_beside: target, environment, that prefix → what the environment names beside it that has parts of the libraries.
     :ivar prefix_of_libraries: path, target → ``DIR`` for ``DIR/lib`` where a runtime lies there; other paths as given.
     """
 
     variable: str = "LD_LIBRARY_PATH"
     named: Callable[[Mapping[str, str]], Place | None] = lambda *_: None
-    find: Callable[[Target, Mapping[str, str]], Sequence[Place]] = lambda *_: ()
-    choose: Callable[[Target, Mapping[str, str], bool], Place | None] = lambda *_: None
+    find: Callable[[Target, Mapping[str, str], str | None], Sequence[Place]] = lambda *_: ()
+    choose: Callable[[Target, Mapping[str, str], bool, Collection[str]], Place | None] = lambda *_: None
     find_beside: Callable[[Target, Mapping[str, str], str], Sequence[Place]] = lambda *_: ()
     prefix_of_libraries: Callable[[str, Target], str] = lambda path, _: path
 

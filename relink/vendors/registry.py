@@ -93,9 +93,12 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
     return next(filter(None, releases), None)
 
 
-def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, ...]:
-    """Return every prefix of the target that has libraries of a vendor."""
-    return tuple(place for vendor in VENDORS for place in vendor.places.find(target, environment))
+def find_places(target: Target, environment: Mapping[str, str], near: str | None = None) -> tuple[Place, ...]:
+    """Return every prefix of the target that has libraries of a vendor.
+
+    :param near: a directory; then those that a variable hides are found, too, and those in the directory or beside it.
+    """
+    return tuple(place for vendor in VENDORS for place in vendor.places.find(target, environment, near))
 
 
 def find_named_place(environment: Mapping[str, str]) -> Place | None:
@@ -113,13 +116,14 @@ def choose_place(
     :param sonames: what the wheel needs.
     :param own: the target is a Python of this machine with its own loader.
     :raises NoPlaceError: there is none.
-    :raises UsageError: there are several, or nothing is to be guessed.
+    :raises SeveralPlacesError: one vendor has several, or nothing is to be guessed.
+    :raises UsageError: several vendors have one.
     """
     needed = vendors_of(sonames)
     candidates = needed or VENDORS
     found = []
     for vendor in candidates:
-        if place := vendor.places.choose(target, environment, own):
+        if place := vendor.places.choose(target, environment, own, sonames):
             found.append((vendor, place))
             if not needed:
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,9 @@ def release_of(provider: Provider, _: str) -> Release | None:
     return Release("3.1", "libacme.so.3", "acme3.1") if provider.find("libacme.so.3") else None
 
 
-def choose(_target: Target, environment: Mapping[str, str], _own: bool) -> Place | None:
+def choose(
+    _target: Target, environment: Mapping[str, str], _own: bool, _sonames: Collection[str]
+) -> Place | None:
     return Place(environment["ACME_PATH"], "ACME_PATH") if "ACME_PATH" in environment else None
 
 

@@ -32,16 +32,17 @@ from relink.providers.nix_store import open_place
 from relink.providers.prefix import (
     InstalledPackage,
     Provider,
+    find_link_target,
     list_main_directories,
     read_directories,
     soname_stem,
 )
 from relink.providers.site_packages import SITE_PACKAGES, list_names_in, major_minor, read_distributions
-from relink.system.errors import ProviderError, RelinkError, UsageError
+from relink.system.errors import ProviderError, RelinkError, SeveralPlacesError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, join_with_and
 from relink.vendors.protocol import Place
-from relink.vendors.rocm.facts import is_own
+from relink.vendors.rocm.facts import is_own, is_runtime
 from relink.vendors.rocm.installation import release_of
 
 # Libraries that every ROCm has and nothing else does.
@@ -55,14 +56,32 @@ _LIBRARY_PATH = "LD_LIBRARY_PATH"
 _MODULE = re.compile(r"(?:.*/)?(?:.*rocm.*|amd(?:-mixed)?)/(?P<version>[^/]+)", re.IGNORECASE)
 
 
-def find_places(target: Target, environment: Mapping[str, str]) -> tuple[Place, ...]:
+def find_places(target: Target, environment: Mapping[str, str], near: str | None = None) -> tuple[Place, ...]:
     """Return every ROCm of the target, each directory of libraries once; that of the variables alone where they name one.
 
     What $ROCM_PATH names is not looked at: whoever opens it says what is wrong with it.
+
+    :param near: a directory. Then every ROCm is found, also what a variable hides and what is called like one in the directory
+        or beside it, and each by its real directory.
     """
-    if (named := find_named(environment)) is not None:
+    named = find_named(environment)
+    if near is not None:
+        around = (
+            Place(posixpath.join(directory, name), directory)
+            for directory in (near, posixpath.dirname(near))
+            for name in sorted(list_names_in(directory, target.sysroot))
+            if name.startswith("rocm") or _CORE_NAME.fullmatch(name)
+        )
+        places = [*filter(None, [named]), *_of_library_path(target, environment), *_usual(target), *around]
+        return tuple(_by_release(place, target) for place in _different(places, target))
+    if named is not None:
         return (named,)
     return _different(_of_library_path(target, environment), target) or _different(_usual(target), target)
+
+
+def _by_release(place: Place, target: Target) -> Place:
+    """The place by the directory that a link such as /opt/rocm leads to, which is called after its release."""
+    return replace(place, path=find_link_target(place.path, target.sysroot) or place.path)
 
 
 def find_places_beside(target: Target, environment: Mapping[str, str], prefix: str) -> tuple[Place, ...]:
@@ -126,12 +145,16 @@ def _different(places: Iterable[Place], target: Target) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def choose_place(target: Target, environment: Mapping[str, str], own: bool) -> Place | None:
+def choose_place(
+    target: Target, environment: Mapping[str, str], own: bool, sonames: Collection[str] = ()
+) -> Place | None:
     """Return the ROCm that the target's Python has in site-packages, or else the one that there is, or None.
 
     :param own: the target is a Python of this machine with its own loader. For another loader or another root directory nothing
         is guessed: the error says what was seen.
-    :raises UsageError: there are several, or nothing is to be guessed; lists those that were found.
+    :param sonames: what is needed.
+    :raises SeveralPlacesError: there are several, or nothing is to be guessed; lists those that were found, and has those that
+        lack fewest of ROCm's libraries that are needed.
     """
     if (named := find_named(environment)) is not None:
         return named
@@ -142,12 +165,15 @@ def choose_place(target: Target, environment: Mapping[str, str], own: bool) -> P
         return places[0]
     if not places:
         return None
-    listed = [_described(place, target) for place in places]
-    if own:
-        raise UsageError("several ROCms are here; choose one by --prefix, or set ROCM_PATH", listed)
-    raise UsageError(
-        "no ROCm is guessed with --interpreter or --sysroot; name one by --prefix. Found there:", listed
-    )
+    message = "several ROCms are here; choose one by --prefix, or set ROCM_PATH"
+    if not own:
+        message = "no ROCm is guessed with --interpreter or --sysroot; name one by --prefix. Found there:"
+    needed = sorted(filter(is_own, sonames))
+    named_by_release = [_by_release(place, target) for place in places]
+    listed = {place.path: _described(place, target, needed) for place in named_by_release}
+    fewest = min((key for _, key in listed.values() if key), default=None)
+    fitting = [path for path, (_, key) in listed.items() if key and key == fewest]
+    raise SeveralPlacesError(message, [text for text, _ in listed.values()], fitting)
 
 
 def _of_python(target: Target) -> str | None:
@@ -173,8 +199,10 @@ def prefix_of_libraries(path: str, target: Target) -> str:
 
 
 def _usual(target: Target) -> Iterator[Place]:
-    prefixes = sorted(name for name in list_names_in("/opt", target.sysroot) if name.startswith("rocm"))
-    yield from (Place(f"/opt/{name}", "/opt") for name in prefixes)
+    names = sorted(name for name in list_names_in("/opt", target.sysroot) if name.startswith("rocm"))
+    # A link comes in the place of the directory that it leads to, just before that one.
+    names.sort(key=lambda name: find_link_target(f"/opt/{name}", target.sysroot) or f"/opt/{name}")
+    yield from (Place(f"/opt/{name}", "/opt") for name in names)
     # AMD's packages since 7.14: each release in a directory of its own, and links to the one that update-alternatives chose.
     releases = sorted(filter(_CORE_NAME.fullmatch, list_names_in("/opt/rocm", target.sysroot)))
     yield from (Place(f"/opt/rocm/{name}", "/opt/rocm") for name in releases)
@@ -213,13 +241,18 @@ def _runtime_directories(prefix: str, target: Target) -> list[str]:
     ]
 
 
-def _described(place: Place, target: Target) -> str:
+def _described(place: Place, target: Target, needed: Sequence[str]) -> tuple[str, tuple[bool, int] | None]:
+    """A line about a place, and what it lacks of that which is needed: whether a runtime, and how many libraries."""
     try:
-        release = release_of(open_place(place.path, target), target.sysroot)
+        provider = open_place(place.path, target)
+        release = release_of(provider, target.sysroot)
     except RelinkError as error:
-        return f"--prefix {place.path}  cannot be used: {error.message}"
+        return f"--prefix {place.path}  cannot be used: {error.message}", None
+    lacked = [soname for soname in needed if not provider.find(soname)]
+    told = f"; lacks {join_truncated(lacked)}" if lacked else "; has all that is needed" if needed else ""
     shown = f"ROCm {release.release}" if release else "ROCm of an unknown release"
-    return f"--prefix {place.path}  {shown}, found in {place.found_by}"
+    key = (any(map(is_runtime, lacked)), len(lacked)) if needed else None
+    return f"--prefix {place.path}  {shown}, found in {place.found_by}{told}", key
 
 
 _CORE, _LIBRARIES = "rocm-sdk-core", "rocm-sdk-libraries"

@@ -9,13 +9,14 @@ import pytest
 
 from relink import Options
 from relink.loader.target import find_target
-from relink.planning.case import Case, Command, build_context
+from relink.planning.case import Case, Command, build_context, find_prefixes_with, open_providers
 from relink.planning.reading import open_wheel
-from relink.system.errors import UsageError
+from relink.system.errors import ProviderError, SeveralPlacesError, UsageError
 from tests.support.cc import shared, shared_without
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
+from tests.unit.providers.test_prefix import library, target
 
 
 @pytest.mark.parametrize(
@@ -51,3 +52,59 @@ def test_a_hint_for_releases_that_name_a_variable(run: Run, tmp_path: Path, name
     code, out, _ = run(wheel, "--prefix", tmp_path / "rocm", "-o", tmp_path / "out")
     (line,) = [line for line in out.splitlines() if "is picked by the HIP that torch was built with" in line]
     assert (code, "BNB_ROCM_VERSION=72" in line) == (1, names_it)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """A root directory with two releases of ROCm, and the link to the newer one."""
+    for release, blas, hip in (("6.4.3", 2, 6), ("7.2.4", 3, 7)):
+        directory = tmp_path / f"opt/rocm-{release}"
+        library(directory / f"lib/libhipblas.so.{blas}")
+        library(directory / f"lib/libamdhip64.so.{hip}")
+        (directory / ".info").mkdir()
+        (directory / ".info/version").write_text(release)
+    (tmp_path / "opt/rocm").symlink_to("rocm-7.2.4")
+    return tmp_path.resolve()
+
+
+def test_a_prefix_that_is_none_and_those_that_are_there(two: Path) -> None:
+    here = target(two)
+    for wrong in ("/opt/rocm-7.2.3", "/opt/rocm-7.2.3/lib"):
+        with pytest.raises(ProviderError) as caught:
+            open_providers(Options(prefixes=[wrong]), here)
+        there = "here are /opt/rocm-6.4.3, /opt/rocm-7.2.4"
+        assert str(caught.value) == f"--prefix {wrong}: no such directory; {there}"
+    library(two / "srv/lib/libother.so.1", machine=183)
+    with pytest.raises(
+        ProviderError, match=r"no shared library for .*; here are /opt/rocm-6\.4\.3, /opt"
+    ) as caught:
+        open_providers(Options(prefixes=["/srv"]), here)
+    assert "for another machine" in caught.value.issues[0]
+    with pytest.raises(ProviderError, match=r"no such directory; name the directory that holds lib/$"):
+        open_providers(Options(prefixes=["/none"]), target(two / "srv"))
+
+
+def test_which_of_several_places_has_what_is_needed(two: Path) -> None:
+    """Libraries that are no vendor's do not count: any of the places may be beside them."""
+    here = target(two)
+    needed = {"libhipblas.so.3", "libamdhip64.so.7", "libother.so.1"}
+    with pytest.raises(SeveralPlacesError) as caught:
+        open_providers(Options(), here, needed)
+    assert caught.value.places == ("/opt/rocm-7.2.4",)
+    assert caught.value.issues == (
+        "--prefix /opt/rocm-6.4.3  ROCm 6.4.3, found in /opt; lacks libamdhip64.so.7, libhipblas.so.3",
+        "--prefix /opt/rocm-7.2.4  ROCm 7.2.4, found in /opt; has all that is needed",
+    )
+    for lacked in ({"librocblas.so.5"}, {"librocblas.so.5", "librocm_smi64.so.7"}):
+        library(two / "opt/rocm-6.4.3/lib/librocm_smi64.so.7")
+        with pytest.raises(SeveralPlacesError) as caught:
+            open_providers(Options(), here, {"libamdhip64.so.7", *lacked})
+        assert caught.value.places == ("/opt/rocm-7.2.4",), "that with the runtime lacks fewest"
+    with pytest.raises(SeveralPlacesError) as caught:
+        open_providers(Options(), here, {"librocblas.so.5"})
+    assert caught.value.places == ("/opt/rocm-6.4.3", "/opt/rocm-7.2.4")
+    with pytest.raises(SeveralPlacesError) as caught:
+        open_providers(Options(), here, {"libother.so.1"})
+    assert (caught.value.places, caught.value.issues[0][-13:]) == ((), "found in /opt")
+    assert [*find_prefixes_with(needed - {"libother.so.1"}, here, Options())] == ["/opt/rocm-7.2.4"]
+    assert [*find_prefixes_with(needed, here, Options())] == []

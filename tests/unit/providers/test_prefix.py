@@ -13,6 +13,7 @@ from relink.loader.target import Target
 from relink.providers import prefix
 from relink.providers.prefix import (
     Provider,
+    find_link_target,
     make_tree_provider,
     open_prefix,
     soname_stem,
@@ -249,6 +250,35 @@ def test_prefixes_that_are_none(here: Path) -> None:
     with pytest.raises(ProviderError, match="no shared library for x86_64 in it or in its lib/") as caught:
         opened(here)
     assert caught.value.issues == (f"{here}/lib/libx.so: a linker script, not a library",)
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_a_directory_above_several_releases_is_no_prefix(here: Path, link: bool) -> None:
+    """/opt with two releases, and the link to one of them: what is taken of it would be of both."""
+    for release in ("6.4.3", "7.2.4"):
+        library(here / f"rocm-{release}" / "lib" / HIP)
+    if link:
+        (here / "rocm").symlink_to("rocm-7.2.4")
+    both = " or ".join(f"--prefix {here}/rocm-{release}" for release in ("6.4.3", "7.2.4"))
+    with pytest.raises(ProviderError, match=f"pass {both}$"):
+        opened(here)
+    (here / "hip-link").symlink_to(here / "rocm-7.2.4/lib")
+    assert below(opened(here)) == ["hip-link"], "a link to anything else is followed"
+
+
+def test_where_a_link_leads(here: Path) -> None:
+    library(here / "opt/rocm-7.2.4/lib" / HIP)
+    (here / "etc").mkdir()
+    (here / "etc/rocm").symlink_to(here / "opt/rocm-7.2.4")
+    (here / "opt/rocm").symlink_to(here / "etc/rocm")
+    (here / "opt/loop").symlink_to("loop")
+    (here / "above").symlink_to("opt")
+    assert find_link_target(f"{here}/opt/rocm", "/") == f"{here}/opt/rocm-7.2.4"
+    for name in ("opt/rocm-7.2.4", "none", "above/rocm-7.2.4"):
+        assert find_link_target(f"{here}/{name}", "/") is None
+    (here / "opt/inside").symlink_to("/opt/rocm-7.2.4")
+    assert find_link_target("/opt/inside", str(here)) == "/opt/rocm-7.2.4"
+    assert find_link_target("/opt/loop", str(here)) is None
 
 
 # Asking a provider

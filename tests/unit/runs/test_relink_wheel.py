@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -40,11 +41,15 @@ from relink.planning.reading import open_wheel
 from relink.planning.resolve import evidence
 from relink.planning.wheel_plan import plan_wheel
 from relink.report.model import Report
+from relink.report.summary import verdict
 from relink.system.errors import RelinkError, UsageError, WheelError
+from relink.vendors.protocol import Place
 from relink.vendors.registry import requested_gpus
 from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
+from tests.support.command import Run
 from tests.support.elf_patching import Elf
+from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, VENDOR_PATH, Works, copy_glibc, installed
 
 
@@ -222,6 +227,28 @@ def test_versions(works: Works, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'no label!' cannot be a local version label"):
         relink(vendor, works.options(tmp_path / "bad", local_version="no label!"))
     assert not (tmp_path / "bad").exists()
+
+
+def test_a_prefix_that_is_a_link(works: Works, tmp_path: Path) -> None:
+    """It is followed, and told: what it leads to may be another release tomorrow."""
+    (tmp_path / "rocm").symlink_to(works.prefix)
+    report = relink(
+        works.small(tmp_path), Options(prefixes=(str(tmp_path / "rocm"),), output_directory=tmp_path / "out")
+    )
+    (provider,) = report.providers
+    assert (provider.path, provider.link_to) == (str(tmp_path / "rocm"), str(works.prefix))
+    assert not provider.has_none
+    assert report.files[0].rpath.after == f"{tmp_path}/rocm/lib"
+
+
+def test_a_prefix_without_any_library_of_the_vendor(tmp_path: Path) -> None:
+    shared(tmp_path / "p" / "lib" / "libother.so.1", "int other(void){return 1;}")
+    hip = shared(tmp_path / "libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    source = "int hipMalloc(void); int f(void){return hipMalloc();}"
+    wheel = make_wheel(tmp_path, {"demo/a.so": shared(tmp_path / "a.so", source, needed=[hip])})
+    report = relink(wheel, Options(prefixes=(str(tmp_path / "p"),), output_directory=tmp_path / "out"))
+    assert [provider.has_none for provider in report.providers] == [True]
+    assert verdict(report).text == f"Cannot work yet: no ROCm is in {tmp_path}/p; 1 library is missing."
 
 
 def test_a_prefix_of_unknown_release(works: Works, tmp_path: Path) -> None:
@@ -726,3 +753,31 @@ def test_a_version_record_that_the_loader_does_not_take_is_not_published(
     report = relink(wheel, options)
     assert not report.ok
     assert report.output is None
+
+
+def test_of_several_places_the_one_that_fits_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is taken, since another wheel may need another one; the command was planned."""
+    runtime = "int hipMalloc(void){return 0;}"
+    new, old = (shared(tmp_path / f"rocm{major}/lib/libamdhip64.so.{major}", runtime) for major in (7, 6))
+    places = [Place(str(path.parents[1]), "/opt") for path in (old, new)]
+    monkeypatch.setattr("relink.vendors.rocm.places.find_places", lambda *_: places)
+    source = "int hipMalloc(void); int f(void){return hipMalloc();}"
+    wheel = make_wheel(tmp_path, {"demo/a.so": shared(tmp_path / "a.so", source, needed=[new])})
+    code, out, err = run(wheel, "-o", tmp_path / "out")
+    assert (code, out) == (2, "")
+    first, *_, last = err.splitlines()
+    assert first == "relink: several ROCms are here; choose one by --prefix, or set ROCM_PATH"
+    assert (
+        f"  - --prefix {places[0].path}  ROCm of an unknown release, found in /opt; lacks {new.name}" in err
+    )
+    command = shlex.join(["relink", str(wheel), "-o", str(tmp_path / "out"), "--prefix", places[1].path])
+    assert last == f"Next: {command}"
+    assert run(*shlex.split(command)[1:])[0] == 0
+    with pytest.raises(UsageError) as caught:
+        relink(wheel, Options(output_directory=tmp_path / "out"))
+    assert "Next" not in str(caught.value), "the library has no command to repeat"
+    new.unlink()
+    shared(new, "int hipOther(void){return 0;}")
+    assert "Next" not in run(wheel)[2], "it would be refused"

@@ -14,7 +14,7 @@ from relink.loader.cache import CacheEntry, LoaderCache
 from relink.loader.target import Target, find_target
 from relink.planning.case import open_providers
 from relink.planning.options import Options
-from relink.system.errors import ProviderError, UsageError
+from relink.system.errors import ProviderError, SeveralPlacesError, UsageError
 from relink.vendors import registry
 from relink.vendors.protocol import Place
 from relink.vendors.registry import choose_place
@@ -199,6 +199,37 @@ def test_several_are_listed_and_none_is_taken(root: Path) -> None:
         "--prefix /opt/rocm-7.2.4  ROCm 7.2.4, found in /opt",
         "--prefix /usr  ROCm of an unknown release, found in /usr",
     )
+
+
+def test_several_are_named_by_their_releases(root: Path) -> None:
+    """The link hides which release it leads to, and is no ROCm of its own."""
+    rocm(root / "opt/rocm-6.4.3", "6.4.3")
+    rocm(root / "opt/rocm-7.2.4", "7.2.4")
+    (root / "opt/rocm").symlink_to("rocm-7.2.4")
+    with pytest.raises(SeveralPlacesError, match="several ROCms are here") as caught:
+        choose_place(target(root), {}, own=True)
+    assert caught.value.places == ()
+    assert caught.value.issues == (
+        "--prefix /opt/rocm-6.4.3  ROCm 6.4.3, found in /opt",
+        "--prefix /opt/rocm-7.2.4  ROCm 7.2.4, found in /opt",
+    )
+
+
+def test_every_place(root: Path) -> None:
+    """A variable hides none, a link is its release, and what lies in or beside a directory is there, too."""
+    rocm(root / "opt/rocm-7.2.4", "7.2.4")
+    (root / "opt/rocm").symlink_to("/opt/rocm-7.2.4")
+    for path in ("mine", "srv/rocm-6.2.2", "srv/rocm/core-7.14"):
+        rocm(root / path, "6.2.2")
+
+    def every(near: str, **environment: str) -> list[str]:
+        return [place.path for place in registry.find_places(target(root), environment, near)]
+
+    assert every("/") == ["/opt/rocm-7.2.4"]
+    assert every("/", ROCM_PATH="/mine") == ["/mine", "/opt/rocm-7.2.4"]
+    assert every("/", ROCM_PATH="/none") == ["/opt/rocm-7.2.4"]
+    assert every("/srv/rocm") == ["/opt/rocm-7.2.4", "/srv/rocm/core-7.14", "/srv/rocm-6.2.2"]
+    assert every("/srv/none") == every("/srv") == ["/opt/rocm-7.2.4", "/srv/rocm-6.2.2"]
 
 
 def test_nothing_is_guessed_for_another_loader(root: Path) -> None:
