@@ -398,6 +398,8 @@ class ProviderFacts(msgspec.Struct, frozen=True):
     """One provider, with the ROCm release it was found to be and what says so.
 
     :ivar found_by: where it was found, if the user did not name it.
+    :ivar link_to: the directory that `path` leads to, if it is a symbolic link.
+    :ivar has_none: no library in it is one of the vendor's.
     :ivar digest: of the libraries that the result has of it (:func:`add_digests`); in the plan of
         an output.
     """
@@ -407,6 +409,8 @@ class ProviderFacts(msgspec.Struct, frozen=True):
     rocm_version: str | None
     evidence: str | None = None
     found_by: str | None = None
+    link_to: str | None = None
+    has_none: bool = False
     digest: str | None = None
 
 
@@ -547,7 +551,7 @@ _LEFT_OUT: dict[type, frozenset[str]] = {
             "removed_code",
         }
     ),
-    ProviderFacts: frozenset({"found_by", "digest"}),
+    ProviderFacts: frozenset({"found_by", "digest", "link_to", "has_none"}),
     RemovedCode: frozenset({"kept"}),
     Stub: frozenset({"needed", "search_path", "search_kind", "shim_of"}),
     StubFunction: frozenset({"text"}),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from relink.loader.tables import Tables
 from relink.loader.target import Target
 from relink.planning.assess import Assessment, Attempt, Trace, assess
-from relink.planning.case import Case, choose_target
+from relink.planning.case import Case, choose_target, find_prefixes_with
 from relink.planning.model import (
     Plan,
     ProviderFacts,
@@ -25,7 +25,7 @@ from relink.planning.model import (
 from relink.planning.options import Options, list_deciding_words
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
-from relink.providers.prefix import Provider
+from relink.providers.prefix import Provider, find_link_target
 from relink.system.findings.model import Finding, causes
 from relink.vendors.protocol import Vendor
 from relink.wheel.naming import WheelName, parse_wheel_name
@@ -38,7 +38,8 @@ class PreparedPlan(msgspec.Struct, frozen=True):
     :ivar context: what was decided from, with the images as they will be.
     :ivar tables: the symbols of everything in the members' closures.
     :ivar isa: the report's object of GPU code; None where it was not looked at.
-    :ivar ways_out: for each way the words of options with which there would be no error; tried. Empty where none are known.
+    :ivar ways_out: for each way the words of options with which there would be no error; tried. Empty where none are known. A
+        ``--prefix`` among them is in place of those that were named.
     :ivar attempts: the plans that were made before this one, and this one.
     """
 
@@ -87,12 +88,13 @@ def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPla
 
     def replan(options: Options) -> PreparedPlan:
         target, places = choose_target(options), case.providers
-        if find_places is not None and target != case.target:
+        if find_places is not None and (target, options.prefixes) != (case.target, case.options.prefixes):
             places = find_places(options, target, case.wheel.sought)
         return _plan_once(replace(case, target=target, providers=places, options=options), trace)
 
     if find_places is not None and not (planned.plan.ok or case.options.force):
-        planned = replace(planned, ways_out=find_ways_out(planned, case.options, replan, trace))
+        ways = _find_other_prefix(planned, case, replan, trace)
+        planned = replace(planned, ways_out=ways or find_ways_out(planned, case.options, replan, trace))
     if find_places is not None:
         planned = _keep_what_helps(planned, case.options, replan, trace)
     return replace(planned, attempts=tuple(trace.attempts))
@@ -144,7 +146,11 @@ def list_removed_code(wheel: Wheel) -> tuple[RemovedCode, ...]:
 def _provider_facts(provider: Provider, sysroot: str, vendor: Vendor) -> ProviderFacts:
     release = vendor.libraries.release_of(provider, sysroot)
     version, evidence = (release.release, release.evidence) if release else (None, None)
-    return ProviderFacts(provider.kind, provider.path, version, evidence, provider.found_by)
+    has_none = release is None and not any(map(vendor.libraries.is_own, provider.libraries))
+    link_to = find_link_target(provider.path, sysroot)
+    return ProviderFacts(
+        provider.kind, provider.path, version, evidence, provider.found_by, link_to, has_none
+    )
 
 
 def describe_target(target: Target) -> TargetFacts:
@@ -159,6 +165,28 @@ def describe_wheel(source: MemberSource, path: str) -> WheelFacts:
     """
     name = source.name
     return WheelFacts(path, source.sha256(), name.distribution, str(name.version), tuple(name.expanded_tags))
+
+
+def _find_other_prefix(
+    planned: PreparedPlan, case: Case, replan: Replan, trace: Trace
+) -> tuple[tuple[str, ...], ...]:
+    """Return the ways out with another prefix of the machine in place of those that are used; nothing if none is known.
+
+    It has the vendor's libraries that are missing, or the runtime where that is: what else it lacks may have a way out.
+    """
+    libraries = planned.context.vendor.libraries
+    missing = {found.subject for found in planned.plan.findings if found.code == "RLK101"}
+    wanted = {*filter(libraries.is_runtime, missing)} or {*filter(libraries.is_own, missing)}
+    if wanted and not case.options.nix_closures:
+        for path in find_prefixes_with(wanted, case.target, case.options):
+            if trace.is_full:
+                break
+            options = dataclasses.replace(case.options, prefixes=(path,))
+            other = replan(options)
+            ways = ((),) if other.plan.ok else find_ways_out(other, options, replan, trace)
+            if ways:
+                return tuple(("--prefix", path, *way) for way in ways)
+    return ()
 
 
 def find_ways_out(

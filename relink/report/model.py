@@ -60,6 +60,7 @@ class Report(msgspec.Struct, frozen=True):
     :ivar isa: the GPU code of the wheel and its libraries, or None where it was not looked at.
     :ivar timings: seconds by stage.
     :ivar way_out: after a refusal the words of options with which the same command succeeds: tried. Empty where none are known.
+        A ``--prefix`` among them is in place of those of the command.
     :ivar other_ways_out: words that `way_out` could be as well, where only a person can decide.
     :ivar verified: of how many files the real loader confirmed what was written; None where it was not asked.
     """

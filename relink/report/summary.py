@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +38,7 @@ _ON_A_GPU = {"RLK401", "RLK427", "RLK428"}
 _MAX_REASONS = 3
 _MAX_GPUS = 8
 _DRY = "--dry-run"
+_PREFIX = "--prefix"
 # Errors that say that the wheel would not work; others say why nothing was written all the same.
 _CANNOT_WORK = {
     *("RLK101", "RLK104", "RLK105", "RLK107", "RLK111", "RLK116", "RLK130", "RLK132"),
@@ -222,13 +223,31 @@ def _again(words: Iterable[str]) -> tuple[str, ...]:
     return (command,) if command.startswith("relink ") else ()
 
 
+def _without_prefixes(command: Sequence[str], way: Sequence[str]) -> list[str]:
+    """The words of a command without the prefixes that it names, where the way out names another one in their place."""
+    pairs = pairwise(["", *command])
+    kept = [word for last, word in pairs if _PREFIX not in (last, word.partition("=")[0])]
+    return kept if _PREFIX in way else [*command]
+
+
 def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     cannot = any(cause.code in _CANNOT_WORK for cause in errors)
     start = "Cannot work yet" if cannot else "Nothing written"
     if report.output is not None:
         start = f"Written to {report.output.path} in spite of"
     ways = (report.way_out, *report.other_ways_out) if report.way_out else ()
-    return Verdict("error", f"{start}: {_why(errors)}.", *_step(errors, report.command, ways))
+    why = "; ".join(filter(None, (_why_no_place(report, errors), _why(errors))))
+    return Verdict("error", f"{start}: {why}.", *_step(errors, report.command, ways))
+
+
+def _why_no_place(report: Report, errors: Sequence[Cause]) -> str:
+    """Say that no provider has any of the vendor's libraries, of which some are missing; empty where it is not so."""
+    from relink.vendors.registry import vendors_of  # noqa: PLC0415 - slow to load, and here only
+
+    paths = [provider.path for provider in report.providers if provider.has_none]
+    if not paths or len(paths) < len(report.providers) or not vendors_of(_list_lacking(errors)):
+        return ""
+    return f"no {product_of(report)} is in {join_with_and(paths)}"
 
 
 def _why(errors: Sequence[Cause]) -> str:
@@ -285,13 +304,17 @@ def _step(
     # Python.
     wrong = next((cause for cause in errors if cause.code == "RLK520"), None)
     if ways and wrong is None:
-        found = [_again([*command, *way]) for way in ways]
+        found = [_again([*_without_prefixes(command, way), *way]) for way in ways]
         text = "; or ".join(
             "".join(again) or f"again with {shlex.join(way)}" for again, way in zip(found, ways, strict=True)
         )
+        place = ways[0][1] if ways[0][0] == _PREFIX else None
         if installs := _installs(errors):
             without = join_with_and([cause.subjects[0] for cause in missing])
-            text = f"{'; '.join(installs)}, then the same command; or, to go on without {without}: {text}"
+            how = f"with {place}" if place else f"to go on without {without}"
+            text = f"{'; '.join(installs)}, then the same command; or, {how}: {text}"
+        elif place:
+            text = f"{place} serves the wheel: {text}"
         return text, (*installs, *chain.from_iterable(found))
     # Another option than a Python's is offered where it was tried: then it is among the ways out.
     if wrong is not None and wrong.step and wrong.step.startswith("--"):

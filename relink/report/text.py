@@ -60,12 +60,15 @@ def header_text(report: Report, summed: Verdict, *, verbose: bool = False) -> li
     parts: list[str | tuple[str, str]] = []
     product = product_of(report)
     for number, provider in enumerate(report.providers):
-        release = f"{product} {provider.rocm_version or 'of unknown release'}"
+        version = provider.rocm_version or "of unknown release"
+        release = "" if provider.has_none else f"{product} {version} in "
         word = " and" if number else "with"
         notes = [] if number else [_PREFIX]
         if provider.found_by is not None:
             notes.append(f"no --prefix: found by {provider.found_by}")
-        parts += [f"{word} {release} in {provider.path}", f" ({', '.join(notes)})" if notes else ""]
+        if provider.link_to is not None:
+            notes.append(f"a link to {provider.link_to}")
+        parts += [f"{word} {release}{provider.path}", f" ({', '.join(notes)})" if notes else ""]
     parts.append(f"{', ' if parts else ''}for glibc {report.target.glibc}")
     if verbose:
         parts.append(f" ({report.target.interpreter})")

@@ -490,9 +490,8 @@ def _facts(report: Report) -> Html:
         rows += [("Output", path_of(report.output.path)), ("its sha256", name_of(report.output.sha256))]
     product = product_of(report)
     for provider in report.providers:
-        release = (
-            f"{product} {provider.rocm_version}" if provider.rocm_version else f"{product}, release unknown"
-        )
+        unknown = f"no {product}" if provider.has_none else f"{product}, release unknown"
+        release = f"{product} {provider.rocm_version}" if provider.rocm_version else unknown
         evidence = joined([" by ", name_of(provider.evidence)]) if provider.evidence else EMPTY
         rows.append(
             (f"Provider ({provider.kind})", joined([path_of(provider.path), f": {release}", evidence]))

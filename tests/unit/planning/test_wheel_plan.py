@@ -92,6 +92,32 @@ def test_a_stub_for_an_optional_library(run: Run, prefix: Path, tmp_path: Path) 
     assert "Loads; checked by ld.so" in out
 
 
+def test_another_prefix_of_the_machine(
+    run: Run, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the place of what was named, and may need an option more; a plan with it was made."""
+    runtime = "int hipMalloc(void){return 0;}"
+    hip = shared(tmp_path / "new/lib/libamdhip64.so.7", runtime)
+    shared(prefix / "lib/libamdhip64.so.6", runtime)
+    made = wheel(tmp_path, "int hipMalloc(void); int g(void){return hipMalloc();}", hip)
+    words = [str(made), "-o", str(tmp_path / "out")]
+    assert "Next: a ROCm that has libamdhip64.so.7" in run(*words, "--prefix", prefix)[1]
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "new"))
+    for named in (["--prefix", str(prefix)], [f"--prefix={prefix}", "--prefix", "/usr"]):
+        out = run(*words, *named)[1]
+        assert f"Next: {tmp_path}/new serves the wheel:" in out
+        assert proposed(out) == [*words, "--prefix", f"{tmp_path}/new"]
+    assert run(*proposed(out))[0] == 0
+    uses = "int hipMalloc(void), ncclGetVersion(int*); int g(void){return hipMalloc() + ncclGetVersion(0);}"
+    both = wheel(tmp_path / "both", uses, hip, old(tmp_path, "librccl.so.1", RCCL))
+    way = ["--prefix", f"{tmp_path}/new", "--stub", "librccl.so.1"]
+    assert proposed(run(both, "--prefix", prefix)[1])[1:] == way
+    shared(tmp_path / "other/lib/libamdhip64.so.7", "int hipOther(void){return 0;}")
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "other"))
+    refused = run(*words, "--prefix", prefix)[1]
+    assert "Next: a ROCm that has" in refused, "the other one lacks a symbol: a plan with it is refused"
+
+
 @pytest.mark.slow(reason="several plans, and two runs")
 def test_a_substitute_before_a_stub(run: Run, prefix: Path, tmp_path: Path) -> None:
     made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from relink.planning.model import FilePlan, InterpreterChange, Plan, RpathChange, TargetFacts, WheelFacts
+from relink.planning.model import (
+    FilePlan,
+    InterpreterChange,
+    Plan,
+    ProviderFacts,
+    RpathChange,
+    TargetFacts,
+    WheelFacts,
+)
 from relink.report.model import OutputFacts, Report
 from relink.report.summary import verdict
 from relink.system.findings.model import Finding, finding
@@ -190,6 +198,32 @@ def test_two_ways_are_two_commands() -> None:
     made = replace(made, command=("relink", "demo.whl"))
     both = ("relink demo.whl --preload liba.so.6", "relink demo.whl --preload liba.so.7")
     assert (verdict(made).step, verdict(made).commands) == ("; or ".join(both), both)
+
+
+def test_another_prefix_takes_the_place_of_those_that_were_named() -> None:
+    way = ("--prefix", "/q")
+    lost = missing("libamdhip64.so.7")
+    for named in (("--prefix", "/p", "--prefix", "/r"), ("--prefix=/p",), ()):
+        made = replace(report(lost, way_out=way), command=("relink", "a.whl", *named, "-o", "d"))
+        step = "relink a.whl -o d --prefix /q"
+        assert (verdict(made).step, verdict(made).commands) == (f"/q serves the wheel: {step}", (step,))
+        less = verdict(replace(made, way_out=(*way, "--stub", "libb.so.1")))
+        assert less.step == f"/q serves the wheel: {step} --stub libb.so.1"
+    packaged = report(missing("libamdhip64.so.7", "apt install libamdhip64-7"), way_out=way)
+    install = "apt install libamdhip64-7"
+    assert verdict(packaged).step == f"{install}, then the same command; or, with /q: relink --prefix /q"
+
+
+def test_no_provider_has_a_library_of_the_vendors() -> None:
+    def text(*providers: ProviderFacts, lost: str = "libamdhip64.so.7") -> str:
+        made = report(missing(lost))
+        return verdict(replace(made, plan=replace(made.plan, providers=providers))).text
+
+    usr, mine = (ProviderFacts("prefix", path, None, has_none=True) for path in ("/usr", "/mine"))
+    assert text(usr) == "Cannot work yet: no ROCm is in /usr; 1 library is missing."
+    assert text(usr, mine) == "Cannot work yet: no ROCm is in /usr and /mine; 1 library is missing."
+    plain = "Cannot work yet: 1 library is missing."
+    assert text(usr, ProviderFacts("prefix", "/p", None)) == text() == text(usr, lost="libtbb.so.12") == plain
 
 
 def test_what_is_no_command_is_not_one() -> None:

@@ -140,7 +140,7 @@ def test_the_schema_asks_for_every_key_and_allows_no_other() -> None:
             "$": {"reports", "failures", "opened", "stubs", "way_out", "other_ways_out"},
             "$.stubs": {"needed", "search_path", "search_kind", "shim_of"},
             "$.findings": {"subjects", "cause", "brief", "step", "choices", "without"},
-            "$.providers": {"found_by", "digest"},
+            "$.providers": {"found_by", "link_to", "has_none", "digest"},
             "$.files": {"versions", "clear_stack"},
             "$.stubs.functions": {"text"},
         }.get(path, set())
@@ -226,6 +226,11 @@ def test_the_header_says_what_the_prefix_is_called_below() -> None:
         "with ROCm 7.2.4 in /opt/rocm-7.2.4 ($PREFIX), for glibc 2.36",
     ]
     assert text.header_text(made, summed, verbose=True)[1].plain.endswith(", for glibc 2.36 (/lib64/ld.so)")
+    link = ProviderFacts("prefix", "/opt/rocm", "7.2.4", link_to="/opt/rocm-7.2.4")
+    more = replace(plan, providers=(link, ProviderFacts("prefix", "/mine", None, has_none=True)))
+    assert lines(text.header_text(Report((), more, None), summed))[1:] == [
+        "with ROCm 7.2.4 in /opt/rocm ($PREFIX, a link to /opt/rocm-7.2.4) and /mine, for glibc 2.36"
+    ]
     shown = text.shorten_prefix(made, "/opt/rocm-7.2.4/lib:/opt/rocm-7.2.4.1/lib:/opt/rocm-7.2.4")
     assert shown == "$PREFIX/lib:/opt/rocm-7.2.4.1/lib:$PREFIX"
     assert text.shorten_prefix(made, "/data/opt/rocm-7.2.4/lib") == "/data/opt/rocm-7.2.4/lib"
