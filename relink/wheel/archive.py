@@ -85,7 +85,7 @@ class WheelArchive:
             members, defects = read_directory(self._pread, self.size, limits)
         except WheelError as error:
             issues.extend(error.issues or [error.message])
-            raise WheelError(f"{self.path.name} cannot be read as a wheel; get it again", issues) from error
+            raise self._refused(issues) from error
         issues.extend(defects)
         dist_info, data_dir, more = find_special_directories(members, name)
         issues.extend(more)

@@ -160,9 +160,9 @@ def _find_end(scan: DirectoryScan) -> tuple[int, tuple[int, ...]]:
         at = tail.rfind(z.END_SIGNATURE, 0, at + 3)
     if last >= 0:
         raise unreadable_error("trailing data after the end record, or the file is cut inside it")
-    if scan.read(0, min(4, scan.file_size)) != z.LOCAL_SIGNATURE:
-        raise unreadable_error("not a ZIP archive, as a wheel is one")
-    raise unreadable_error("no end of central directory record: the file is truncated")
+    is_cut = z.LOCAL_SIGNATURE.startswith(scan.read(0, min(4, scan.file_size)))
+    what = "the file is truncated" if is_cut else "the file is no ZIP archive, as a wheel is"
+    raise unreadable_error(f"no end of central directory record: {what}")
 
 
 def read_end_records(scan: DirectoryScan) -> EndRecord:

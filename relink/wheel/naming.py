@@ -42,7 +42,7 @@ _OTHERS = {
 
 def explain_not_a_wheel(path: Path) -> str | None:
     """Return a sentence about what `path` is instead of a wheel, or that it is not there; None where it may be one."""
-    if not os.path.lexists(path):
+    if not os.path.lexists(path) and "\0" not in str(path):
         return _explain_no_file(path)
     if path.is_dir():
         return (

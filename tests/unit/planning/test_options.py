@@ -45,6 +45,7 @@ def test_every_field_is_an_option_or_comes_from_the_process() -> None:
         "epoch",
         "command",
         "requested_gpus",
+        "several",
         "kept_gpus",
     }
 

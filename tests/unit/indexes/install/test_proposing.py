@@ -62,17 +62,13 @@ def test_a_bundle_that_a_stub_mends(run: Run, venv: Path, bundle: Path, tmp_path
     assert run("check", venv)[0] == 0
 
 
-def test_each_its_own_options(run: Run, venv: Path, bundle: Path, gpu: Path, rocm: Path) -> None:
-    """What needs nothing beside the prefix is a command of its own, where another package needs an option."""
+def test_one_command_for_all(run: Run, venv: Path, bundle: Path, gpu: Path, rocm: Path) -> None:
+    """One package needs nothing beside the prefix, the other a stub, which is no error of the first."""
     put(venv, bundle, gpu)
     told = [command for command, _ in commands_of(run, venv, "--prefix", rocm)]
     common = f"--python {python_of(venv)} --prefix {rocm}"
-    assert sorted(told) == [
-        f"relink repair bundle {common} --stub {LOST}",
-        f"relink repair gpu {common}",
-    ]
-    for command in told:
-        assert run(*shlex.split(command)[1:])[0] == 0
+    assert told == [f"relink repair --all {common} --stub {LOST}"]
+    assert run(*shlex.split(told[0])[1:])[0] == 0
     assert run("check", venv)[0] == 0
 
 
