@@ -233,7 +233,7 @@ def check(
     python = str(environment / "bin" / "python") if environment is not None else options.python
     repair = ["relink", "repair", why or "--all"]
     repair += ["--python", python] if python else []
-    repair += list_words(options, ("prefixes", "only_gpus", "drop_jit"))
+    repair += list_words(options, ("prefixes", "gpus", "only_gpus", "drop_jit"))
     where = find_environment(python, os.environ, changed=False)
     asked = replace(options, command=tuple(repair))
     found = checking.check_environment(where, asked, why, imports=imports, proposes=True)

@@ -297,9 +297,9 @@ class Options:
         completion="complete_gpu_name",
         setting="gpus",
     ).field(())
-    allow_isa_gap: bool = Option(
-        ("run", "diff"), GPUS, "Go on although there is no code for a GPU of --gpu."
-    ).field(False)
+    allow_isa_gap: bool = Option(_RELINKS, GPUS, "Go on although there is no code for a GPU of --gpu.").field(
+        False
+    )
     only_gpus: Sequence[str] = Option(
         ("run", *_INSTALLS, "check"),
         GPUS,

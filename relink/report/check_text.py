@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from relink.report.lines import Line
-from relink.report.summary import Verdict, is_installation
+from relink.report.summary import Verdict, find_export, is_installation
 from relink.report.text import VERDICT_STYLE, findings_text, verdict_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
@@ -193,6 +193,8 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
             step = f"{one.name}: {step}"
         steps[step] = None
         commands |= dict.fromkeys(typed)
+    if not steps and (export := find_export(errors)):
+        return f"{export}, then the same command", (export,)
     if not steps:
         return DOCTOR[0], DOCTOR
     return "; ".join(steps), tuple(commands)

@@ -7,6 +7,7 @@ import shlex
 __all__ = ["why_untried"]
 
 _CHANGES = "it changes the environment"
+_SETS = "it changes your shell"
 _FETCHES = "it needs the network and changes the environment"
 _ROOT = "it needs root and the network"
 
@@ -24,6 +25,8 @@ def why_untried(command: str) -> str:
     match words:
         case ["relink", "repair" | "install", *rest]:
             return _CHANGES if "--wheel" in rest else _FETCHES
+        case ["export", *_]:
+            return _SETS
         case ["relink", "fetch", *_]:
             return "it needs the network"
         case ["relink", *rest]:

@@ -34,6 +34,7 @@ _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 _WAY = re.compile(
     r"^Use [^:;]{1,130}|\b[A-Z][A-Z_]+=\d+(?:[.,]\d+)*|pip install [\w.-]+|--[a-z-]+ '[^']{1,200}'", re.ASCII
 )
+_VARIABLE = re.compile(r"Set (?P<setting>[A-Z][A-Z_]+=\d+(?:\.\d+)*),", re.ASCII)
 _ON_A_GPU = {"RLK401", "RLK427", "RLK428"}
 _MAX_REASONS = 3
 _MAX_GPUS = 8
@@ -336,8 +337,17 @@ def _step(
         return f"{'; '.join(parts)}, then the same command", (*typed, *(() if unknown else _again(command)))
     if others := _others_to_install(errors):
         return f"{'; '.join(others)}, then the same command", (*others, *_again(command))
+    if export := find_export(errors):
+        return f"{export}, then the same command", (export, *_again(command))
     rules = f"relink rules {errors[0].code}"
     return rules, (rules,)
+
+
+def find_export(errors: Iterable[Finding]) -> str | None:
+    """Return the command that sets the one environment variable with which no error is left, or None."""
+    settings = {match["setting"] if (match := _VARIABLE.match(error.remedy)) else None for error in errors}
+    setting = settings.pop() if len(settings) == 1 else None
+    return setting and f"export {setting}"
 
 
 def is_installation(command: str) -> bool:

@@ -13,7 +13,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace as replace_fields
 from itertools import islice
 from pathlib import Path
@@ -198,12 +198,28 @@ def check_environment(
     :raises TargetError: its Python cannot be asked.
     :raises UsageError: `why` is not installed.
     """
+    with closing(FactsCache(user_cache_directory() / "facts.sqlite")) as cache:
+        return _check_environment(environment, options, why, cache, imports=imports, proposes=proposes)
+
+
+def _check_environment(
+    environment: TargetEnvironment,
+    options: Options,
+    why: str | None,
+    cache: FactsCache,
+    *,
+    imports: bool,
+    proposes: bool,
+) -> EnvironmentCheck:
+    """Check, as :func:`check_environment` says.
+
+    :param cache: the facts of files that are remembered from one run to the next.
+    """
     target = find_target(python=environment.python)
     files = Files(target.sysroot)
     gpus = tuple(options.requested_gpus or find_local_gpus())
     names = [entry for site in environment.site if site.is_dir() for entry in os.listdir(site)]
     has_other = any(vendor.packages.is_package(name) for vendor in RECOGNIZED for name in names)
-    cache = FactsCache(user_cache_directory() / "facts.sqlite")
     python = target.python_facts or ask_python(environment.python)
     unreadable: list[Finding] = []
     sources = [found for site in environment.site for found in _distributions(site, unreadable)]
@@ -260,7 +276,6 @@ def check_environment(
         if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
             others[one.name] = other
         sonames |= dict.fromkeys(mapped)
-    cache.close()
     if what := find_interrupted(environment):
         remedy = "The next `relink install` or `relink repair` of this environment puts it back."
         unreadable.append(finding("RLK554", what, "was being replaced when relink was killed", remedy))

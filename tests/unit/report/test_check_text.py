@@ -100,3 +100,21 @@ def test_an_option_for_one_package_is_for_no_other(words: tuple[str, ...]) -> No
     first, second = proposed("jax-rocm7-pjrt", *words), proposed("onnxruntime-rocm", "--stub", "librccl.so.1")
     commands = [line.strip() for line in joined(first, second) if line.startswith("    ")]
     assert commands == [*first.commands, *second.commands]
+
+
+def test_a_variable_with_which_all_works() -> None:
+    remedy = (
+        "Set HSA_OVERRIDE_GFX_VERSION=10.3.0, a workaround that AMD does not support: every library takes it."
+    )
+    gap = finding("RLK401", "gfx1031", "none for gfx1031", remedy)
+    lacking = Checked("jax", "0.12.0", "error", "has no code for this GPU", findings=(gap,))
+    check = EnvironmentCheck("/v", (WORKS, lacking), repair=REPAIR)
+    assert [line.plain for line in check_text(check, verbose=False)][-3:] == [
+        "Next (not tried: it changes your shell):",
+        "    export HSA_OVERRIDE_GFX_VERSION=10.3.0",
+        "then the same command",
+    ]
+    lost = finding("RLK101", "libx.so.1", "missing", "Get it.")
+    other = Checked("x", "1", "error", "does not load", findings=(lost,))
+    both = EnvironmentCheck("/v", (lacking, other), repair=REPAIR)
+    assert check_text(both, verbose=False)[-1].plain == "    relink doctor"

@@ -92,7 +92,8 @@ def test_the_code_of_one_gpu(run: Run, venv: Path, bundle: Path) -> None:
     ((command, _),) = commands_of(run, venv, "--only-gpu", "gfx1100", "--drop-jit")
     options = f"--only-gpu gfx1100 --drop-jit --stub {LOST}"
     assert command == f"relink repair bundle --python {python_of(venv)} {options}"
-    assert run("check", venv, "--gpu", "gfx942")[1].count("gfx942") == 0
+    ((command_of_another, _),) = commands_of(run, venv, "--gpu", "gfx942")
+    assert "--gpu gfx942" in command_of_another
     assert run(*shlex.split(command)[1:])[0] == 0
     assert run("check", venv, "--gpu", "gfx1100")[0] == 0
     code, out, _ = run("check", venv, "--gpu", "gfx942")
