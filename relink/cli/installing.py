@@ -140,7 +140,9 @@ def install(
 
     environment = find_environment(options.python, os.environ)
     _take_back(environment)
-    options = installing_into(environment, options)
+    # What the wheels require may be relinked, too.
+    several = len(requirements) > 1 or not no_deps
+    options = replace(installing_into(environment, options), several=several)
     given = [text for text in requirements if os.path.lexists(text)]
     wanted = {text: parse_requirement(text) for text in requirements if text not in given}
     platform = platform_for(options)

@@ -116,6 +116,7 @@ class EnvironmentCheck(msgspec.Struct, frozen=True):
         return tuple(checked.name for checked in self.distributions if checked.mendable)
 
 
+# Their values are names of libraries; those of other options may fit a package that does not need them.
 _OF_ONE_LIBRARY = {"--stub", "--forward"}
 
 

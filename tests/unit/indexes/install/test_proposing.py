@@ -72,6 +72,16 @@ def test_one_command_for_all(run: Run, venv: Path, bundle: Path, gpu: Path, rocm
     assert run("check", venv)[0] == 0
 
 
+def test_an_option_for_one_of_several_wheels(
+    run: Run, venv: Path, bundle: Path, gpu: Path, rocm: Path
+) -> None:
+    options = ("--no-deps", "--no-import-test", "--python", python_of(venv), "--prefix", rocm, "--stub", LOST)
+    code, out, _ = run("install", gpu, *options)
+    assert (code, "RLK126" in out) == (1, True)
+    assert run("install", gpu, bundle, *options)[0] == 0
+    assert run("check", venv)[0] == 0
+
+
 def test_no_command_that_cannot_help(run: Run, venv: Path, gpu: Path) -> None:
     """There is no ROCm: no repair is printed, since it would end with that."""
     put(venv, gpu)
