@@ -7,6 +7,7 @@
   isal,
   msgspec,
   packaging,
+  pip,
   pyelftools,
   rich,
   typer,
@@ -46,6 +47,7 @@ buildPythonApplication {
     isal
     msgspec
     packaging
+    pip
     pyelftools
     rich
     typer

@@ -24,6 +24,7 @@ WHEELS = [
         "flit-core<4",
         "hatchling",
         "msgspec",
+        "pip",
         "pyelftools",
         "rich",
         "setuptools",

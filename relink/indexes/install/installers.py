@@ -49,7 +49,7 @@ def has_pip(python: str) -> bool:
 def find_pip(pythons: Iterable[str] = ()) -> list[str]:
     """Return a command that is pip: of the Python that runs relink, of one of `pythons`, or of ``python3`` on PATH.
 
-    Environments that pipx and uv make for a tool have none.
+    relink requires pip; a package manager may have left it out.
 
     :raises UsageError: none of them has it.
     """
