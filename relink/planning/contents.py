@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import msgspec
 
@@ -32,12 +32,14 @@ from relink.system.progress import OnProgress
 from relink.system.safe_open import read_text
 from relink.system.spool import KEPT, WHOLE, Spool, release_pages
 from relink.wheel.archive import WheelArchive
-from relink.wheel.deflate.splice import Span, find_spans
 from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.limits import WheelLimits
 from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
 from relink.wheel.source import MemberSource, read_prefix
 from relink.wheel.zipformat import DEFLATED, RangeReader
+
+if TYPE_CHECKING:
+    from relink.wheel.deflate.splice import Span
 
 Chunk: TypeAlias = bytes | memoryview
 
@@ -264,6 +266,8 @@ class Contents:
         self, name: str, content: memoryview, unchanged: Sequence[range]
     ) -> Future[tuple[Span, ...]] | None:
         """Begin to search the spans of a member whose deflated bytes may be reused; None for a small or stored member."""
+        from relink.wheel.deflate.splice import find_spans  # noqa: PLC0415 - for a wheel that is written, and here only
+
         member = self.source.members[name]
         if member.method != DEFLATED or member.size < REUSE:
             return None
