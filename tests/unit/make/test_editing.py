@@ -232,7 +232,7 @@ def test_one_large_member_after_the_other(
         order.append(name)
         return reading(archive, name, *told, **how)
 
-    monkeypatch.setattr(ahead, "find_spans", find_spans)
+    monkeypatch.setattr(splice, "find_spans", find_spans)
     monkeypatch.setattr(WheelArchive, "read_into", read_into)
     relink(vendor, works.options(tmp_path / "out", verify=False))
     assert order == ["demo/fat.so", "found", "demo/larger.so", "found"]
@@ -290,7 +290,7 @@ def test_what_was_taken_over_wrongly_is_not_let_out(
 ) -> None:
     monkeypatch.setattr(splice, "LEAST", 1 << 20)
     real = splice.find_spans
-    monkeypatch.setattr(ahead, "find_spans", lambda *of: tuple(other_bytes(span) for span in real(*of)))
+    monkeypatch.setattr(splice, "find_spans", lambda *of: tuple(other_bytes(span) for span in real(*of)))
     with pytest.raises(RelinkError, match=r"demo/fat\.so.*the disk does not give back"):
         relink(vendor, works.options(tmp_path / "out", verify=False))
     assert not (tmp_path / "out").exists()
