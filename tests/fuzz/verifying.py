@@ -38,6 +38,7 @@ from tests.fuzz.hostile import scene_of
 from tests.fuzz.inputs import Scene, make_elf, make_structured_elf
 from tests.fuzz.watch import remember, watched
 from tests.support.elf_attacks import FAR, resegmented, writing
+from tests.support.memory import peak
 
 MEMORY_CAP: Final = 1 << 30
 """Bytes that relink, and that one loader, may have held at once."""
@@ -221,7 +222,7 @@ def _run(scene: Scene, first: int, count: int, *, raw: bool) -> int:
             sys.stdout.write(f"verify {numbers.start}-{numbers.stop - 1}: {line}\n")
         if failed >= 10:
             break
-    held = {who: resource.getrusage(kind).ru_maxrss << 10 for who, kind in (("relink", 0), ("loader", -1))}
+    held = {"relink": peak(), "loader": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10}
     for who, amount in held.items():
         if amount > MEMORY_CAP:
             failed += 1
