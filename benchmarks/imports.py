@@ -1,135 +1,90 @@
-"""``python -m benchmarks.imports DIRECTORY [NAME…]``: what relink predicts that an import maps, against what it does map.
+"""``python -m benchmarks.imports DIRECTORY [NAME…]``: what `relink check` says of packages, against what their imports do.
 
 The packages of imports.tsv (rank by downloads, name) go into as few environments as their requirements allow. Each environment
-is built, measured and removed before the next; what has a result in DIRECTORY/imports.json is not measured again, so an
-interrupted run goes on. The code of the packages runs. ``--table`` writes docs/imports.md from the results.
+is built, checked without and with ``--import``, and removed before the next; what has a result in DIRECTORY/imports.json is not
+tried again, so an interrupted run goes on. The code of the packages runs. ``--table`` writes docs/imports.md from the results.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import re
+import resource
 import shutil
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from relink.indexes.install.real_imports import import_really
-from relink.loader.process import Dlopen, Process
-from relink.loader.search import Environment
-from relink.loader.seen_files import Files
-from relink.loader.tables import Tables
-from relink.loader.target import Target, find_target
-from relink.python.events import Event, ImportEvents
-from relink.python.facts_cache import FactsCache
-from relink.python.modules import Interpreter
-from relink.python.process import PythonProcesses
-from relink.system.programs import finish_steps
-
 LIST: Final = Path(__file__).with_name("imports.tsv")
 TABLE: Final = Path(__file__).parents[1] / "docs" / "imports.md"
 _GROUP: Final = 60  # packages of one environment; the largest seen has 9 GB
-_COUNTED: Final = ("certain", "guarded", "inferred")
-_FACTS: Final = """
-import importlib.machinery, json, os, sys, sysconfig
-print(json.dumps({"program": os.readlink("/proc/self/exe"), "version": sys.version_info[:2],
-    "suffixes": importlib.machinery.EXTENSION_SUFFIXES, "path": [path for path in sys.path if path],
-    "builtins": sys.builtin_module_names, "prefix": sys.prefix, "standard": [sysconfig.get_path("stdlib")]}))
-"""
-_NATIVE: Final = """
-import json, os, sys
-found = {}
-for site in sys.path:
-    for entry in sorted(os.listdir(site)) if site.endswith("-packages") else ():
-        record = os.path.join(site, entry, "RECORD")
-        if entry.endswith(".dist-info") and os.path.exists(record):
-            with open(record) as file:
-                paths = [line.rsplit(",", 2)[0] for line in file]
-            inside = [path for path in paths if path.endswith((".py", ".so")) and not path.startswith("..")]
-            tops = {path.split("/")[0].split(".")[0] for path in inside}
-            if any(".so" in path for path in paths):
-                found[entry.split("-")[0].lower().replace("_", "-")] = sorted(top for top in tops if top.isidentifier())
-print(json.dumps(found))
-"""
+# What ld.so writes where a library, a symbol or a version of one is missing.
+_LOADER: Final = re.compile(r"cannot open shared object file|undefined symbol|version [`'].*not found")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One import: what it maps and relink does not predict, what relink predicts and it does not map, and how both end."""
+    """One distribution: what `relink check` says before its modules are imported, and what the import maps and how it ends."""
 
     package: str
-    name: str
-    count: int
+    version: str
+    level: str
+    text: str
     missed: tuple[str, ...]
     invented: tuple[str, ...]
     error: str | None
-    predicted_error: str | None
 
     @property
-    def is_right(self) -> bool:
-        return not self.missed and not self.invented and bool(self.error) == bool(self.predicted_error)
+    def verdict(self) -> str:
+        """The first word of the answer: works, fails, or unknown where the import could not be followed."""
+        if "cannot be followed" in self.text:
+            return "unknown"
+        return "fails" if self.level == "error" else "works"
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether one that is imported is called not working, or the other way round for a reason that the loader gives."""
+        if self.error is None:
+            return self.verdict == "fails"
+        return self.verdict == "works" and _LOADER.search(self.error) is not None
+
+    @property
+    def is_exact(self) -> bool:
+        return self.error is None and not self.missed and not self.invented
 
 
-def ask(python: Path, program: str) -> Any:
-    run = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True, cwd="/")
-    return json.loads(run.stdout)
+def check(directory: Path, *options: str) -> tuple[Any, float]:
+    """Return the JSON of `relink check` and its seconds of processor time."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "relink", "check", str(directory), "--json", *options]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if run.returncode not in (0, 1):
+        raise SystemExit(run.stderr)
+    return json.loads(run.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def predict(
-    target: Target, files: Files, tables: Tables, start: Sequence[Event], events: ImportEvents
-) -> tuple[list[str], str | None]:
-    """Return what an import maps by the sources and the simulation of the loader; `start`: what comes before the import."""
-    process = Process(Environment(target, files), tables, target.python or "")
-    error = events.failure
-    for event in (*start, *events.events):
-        if event.kind in ("extension", "library") and event.when in _COUNTED:
-            result = process.dlopen(Dlopen(event.name, event.flags, event.caller))
-            if result.failure is not None and event.when == "certain":
-                missing = [edge.soname for edge in result.failure.missing]
-                error = error or f"{event.name}: {result.failure.cause} {missing}"
-    return [loaded.path for loaded in process.objects], error
-
-
-def measure(python: Path, wanted: Iterable[str]) -> Iterator[Outcome]:
-    """Import the packages of an environment that have native code, each module twice: the first time may write caches."""
-    facts = ask(python, _FACTS)
-    sites = tuple(path for path in facts["path"] if path.endswith("-packages"))
-    interpreter = Interpreter(
-        program=facts["program"],
-        version=(facts["version"][0], facts["version"][1]),
-        suffixes=tuple(facts["suffixes"]),
-        path=tuple(facts["path"]),
-        site_packages=sites,
-        standard=tuple(facts["standard"]),
-        builtins=frozenset(facts["builtins"]),
-        prefix=facts["prefix"],
+def measure(directory: Path) -> Iterator[Outcome]:
+    """Yield what came of each distribution of an environment that has native code."""
+    said, seconds = check(directory)
+    _, again = check(directory)
+    files = sum(len(one["parts"]) for one in said["distributions"])
+    print(
+        f"{len(said['distributions'])} distributions, {files} files: {seconds:.1f} s, then {again:.1f} s",
+        flush=True,
     )
-    target = find_target(python=str(python))
-    files = Files(target.sysroot)
-    tables = Tables(files, {})
-    processes = PythonProcesses(interpreter, cache=FactsCache(None), variables=os.environ)
-    before = finish_steps(import_really(str(python), ["sys"]))
-    start = processes.read_start()
-    for package, names in ask(python, _NATIVE).items():
-        for name in names if package in wanted else ():
-            finish_steps(import_really(str(python), [name]))
-            real = finish_steps(import_really(str(python), [name]))
-            predicted, predicted_error = predict(target, files, tables, start, processes.read_import(name))
-            missed, invented = real.differs(predicted, before)
-            count = len(real.mapped.keys() - before.mapped.keys())
-            yield Outcome(
-                package,
-                name,
-                count,
-                tuple(map(shown, missed)),
-                tuple(map(shown, invented)),
-                real.error,
-                predicted_error,
-            )
+    # The first import may write caches that the second one opens.
+    check(directory, "--import")
+    seen = {one["name"]: one for one in check(directory, "--import")[0]["distributions"]}
+    for one in said["distributions"]:
+        real = seen[one["name"]]["imported"]
+        if real is not None:
+            missed, invented = (tuple(map(shown, real[which])) for which in ("missed", "invented"))
+            heads = (one["name"], one["version"], one["level"], one["text"])
+            yield Outcome(*heads, missed, invented, real["error"])
 
 
 def shown(path: str) -> str:
@@ -138,8 +93,8 @@ def shown(path: str) -> str:
     return below if found else path.rpartition("/")[2]
 
 
-def build(directory: Path, names: Sequence[str]) -> Path:
-    """Return the Python of a new environment with the packages; one that conflicts with others before it is left out."""
+def build(directory: Path, names: Sequence[str]) -> None:
+    """Make a new environment with the packages; one that conflicts with others before it is left out."""
     python = directory / "bin" / "python"
     subprocess.run(["uv", "venv", "--quiet", "--clear", str(directory)], check=True)
     rest = [*names]
@@ -157,43 +112,35 @@ def build(directory: Path, names: Sequence[str]) -> Path:
         ]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode == 0:
-            break
+            return
         named = [name for name in rest if f"{name}" in run.stderr]
         rest.remove(named[0] if named else rest[-1])
-    return python
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the results as Markdown: a line for each import that was not predicted."""
-    right = sum(outcome.is_right for outcome in outcomes)
-    packages = len({outcome.package for outcome in outcomes})
-    called_wrong = sum(bool(outcome.predicted_error) and not outcome.error for outcome in outcomes)
-    ends = Counter((bool(outcome.error), bool(outcome.predicted_error)) for outcome in outcomes)
-    failing = ends[True, True] + ends[True, False]
+    """Return the results as Markdown: a line for each distribution that is not works-and-imports with the files predicted."""
+    imported = [one for one in outcomes if one.error is None]
+    exact = sum(one.is_exact for one in outcomes)
+    counts = {word: sum(one.verdict == word for one in outcomes) for word in ("works", "fails", "unknown")}
+    wrong = sum(one.is_wrong for one in outcomes)
     summary = (
-        f"{packages} packages with native code, {len(outcomes)} imports; {right} were predicted to the file. Of those that work, "
-        f"{called_wrong} were predicted to fail; of the {failing} that fail, {ends[True, True]} were."
+        f"Of {len(outcomes)} distributions with native code `relink check` says that {counts['works']} work, that "
+        f"{counts['fails']} do not, and of {counts['unknown']} that it cannot tell; {wrong} of these answers are wrong. "
+        f"{len(imported)} are imported without an error; of {exact} of them the mapped files are those that were predicted."
     )
     lines = [
         "# What an import maps: prediction and reality",
         "",
         summary,
         "",
-        "| package | import | files | mapped, not predicted | predicted, not mapped | error |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| distribution | answer | mapped, not predicted | predicted, not mapped | error of the import |",
+        "| --- | --- | --- | --- | --- |",
     ]
-    for one in sorted(outcomes, key=lambda one: (one.package, one.name)):
-        if not one.is_right:
-            error = (one.error or "").replace("|", "/").splitlines()
-            cells = [
-                one.package,
-                one.name,
-                str(one.count),
-                short(one.missed),
-                short(one.invented),
-                error[0][:80] if error else "",
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
+    for one in sorted(outcomes, key=lambda one: one.package):
+        if not one.is_exact or one.verdict != "works":
+            answer = f"**{one.text}**" if one.is_wrong else one.text
+            cells = [one.package, answer, short(one.missed), short(one.invented), (one.error or "")[:100]]
+            lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -216,11 +163,12 @@ def main(arguments: list[str]) -> int:
     left = [name for name in listed if name not in known]
     for start in range(0, len(left), _GROUP):
         group = left[start : start + _GROUP]
-        python = build(directory / "environment", group)
-        for outcome in measure(python, set(group)):
-            done.append(outcome)
-            print(outcome.package, outcome.name, "right" if outcome.is_right else "wrong", flush=True)
-            results.write_text(json.dumps([asdict(one) for one in done]))
+        build(directory / "environment", group)
+        for outcome in measure(directory / "environment"):
+            if outcome.package not in {one.package for one in done}:
+                done.append(outcome)
+                print(outcome.package, "wrong" if outcome.is_wrong else outcome.verdict, flush=True)
+        results.write_text(json.dumps([asdict(one) for one in done]))
         known |= {*group}
         tried.write_text(json.dumps(sorted(known)))
         shutil.rmtree(directory / "environment")
