@@ -49,7 +49,7 @@ _CAPSULE = re.compile(rb"(?<=\0)([A-Za-z_][\w.]*)\.\w*C_?API(?=\0)")
 # What the modules that cffi makes import (cffi/_cffi_include.h, _cffi_init); no distribution's name leads to it.
 _CFFI = "_cffi_backend"
 _NAME = re.compile(rb"(?<![^\0])\w[\w.]{2,80}(?=\0)")
-_JOINED = re.compile(rb"(?:[\w.]|[^\w\0]){80,}")
+_JOINED = re.compile(rb"[^\0]{80,}")
 _WORD = re.compile(r"[\w.]{40,}")
 _COMPRESSED = re.compile(rb"x[\x5e\x9c\xda]")
 # Bytes that are searched of a section, names that are taken of an extension, and characters of joined strings.
@@ -163,7 +163,7 @@ class PythonProcesses:
             top, dot, _ = name.partition(".")
             if name == _CFFI or (top in (tops if dot else own) and self._is_module(name)):
                 wanted[name] = None
-        for match in re.finditer(r"([A-Za-z_]\w*)\.(?=([\w.]+))", joined):
+        for match in re.finditer(r"([A-Za-z_]\w{0,99})\.(?=([\w.]{1,200}))", joined):
             # The name before may be joined to that of the package.
             for start in range(len(match[1])):
                 if match[1][start:] in tops and (found := self._begins(match[1][start:], match[2])):

@@ -221,6 +221,14 @@ def test_joined_strings_of_cython(tmp_path: Path, compress: bool) -> None:
     assert names.certain == (("zlib",) if compress else ())
 
 
+def test_strings_are_searched_in_one_pass(tmp_path: Path) -> None:
+    """A regular expression that takes a byte in two ways tries 2^70 of them. In a process of its own: nothing interrupts it."""
+    path = tmp_path / "names.so"
+    path.write_bytes(compiled(tmp_path, b"__pyx_capi__", b"." * 70, b"a." * 60_000))
+    script = "import sys; from relink.python.process import read_extension_names as read; read(open(sys.argv[1], 'rb').read())"
+    subprocess.run([sys.executable, "-c", script, path], check=True, timeout=60)
+
+
 @pytest.mark.parametrize("data", [b"", b"no ELF file", b"\x7fELF" + b"\0" * 60])
 def test_what_is_no_elf_file_has_no_names(data: bytes) -> None:
     assert read_extension_names(data).names == ()
