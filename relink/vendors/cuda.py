@@ -17,6 +17,7 @@ cuda = Vendor(
         words=("cuda",),
         is_own=lambda soname: _LIBRARY.match(soname) is not None,
         is_driver=lambda soname: _DRIVER.match(soname) is not None,
+        driver_file="/dev/nvidiactl",
     ),
     packages=Packages(
         # Directories in site-packages; torch for CUDA depends on distributions whose names begin so.

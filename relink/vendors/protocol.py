@@ -161,6 +161,7 @@ class Libraries(msgspec.Struct, frozen=True, kw_only=True):
     :ivar is_runtime: soname → whether all of the vendor's libraries share it and it goes with a driver: the first prefix alone
         serves it.
     :ivar is_driver: soname → whether it comes with the driver of the machine, and with nothing that is installed into Python.
+    :ivar driver_file: a file that is there where that driver is loaded.
     :ivar of_host: soname → why it belongs to the machine's driver or network rather than to a release, or None where it does not.
     :ivar needs_host: root directory → whether its driver is one that the libraries of this kind in a wheel do not know.
     :ivar same_abi: two sonames → why they are one ABI, or None where nothing says so.
@@ -187,6 +188,7 @@ class Libraries(msgspec.Struct, frozen=True, kw_only=True):
     has: Callable[[str], bool] = lambda *_: False
     is_runtime: Callable[[str], bool] = lambda *_: False
     is_driver: Callable[[str], bool] = lambda *_: False
+    driver_file: str = ""
     of_host: Callable[[str], str | None] = lambda *_: None
     needs_host: Callable[[str], bool] = lambda *_: False
     same_abi: Callable[[str, str], str | None] = lambda *_: None

@@ -165,6 +165,7 @@ class _World(msgspec.Struct, frozen=True):
     """What all distributions share: the target, what was read of the disk, and the GPUs.
 
     :ivar has_other: packages of a vendor are installed that relink links no wheel to.
+    :ivar runs_other: the driver of such a vendor is loaded here, and no GPU is here or asked for that relink knows.
     :ivar processes: those of the environment's Python.
     :ivar owners: the distribution that has a library, by the library's file name.
     :ivar tells_events: what each import opens is part of the answer.
@@ -176,6 +177,7 @@ class _World(msgspec.Struct, frozen=True):
     processes: EnvironmentProcesses
     gpus: tuple[RequestedGpu, ...]
     has_other: bool
+    runs_other: bool
     owners: Mapping[str, InstalledSource]
     tells_events: bool
     imports: Mapping[str, RealImport]
@@ -236,6 +238,7 @@ def _check_environment(
         processes,
         gpus,
         has_other,
+        not gpus and any(os.path.exists(vendor.libraries.driver_file) for vendor in RECOGNIZED),
         {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
         why is not None,
         import_all(environment.python, tops) if imports else {},
@@ -444,7 +447,7 @@ def _checked(
     runtime = vendor.libraries.runtime
     unfound = [f.subject for f in findings if f.code == "RLK132" and soname_stem(f.subject) == runtime]
     found = any(edge.resolved and soname_stem(edge.name) == runtime for edge in assessed.draft.opened)
-    if level == "info" and unfound and not (runtimes or found):
+    if level == "info" and unfound and not (runtimes or found or world.runs_other):
         level, text = "warning", f"works, but for what opens {join_truncated(unfound)}, which is not found"
     checked = Checked(
         canonicalize_name(name),
@@ -606,11 +609,13 @@ def _other_stacks(
 ) -> list[Finding]:
     """Return RLK551 for packages of another vendor alone, where there is something of a vendor that relink links to.
 
+    None where the machine is for that other vendor: a ROCm can be there because something else requires a part of it.
+
     It is an error where the user names a GPU.
 
     :param others: the other vendor whose library each of these needs, and the library.
     """
-    if not others:
+    if not others or world.runs_other:
         return []
     needing = [one.name for one in checked if one.needs]
     gpus = [str(gpu.target) for gpu in world.gpus]

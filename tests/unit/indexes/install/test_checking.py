@@ -10,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from relink.indexes.install import checking
 from relink.loader.target import Target
 from relink.system import budget
+from relink.vendors.cuda import cuda
 from tests.support.cc import shared, shared_without
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
@@ -336,7 +339,7 @@ def test_an_executable_stack(
 
 
 def test_a_package_for_another_vendors_gpus(
-    run: Run, venv: Path, gpu: Path, index: Path, tmp_path: Path
+    run: Run, venv: Path, gpu: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cudart = shared(tmp_path / "libcudart.so.12", "int cuda(void){return 1;}")
     library = shared(
@@ -359,6 +362,11 @@ def test_a_package_for_another_vendors_gpus(
     put(venv, gpu)
     out = run("check", venv)[1]
     assert "RLK551 fake: is built for NVIDIA's CUDA (it needs libcudart.so.12), and gpu for ROCm" in out
+    # On a machine whose driver is that vendor's, it is what the machine is for.
+    here = replace(cuda, libraries=replace(cuda.libraries, driver_file=str(library)))
+    monkeypatch.setattr(checking, "RECOGNIZED", (here,))
+    assert "RLK551" not in run("check", venv)[1]
+    assert "RLK551 fake" in run("check", venv, "--gpu", "gfx1100")[1]
 
 
 def test_a_forwarder_is_no_second_runtime(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
@@ -376,7 +384,7 @@ def test_a_forwarder_is_no_second_runtime(run: Run, venv: Path, index: Path, tmp
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_runtime_that_is_opened_by_name_alone(
-    run: Run, venv: Path, index: Path, tmp_path: Path, *, beside: bool
+    run: Run, venv: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, beside: bool
 ) -> None:
     """As hip-python and triton: nothing needs HIP, and the first call fails."""
     source = '#include <dlfcn.h>\nvoid *f(void){return dlopen("libamdhip64.so", RTLD_NOW);}'
@@ -387,11 +395,13 @@ def test_a_runtime_that_is_opened_by_name_alone(
     if beside:
         files["demo/libamdhip64.so"] = shared(tmp_path / "libamdhip64.so", "int hip(void){return 1;}")
     put(venv, make_wheel(index, files, tag=TAG))
+    text = "demo 1.0: works, but for what opens libamdhip64.so, which is not found"
     code, out, _ = run("check", venv)
-    assert (code, "demo 1.0: works, but for what opens libamdhip64.so, which is not found" in out) == (
-        0,
-        not beside,
-    )
+    assert (code, text in out) == (0, not beside)
+    # Nothing is amiss where the machine is for another vendor's GPUs.
+    here = replace(cuda, libraries=replace(cuda.libraries, driver_file=str(tmp_path)))
+    monkeypatch.setattr(checking, "RECOGNIZED", (here,))
+    assert text not in run("check", venv)[1]
 
 
 def needing(tmp_path: Path, soname: str) -> Path:
