@@ -54,6 +54,9 @@ Signal: TypeAlias = tuple[str, Any] | None
 
 _CALL_STEPS = 5_000  # statements of one call
 _CALLS = 16  # calls inside of each other
+_VAIN = (
+    500  # calls with arguments of one function that load nothing; torch has one that is called 100,000 times
+)
 _IMPORTS = 250  # imports inside of each other
 _SHORT = 6000  # characters of the body of a function that is followed for its value alone
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException"})
@@ -383,14 +386,7 @@ class Evaluation(msgspec.Struct):
             return None
         return signals[0] if len(signals) == 1 else ("return", UNKNOWN)
 
-    def _try(
-        self,
-        frame: Frame,
-        body: Nodes,
-        handlers: Nodes,
-        orelse: Nodes,
-        final: Nodes,
-    ) -> Signal:
+    def _try(self, frame: Frame, body: Nodes, handlers: Nodes, orelse: Nodes, final: Nodes) -> Signal:
         taken = [(self._taken_by(frame, kind), name, block) for _, _, kind, name, block in handlers]
         # A handler that raises again in the end is no guard.
         guards = any(
@@ -457,14 +453,7 @@ class Evaluation(msgspec.Struct):
                 raise
         return None
 
-    def _for(
-        self,
-        frame: Frame,
-        target: SyntaxNode,
-        over: SyntaxNode,
-        body: Nodes,
-        orelse: Nodes,
-    ) -> Signal:
+    def _for(self, frame: Frame, target: SyntaxNode, over: SyntaxNode, body: Nodes, orelse: Nodes) -> Signal:
         values = items(self.value(frame, over))
         if values is None or len(values) > TURNS:
             self.bind(frame, target, UNKNOWN)
@@ -653,13 +642,17 @@ class Evaluation(msgspec.Struct):
             and function.module is not state.module
         ):
             return UNKNOWN
-        if function.body is None:
-            if function.module.bodies is None:
-                function.module.bodies = self.read_bodies(function.module.spec.file)
-            text = function.module.bodies[function.number]
-            if state.calls and not function.opens and len(text) > _SHORT:
+        module = function.module
+        has_arguments = bool(arguments or named) and not function.opens
+        if has_arguments and module.vain.get(function.number, 0) >= _VAIN:
+            return UNKNOWN
+        if module.bodies is None:
+            module.bodies = self.read_bodies(module.spec.file)
+        body = module.bodies[function.number]
+        if isinstance(body, str):
+            if state.calls and not function.opens and len(body) > _SHORT:
                 return UNKNOWN
-            function.body = json.loads(text)
+            body = module.bodies[function.number] = json.loads(body)
         names = bind_arguments(function, arguments, named)
         prefix = function.name.removeprefix(f"{function.module.name}.") + ".<locals>."
         frame = Frame(function.module, names, function.outer, is_function=True, prefix=prefix)
@@ -667,15 +660,17 @@ class Evaluation(msgspec.Struct):
         state.steps = min(before, _CALL_STEPS)
         limit = state.steps
         state.calls += 1
-        when = state.when
+        when, count = state.when, len(state.module.events)
         try:
-            signal = self.block(frame, function.body)
+            signal = self.block(frame, body)
         except _SpentError:
             signal = "return", UNKNOWN
         finally:
             state.calls -= 1
             state.when = when
             state.steps = before - limit + max(state.steps, 0)
+        if has_arguments and len(state.module.events) == count:
+            module.vain[function.number] = module.vain.get(function.number, 0) + 1
         return signal[1] if signal else None
 
     # The environment

@@ -55,7 +55,8 @@ class Module(msgspec.Struct, eq=False):
     :ivar events: what it does by itself, in order; its imports have the kind ``module``.
     :ivar failure: what its import raises; None where it ends.
     :ivar is_done: it has been followed to its end.
-    :ivar bodies: those of its functions, once one is called.
+    :ivar bodies: those of its functions, once one is called; as text until it is called itself.
+    :ivar vain: how often a function of it was called with arguments and nothing was loaded, by its number.
     :ivar has_finder: it has put a finder into sys.meta_path, which may make modules below it (six.moves).
     """
 
@@ -66,7 +67,8 @@ class Module(msgspec.Struct, eq=False):
     events: list[Event] = msgspec.field(default_factory=list)
     failure: Raised | None = None
     is_done: bool = False
-    bodies: list[str] | None = None
+    bodies: list[Any] | None = None
+    vain: dict[int, int] = msgspec.field(default_factory=dict)
     has_finder: bool = False
 
     @property
@@ -93,7 +95,6 @@ class Function(msgspec.Struct, eq=False):
     number: int
     outer: tuple[dict[str, Any], ...]
     kind: str = "function"
-    body: list[SyntaxNode] | None = None
 
 
 class Class(msgspec.Struct, eq=False):

@@ -206,6 +206,17 @@ def test_what_has_no_end_ends(tmp_path: Path, source: str) -> None:
     assert outcome(tmp_path, source + "\nfrom . import x\n")[-1:] in ([(X, "certain")], [])
 
 
+def test_what_loads_nothing_is_not_followed_for_ever(tmp_path: Path) -> None:
+    """The value of the 501st call with arguments is not known; a function that loads something is followed each time."""
+    many = "".join(f"f({number})\ng({number})\n" for number in range(600))
+    source = "def f(a):\n return a\ndef g(a):\n if a == 599:\n  from . import y\n" + many
+    assert outcome(tmp_path / "many", f"{source}if f(1):\n from . import x") == [
+        (Y, "certain"),
+        (X, "conditional"),
+    ]
+    assert outcome(tmp_path / "one", "def f(a):\n return a\nif f(1):\n from . import x") == [(X, "certain")]
+
+
 def test_a_chain_of_imports_has_an_end(tmp_path: Path) -> None:
     write_files(tmp_path, {f"m{number}.py": f"import m{number + 1}\n" for number in range(400)})
     events = read_events(tmp_path, "m0")
