@@ -19,8 +19,17 @@ from relink.elf.image import read_image, read_sections
 from relink.elf.source import BufferSource
 from relink.elf.symbol_reader import read_symbols
 from relink.gpu.amd.bundle import Budget, parse_bundle
-from relink.gpu.amd.kpack import Found, KpackReference, find_archives, parse_archive, parse_reference, resolve
-from relink.gpu.msgpack import Effort, MsgpackError, unpack
+from relink.gpu.amd.kpack import (
+    Effort,
+    Found,
+    KpackReference,
+    MsgpackError,
+    find_archives,
+    parse_archive,
+    parse_reference,
+    read_msgpack,
+    resolve,
+)
 from relink.indexes.build.simple_api import read_page
 from relink.indexes.build.web import Page
 from relink.system.errors import RelinkError
@@ -90,7 +99,7 @@ def msgpack(data: bytes) -> None:
     """What is read ends inside of the data, and costs no more than was given."""
     effort = Effort(100)
     with suppress(MsgpackError):
-        assert unpack(data, effort)[1] <= len(data)
+        assert read_msgpack(data, effort)[1] <= len(data)
     assert -1 <= effort.left <= 100
 
 

@@ -18,6 +18,7 @@ from relink.gpu.amd.kpack import (
     MAX_PROBLEMS,
     STEPS,
     Doubt,
+    Effort,
     KpackArchive,
     directory_names,
     find_archives,
@@ -25,7 +26,6 @@ from relink.gpu.amd.kpack import (
     read_archive,
     resolve,
 )
-from relink.gpu.msgpack import Effort
 
 if TYPE_CHECKING:  # slow to load
     from relink.wheel.source import MemberSource

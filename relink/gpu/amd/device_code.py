@@ -23,10 +23,9 @@ from relink.gpu.amd.bundle import (
     parse_code_object,
     walk,
 )
-from relink.gpu.amd.kpack import Doubt, KpackReference, Shadow
+from relink.gpu.amd.kpack import Doubt, Effort, KpackReference, Shadow
 from relink.gpu.amd.target_id import SPIRV
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
-from relink.gpu.msgpack import Effort
 from relink.system.errors import raise_if_machine_fault
 
 SEARCH_STEP = 8 << 20

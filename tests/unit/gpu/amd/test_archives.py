@@ -11,10 +11,9 @@ from relink.elf.source import BufferSource, ByteSource
 from relink.gpu.amd.archives import with_archives
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
 from relink.gpu.amd.file_coverage import coverage_of
-from relink.gpu.amd.kpack import KpackArchive, parse_archive
+from relink.gpu.amd.kpack import Effort, KpackArchive, parse_archive
 from relink.gpu.amd.survey import survey
 from relink.gpu.coverage import TargetId
-from relink.gpu.msgpack import Effort
 from relink.wheel.archive import WheelArchive
 from tests.support.wheels import make_wheel
 from tests.unit.gpu.amd import build

@@ -9,18 +9,20 @@ from pathlib import Path
 import pytest
 
 from relink.elf.source import BufferSource
-from relink.gpu import msgpack
 from relink.gpu.amd.archives import as_taken, resolve_kpack
 from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
 from relink.gpu.amd.file_coverage import coverage_of, library_coverage_of
 from relink.gpu.amd.kpack import (
     STEPS,
+    Effort,
     Found,
     KpackReference,
+    MsgpackError,
     directory_names,
     find_archives,
     parse_archive,
     parse_reference,
+    read_msgpack,
     resolve,
 )
 from relink.gpu.amd.survey import survey
@@ -34,39 +36,64 @@ REFERENCE = {"kernel_name": "lib/libfoo.so.1", "kpack_search_paths": ["../.kpack
 @pytest.mark.parametrize(
     ("data", "value"),
     [
-        (b"\x7f", 127), (b"\xff", -1), (b"\xe0", -32), (b"\xc0", None), (b"\xc2", False), (b"\xc3", True),
-        (b"\xcc\xff", 255), (b"\xcd\x01\x00", 256), (b"\xce\0\1\0\0", 65536), (b"\xcf" + bytes(7) + b"\1", 1),
-        (b"\xd0\x80", -128), (b"\xd1\xff\xff", -1), (b"\xd2\xff\xff\xff\xff", -1), (b"\xd3" + b"\xff" * 8, -1),
-        (b"\xcb" + struct.pack(">d", 1.5), 1.5), (b"\xca" + struct.pack(">f", 0.5), 0.5),
-        (b"\xa2hi", "hi"), (b"\xd9\2hi", "hi"), (b"\xda\0\2hi", "hi"), (b"\xdb\0\0\0\2hi", "hi"),
-        (b"\xc4\1x", b"x"), (b"\xc5\0\1x", b"x"), (b"\xc6\0\0\0\1x", b"x"),
-        (b"\x92\1\2", [1, 2]), (b"\xdc\0\1\1", [1]), (b"\xdd\0\0\0\1\1", [1]),
-        (b"\x81\xa1a\1", {"a": 1}), (b"\xde\0\1\xa1a\1", {"a": 1}), (b"\xdf\0\0\0\1\xa1a\1", {"a": 1}),
-        (b"\xd4\0x", b"x"), (b"\xd8\0" + b"x" * 16, b"x" * 16), (b"\xc7\1\0x", b"x"),
+        (b"\x00", 0), (b"\x7f", 127), (b"\xff", -1), (b"\xe0", -32),
+        (b"\xc0", None), (b"\xc2", False), (b"\xc3", True),
+        (b"\xcc\xff", 255), (b"\xcd\1\0", 256), (b"\xce\0\1\0\0", 65536),
+        (b"\xcf" + b"\xff" * 8, 2**64 - 1), (b"\xcf" + bytes(7) + b"\1", 1),
+        (b"\xd0\x80", -128), (b"\xd1\x80\0", -32768), (b"\xd1\xff\xff", -1), (b"\xd2\xff\xff\xff\xff", -1),
+        (b"\xd3\xff" + b"\xff" * 7, -1),
+        (b"\xca" + struct.pack(">f", 0.5), 0.5), (b"\xcb" + struct.pack(">d", 0.1), 0.1),
+        (b"\xa3abc", "abc"), (b"\xd9\2\xc3\xa9", "é"), (b"\xda\0\1a", "a"), (b"\xdb\0\0\0\1a", "a"),
+        (b"\xc4\2\0\xff", b"\0\xff"), (b"\xc5\0\1x", b"x"), (b"\xc6\0\0\0\1x", b"x"),
+        (b"\xd4\0x", b"x"), (b"\xd5\7ab", b"ab"), (b"\xd8\0" + b"x" * 16, b"x" * 16), (b"\xc7\3\7abc", b"abc"),
+        (b"\x92\1\x90", [1, []]), (b"\xdc\0\1\5", [5]), (b"\xdd\0\0\0\1\1", [1]),
+        (b"\x82\xa1a\1\xa1b\x91\2", {"a": 1, "b": [2]}), (b"\xde\0\1\1\2", {1: 2}),
+        (b"\xdf\0\0\0\1\xa1a\1", {"a": 1}),
     ],
 )  # fmt: skip
-def test_msgpack_types(data: bytes, value: object) -> None:
-    assert msgpack.unpack(data + b"tail") == (value, len(data))
+def test_msgpack_of_each_type(data: bytes, value: object) -> None:
+    assert read_msgpack(data + b"tail") == (value, len(data))
+    for size in range(len(data)):
+        with pytest.raises(MsgpackError):
+            read_msgpack(data[:size])
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "said"),
     [
-        b"",
-        b"\xc1",
-        b"\xdd\xff\xff\xff\xff",
-        b"\xdf\xff\xff\xff\xff\1",
-        b"\xdb\xff\xff\xff\xffx",
-        b"\x91" * 100 + b"\1",
-        b"\xa2\xff\xff",
-        b"\xcd\1",
-        b"\x81\x90\1",
-        b"\x92\1",
+        (b"\xc1", "no type 0xc1"),
+        (b"\xdd\xff\xff\xff\xff\0", "array of 4294967295 in 1 bytes"),
+        (b"\xdf\0\0\0\1\0", "map of 1 in 1 bytes"),
+        (b"\xdb\xff\xff\xff\xffx", "wants 4294967295 bytes"),
+        (b"\xc6\xff\xff\xff\xff\0", "wants 4294967295 bytes"),
+        (b"\xa2\xff\xff", "damaged"),
+        (b"\x81\x90\1", "damaged"),
+        (b"\x91" * 100 + b"\1", "nested deeper than 32"),
     ],
 )
-def test_msgpack_that_is_hostile_or_cut_off(data: bytes) -> None:
-    with pytest.raises(msgpack.MsgpackError):
-        msgpack.unpack(data)
+def test_msgpack_that_is_hostile(data: bytes, said: str) -> None:
+    with pytest.raises(MsgpackError, match=said):
+        read_msgpack(data)
+
+
+@pytest.mark.slow(reason="three seconds of parsing")
+def test_the_number_of_msgpack_objects_is_bounded() -> None:
+    def lists(count: int) -> bytes:
+        return b"\xdd" + struct.pack(">I", count) + b"\x90" * count
+
+    assert len(read_msgpack(lists(999_999))[0]) == 999_999
+    with pytest.raises(MsgpackError, match="more objects than are read"):
+        read_msgpack(lists(1_000_000))
+
+
+def test_msgpack_objects_of_several_tables_are_counted_together() -> None:
+    effort = Effort(10)
+    assert read_msgpack(b"\x93\x01\x02\x03", effort) == ([1, 2, 3], 4)
+    assert effort.left == 6
+    for _ in range(2):
+        with pytest.raises(MsgpackError, match="more objects than are read"):
+            read_msgpack(b"\x97" + bytes(7), effort)
+        assert effort.left <= 0
 
 
 def prefix_with(tmp_path: Path, contents: dict[str, dict[str, list[str]]], wrappers: int = 2) -> Path:

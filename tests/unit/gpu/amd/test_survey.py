@@ -1,15 +1,16 @@
-"""`relink isa`: wheels, files and directories, with what belongs together."""
+"""`relink isa`: wheels, files and directories, with what belongs together; each file below a directory once."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage
-from relink.gpu.amd.survey import newest_first, survey
+from relink.gpu.amd.survey import newest_first, survey, walk
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError, WheelError
 from tests.support.cc import shared
@@ -19,7 +20,7 @@ from tests.unit.gpu.amd.build import ccob, code_object, entries_of, kpack_archiv
 GFX1030, GFX1100 = TargetId("gfx1030"), TargetId("gfx1100")
 
 
-def put(path: Path, data: bytes) -> Path:
+def put(path: Path, data: bytes = bytes(64)) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
@@ -204,3 +205,99 @@ def test_what_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
 
 def test_ten_is_newer_than_seven() -> None:
     assert newest_first(["libamdhip64.so.7", "libamdhip64.so.10"])[0] == "libamdhip64.so.10"
+
+
+HASH = "0123456789abcdfghijklmnpqrsvwxyz"
+
+
+def found(top: Path) -> tuple[list[str], list[str]]:
+    problems: list[str] = []
+    return [str(Path(path).relative_to(top)) for path in walk(top, problems)], problems
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    (tmp_path / "top").mkdir()
+    return tmp_path.resolve() / "top"
+
+
+def test_directories_in_order_and_each_file_once(top: Path) -> None:
+    put(top / "b" / "two")
+    put(top / "a" / "one")
+    put(top / "file")
+    os.link(top / "file", top / "same")
+    (top / "a" / "again").symlink_to("../b/two")
+    (top / "a" / "0-first").symlink_to("one")
+    (top / "b" / "circle").symlink_to("..")
+    assert found(top) == (["file", "a/one", "a/again"], [])
+    (top / "a" / "again").unlink()
+    assert found(top) == (["file", "a/one", "b/two"], [])
+
+
+def test_what_is_too_small_and_what_is_no_file(top: Path) -> None:
+    put(top / "small", bytes(63))
+    put(top / "large")
+    os.mkfifo(top / "fifo")
+    (top / "dangling").symlink_to("nowhere")
+    assert found(top) == (["large"], [])
+
+
+def test_a_link_out_to_a_file_is_followed_and_one_to_a_directory_is_not(top: Path) -> None:
+    put(top.parent / "other" / "file")
+    (top / "file").symlink_to("../other/file")
+    for number in range(6):
+        (top / f"link{number}").symlink_to("../other")
+    (top / "status").symlink_to("/proc/self/status")
+    files, (problem,) = found(top)
+    assert files == ["file"]
+    assert f"{top}/link0 to {top.parent}/other, " in problem
+    assert "and 3 more; name their targets to look at them" in problem
+
+
+def test_links_into_the_items_of_a_store_are_followed(top: Path) -> None:
+    item = top.parent / f"{HASH}-clr-7.2.3"
+    put(item / "lib" / "libx.so")
+    (top / "lib").symlink_to(item / "lib")
+    assert found(top) == (["lib/libx.so"], [])
+
+
+def test_depth_has_a_limit(top: Path) -> None:
+    deepest = top.joinpath(*["d"] * 100)
+    put(deepest / "in")
+    put(deepest / "d" / "out")
+    files, (problem,) = found(top)
+    assert [Path(path).name for path in files] == ["in"]
+    assert problem == f"{deepest}/d: more than 100 directories deep, not looked at"
+
+
+def test_the_number_of_files_has_a_limit(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        """One of more files than a test can make."""
+
+        name, path = "x", "/x"
+
+        def is_symlink(self) -> bool:
+            return False
+
+        def is_dir(self) -> bool:
+            return False
+
+        is_file = is_dir
+
+    class Listing(list[Entry]):
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(os, "scandir", lambda _: Listing([Entry()] * 1_000_002))
+    assert found(top) == ([], [f"{top}: more than 1000000 files; the rest was not looked at"])
+
+
+def test_time_has_a_limit(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(top / "a" / "file")
+    put(top / "file")
+    clock = iter([0.0, 1.0, 301.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    assert found(top) == (["file"], [f"{top}: takes more than 300 s; the rest was not looked at"])
