@@ -21,9 +21,8 @@ import pytest
 from relink.elf.source import BufferSource
 from relink.gpu.amd.bundle import Budget, BundleEntry, Inflater, parse_bundle, parse_header
 from relink.gpu.amd.device_code import read_device_code
-from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.removal import remove_other_code
-from relink.gpu.amd.target_id import SPIRV, CodeTarget, configurations, match
+from relink.gpu.amd.target_id import SPIRV, CodeTarget, configurations, match, table
 from relink.gpu.coverage import TargetId
 from relink.gpu.removal import replace_ranges
 from tests.unit.gpu.amd.build import ccob, hip, library, raw

@@ -22,8 +22,7 @@ from pathlib import Path
 import pytest
 
 from relink.elf.source import BufferSource
-from relink.gpu.amd.archives import resolve_kpack
-from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
+from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file, resolve_kpack
 from relink.gpu.amd.file_coverage import LibraryCoverage, coverage_of, intersect, library_coverage_of
 from relink.gpu.amd.findings import remedies
 from relink.gpu.amd.runtime import check, find_runtime, needs_of

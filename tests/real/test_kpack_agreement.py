@@ -17,11 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from relink.gpu.amd.archives import as_taken, resolve_kpack
-from relink.gpu.amd.device_code import DeviceCode
-from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.device_code import DeviceCode, as_taken, resolve_kpack
 from relink.gpu.amd.kpack import KpackReference
-from relink.gpu.amd.target_id import configurations, match
+from relink.gpu.amd.target_id import configurations, match, table
 from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import kpack_archive, msgpack
 

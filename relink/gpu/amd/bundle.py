@@ -22,8 +22,7 @@ import msgspec
 from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import HEADER_SIZE
 from relink.elf.source import ByteSource
-from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, parse_bundle_id
+from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, parse_bundle_id, table
 from relink.gpu.coverage import TargetId
 
 # Unsupported, any, off, on.
@@ -132,19 +131,6 @@ def parse_header(data: bytes | memoryview) -> CompressedHeader | str:
     return CompressedHeader(version, _METHODS[method], header_size, size, fields[-2])
 
 
-class _Window:
-    """The payload's bytes as a file-like object that reads small pieces, so that only what is decompressed is read."""
-
-    def __init__(self, source: ByteSource, start: int, end: int) -> None:
-        self._source, self._at, self._end = source, start, end
-
-    def read(self, size: int = -1) -> bytes:
-        size = _STEP if size < 0 else min(size, _STEP)
-        data = bytes(self._source.read_at(self._at, min(size, self._end - self._at)))
-        self._at += len(data)
-        return data
-
-
 def find_end_problem(payload: bytes | memoryview, header: CompressedHeader) -> str:
     """Return why a zstd payload does not end where its one frame does, by the headers of the frame's blocks (RFC 8878, 3.1.1)."""
     try:
@@ -171,19 +157,19 @@ class Inflater:
         self.taken = 0
         self.problem = ""
         self._limit = limit
-        self._window = _Window(source, start + header.header_size, end)
+        self._source, self._start, self._end = source, start + header.header_size, end
         # No method of the object is kept in the object: such a circle would keep the decompressor until a garbage collection.
         self._zstd = zstd.ZstdDecompressor() if header.method == "zstd" else None
         self._zlib = zlib.decompressobj()
         if header.method == "zstd":
-            length = end - start - header.header_size
-            payload = source.read_at(start + header.header_size, length if length <= _WHOLE else 18)
+            length = end - self._start
+            payload = source.read_at(self._start, length if length <= _WHOLE else 18)
             try:
                 size = zstd.get_frame_info(payload[:18]).decompressed_size
                 self.problem = find_end_problem(payload, header) if length <= _WHOLE else ""
             except zstd.ZstdError as error:
                 self.problem = f"the zstd payload cannot be read: {error}"
-                self._window = _Window(source, end, end)
+                self._end = self._start
                 return
             if size not in (header.uncompressed_size, None):
                 self.problem = (
@@ -220,7 +206,8 @@ class Inflater:
         if self.taken > self._limit + _SPARE:
             self.problem = f"the payload takes {self.taken} bytes for {len(self.data)}; the rest is not read"
             return b""
-        piece = self._window.read()
+        at = self._start + self.taken
+        piece = bytes(self._source.read_at(at, min(_STEP, self._end - at)))
         self.taken += len(piece)
         return piece
 
@@ -534,11 +521,10 @@ def walk(
                 )
             limit = min(end, following) if unsized and following else end
             bundle = parse_bundle(source, position, limit, budget, address=at, where=where)
-            # A GPU may need what is in it: it counts.
-            if bundle is None:
-                bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
         elif any(head) or expected:
             budget.problem(f"{where}+0x{position:x}: no bundle starts here ({head[:8].hex(' ')})")
+        # A GPU may need what is in it: it counts.
+        if bundle is None and (any(head) or expected):
             bundles.append(Bundle(position, at, (following or end) - position, "unreadable", ()))
         budget.bundles -= 1
         if bundle is not None:

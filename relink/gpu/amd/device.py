@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import processor_for
+from relink.gpu.amd.target_id import processor_for, table
 from relink.gpu.coverage import RequestedGpu, TargetId
 from relink.system.errors import UsageError
 from relink.system.safe_open import read_start

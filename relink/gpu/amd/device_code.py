@@ -1,17 +1,24 @@
-"""All device code of one file, whatever form the file has: :func:`read_device_code`."""
+"""All device code of one file, whatever form the file has: :func:`read_device_code`.
+
+What kpack archives hold for it is added: from archives on disk beside a library, or in the wheel that brings it.
+"""
 
 from __future__ import annotations
 
 import os
+import posixpath
 import struct
 from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from relink.elf.constants import ET_REL
 from relink.elf.image import HEADER_SIZE, Section
 from relink.elf.source import ByteSource, FileSource
-from relink.gpu.amd import kpack
 from relink.gpu.amd.bundle import (
     CCOB_MAGIC,
     RAW_MAGIC,
@@ -23,10 +30,29 @@ from relink.gpu.amd.bundle import (
     parse_code_object,
     walk,
 )
-from relink.gpu.amd.kpack import Doubt, Effort, KpackReference, Shadow
-from relink.gpu.amd.target_id import SPIRV
+from relink.gpu.amd.kpack import (
+    ARCHIVE_MAGIC,
+    MAX_PROBLEMS,
+    STEPS,
+    Doubt,
+    Effort,
+    KpackArchive,
+    KpackReference,
+    Shadow,
+    directory_names,
+    find_archives,
+    kpack_bundle,
+    parse_archive,
+    parse_reference,
+    read_archive,
+    resolve,
+)
+from relink.gpu.amd.target_id import SPIRV, table
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.system.errors import raise_if_machine_fault
+
+if TYPE_CHECKING:  # slow to load
+    from relink.wheel.source import MemberSource
 
 SEARCH_STEP = 8 << 20
 # Bytes; more than the longest magic, so that none is lost between two steps.
@@ -36,33 +62,27 @@ _MAGICS = (RAW_MAGIC, CCOB_MAGIC, b"\x7fELF\x02\x01\x01")
 _ALLOC, _EXEC, _PROGBITS = 2, 4, 1
 
 
-def code_object_entry(code: CodeObject, size: int, offset: int = 0) -> BundleEntry:
-    """Return the entry that stands for a bare code object."""
-    return BundleEntry(f"code object {code.name}", code.target, offset, size, code.target is not None, code)
+def _bare(code: CodeObject, size: int, place: int = 0, address: int | None = None) -> Bundle:
+    """Return the bundle that stands for a bare code object."""
+    entry = BundleEntry(f"code object {code.name}", code.target, 0, size, code.target is not None, code)
+    return Bundle(place, address, size, "code-object", (entry,))
 
 
 def scan(source: ByteSource, elf: HostElf, budget: Budget, limit: int) -> tuple[Bundle, ...]:
     """Search the loaded data sections except ``.hip_fatbin`` (without sections: nothing), `limit` bytes in all."""
     found: list[Bundle] = []
     for section in elf.sections:
-        if (
-            section.type != _PROGBITS
-            or not section.flags & _ALLOC
-            or section.flags & _EXEC
-            or not section.file_size
-        ):
-            continue
-        if section.name in (".hip_fatbin", ".hipFatBinSegment") or section.name.startswith(
-            RAW_MAGIC.decode()
-        ):
+        name = section.name
+        data = section.type == _PROGBITS and section.flags & (_ALLOC | _EXEC) == _ALLOC and section.file_size
+        if not data or name in (".hip_fatbin", ".hipFatBinSegment") or name.startswith(RAW_MAGIC.decode()):
             continue
         if limit <= 0:
-            budget.problem(f"{section.name} was not searched for device code: the limit is used up")
+            budget.problem(f"{name} was not searched for device code: the limit is used up")
             break
         end = section.offset + min(section.file_size, limit)
         if end < section.offset + section.file_size:
             budget.problem(
-                f"only {limit} of {section.file_size} bytes of {section.name} were searched for device code"
+                f"only {limit} of {section.file_size} bytes of {name} were searched for device code"
             )
         limit -= section.file_size
         found += _scan_range(source, section.offset, end, section.address - section.offset, budget)
@@ -110,10 +130,7 @@ def _try(source: ByteSource, place: int, end: int, shift: int, budget: Budget) -
     head = source.read_at(place, HEADER_SIZE)
     if head[:4] == b"\x7fELF":
         code = parse_code_object(head)
-        if code is None:
-            return None
-        entry = code_object_entry(code, HEADER_SIZE)
-        return Bundle(place, place + shift, HEADER_SIZE, "code-object", (entry,))
+        return _bare(code, HEADER_SIZE, place, place + shift) if code else None
     trial = Budget(entries=min(budget.entries, 4096), inflated=budget.inflated)
     granted = trial.entries
     bundle = parse_bundle(source, place, end, trial, address=place + shift)
@@ -219,11 +236,8 @@ def read_device_code(
     if head.startswith(b"\x7fELF"):
         code = parse_code_object(head)
         if code is not None:
-            entry = code_object_entry(code, source.size)
-            if code.target is None:
-                budget.problem(f"{path}: {code.name}")
-            bundle = Bundle(0, None, source.size, "code-object", (entry,))
-            return DeviceCode(path, "code-object", (bundle,), problems=tuple(budget.problems))
+            problems = () if code.target else (f"{path}: {code.name}",)
+            return DeviceCode(path, "code-object", (_bare(code, source.size),), problems=problems)
         elf = parse_host_elf(source)
         if elf is None:
             return DeviceCode(path, "elf")
@@ -231,14 +245,9 @@ def read_device_code(
     if head.startswith((RAW_MAGIC, CCOB_MAGIC)):
         bundles = walk(source, 0, source.size, budget)
         return DeviceCode(path, "bundle", bundles, problems=tuple(budget.problems))
-    if head.startswith(kpack.ARCHIVE_MAGIC):
-        archive = kpack.parse_archive(source, path, effort)
-        found = tuple(
-            Bundle(
-                0, None, 0, "kpack", tuple(BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in targets)
-            )
-            for targets in archive.contents.values()
-        )
+    if head.startswith(ARCHIVE_MAGIC):
+        archive = parse_archive(source, path, effort)
+        found = tuple(map(kpack_bundle, archive.contents.values()))
         return DeviceCode(path, "kpack-archive", found, problems=archive.problems)
     return DeviceCode(path, "other")
 
@@ -353,7 +362,7 @@ def _reference(source: ByteSource, elf: HostElf, numbers: list[int], budget: Bud
                 f"{len(numbers)} HIPK wrappers, but no .rocm_kpack_ref says where the archives are"
             )
         return None
-    found = kpack.parse_reference(bytes(source.read_at(section.offset, min(section.file_size, 65536))))
+    found = parse_reference(bytes(source.read_at(section.offset, min(section.file_size, 65536))))
     if isinstance(found, str):
         budget.problem(found)
         return None
@@ -413,18 +422,16 @@ def same_device_code(before: DeviceCode, after: DeviceCode) -> tuple[str, ...]:
     for number, (old, new) in enumerate(zip(before.bundles, after.bundles, strict=False)):
         if old.address != new.address:
             changes.append(f"bundle {number} moved from {_hex(old.address)} to {_hex(new.address)}")
-        same = (
-            old.container,
-            old.size,
-            old.uncompressed_size,
-            [(e.text, e.offset, e.size) for e in old.entries],
+        was, now = (
+            (
+                one.container,
+                one.size,
+                one.uncompressed_size,
+                [(e.text, e.offset, e.size) for e in one.entries],
+            )
+            for one in (old, new)
         )
-        if same != (
-            new.container,
-            new.size,
-            new.uncompressed_size,
-            [(e.text, e.offset, e.size) for e in new.entries],
-        ):
+        if was != now:
             changes.append(f"bundle {number} has other content")
     if before.wrappers != after.wrappers:
         changes.append(f"{before.wrappers} wrappers before, {after.wrappers} after")
@@ -437,3 +444,136 @@ def same_device_code(before: DeviceCode, after: DeviceCode) -> tuple[str, ...]:
 
 def _hex(address: int | None) -> str:
     return "nowhere" if address is None else f"0x{address:x}"
+
+
+# Bytes: magic, version, offset of the table.
+_HEAD = 16
+# Bytes of a table that are kept: one more than the reader of archives takes.
+_MOST = (64 << 20) + 1
+
+
+def resolve_kpack(
+    code: DeviceCode,
+    path: str | None = None,
+    names_in: Callable[[str], Collection[str]] = directory_names,
+    read: Callable[[str, Effort], KpackArchive] = read_archive,
+    effort: Effort | None = None,
+    *,
+    everywhere: bool = True,
+) -> DeviceCode:
+    """Return `code` with the bundles that archives hold for it.
+
+    :param path: of the library, where it is not `code.path`.
+    :param names_in: the names in a directory, and `read` an archive there: on disk, unless something else is given.
+    :param effort: what may be spent; where it is not enough, the library has a doubt.
+    :param everywhere: archives are seen wherever they are. Otherwise it is a doubt that there is none.
+    """
+    if code.kpack is None:
+        return code
+    effort = effort or Effort(STEPS)
+    # The runtime leaves `..` to the kernel, which follows links first: /opt/rocm/lib/.. is /opt/rocm/core-10.1.
+    folder = os.path.dirname(path) if path is not None else os.path.realpath(os.path.dirname(code.path))
+    found = find_archives(code.kpack, folder, names_in, effort)
+    archives = [(one, read(one.path, effort)) for one in found]
+    problems = (f"{archive.path}: {text}" for _, archive in archives for text in archive.problems)
+    found_code = resolve(code.kpack, archives, effort)
+    doubts = found_code.doubts
+    if not (found or everywhere or doubts):
+        paths = ", ".join(posixpath.basename(one) for one in code.kpack.search_paths[:3])
+        reason = f"its code lies in kpack archives, and none of them is in the wheel ({paths})"
+        doubts = (Doubt(None, reason),)
+    return replace(
+        code,
+        bundles=(*code.bundles, *found_code.bundles),
+        first=(*code.bundles, *found_code.first) if found_code.first else (),
+        problems=(*code.problems, *islice(problems, MAX_PROBLEMS)),
+        doubts=doubts,
+        shadows=found_code.shadows,
+    )
+
+
+def as_taken(code: DeviceCode, hip: tuple[int, int] | None) -> DeviceCode:
+    """Return `code` as the kpack loader of a HIP of that version finds it, one that takes no more than one archive say."""
+    if not code.shadows:
+        return code
+    falls_through = hip is None or hip >= table().falls_through
+    return replace(code, shadows=()) if falls_through else replace(code, bundles=code.first)
+
+
+def with_archives(
+    codes: Mapping[str, DeviceCode],
+    archive: MemberSource,
+    path_of: Callable[[str], str] = lambda member: member,
+    sites: Iterable[tuple[str, str]] = (),
+    beside: Iterable[MemberSource] = (),
+    without: Collection[str] = (),
+) -> dict[str, DeviceCode]:
+    """Return the device code of a wheel's members with what the kpack archives hold for them.
+
+    Where there is no archive at all, and no `sites` to look in, the code lies in a distribution that was not seen: it is unknown
+    and not absent.
+
+    :param path_of: where a member is installed: search paths are relative to that.
+    :param beside: other wheels that will be installed with it.
+    :param without: members that are not installed.
+    :param sites: pairs of a directory in which members are installed and one on disk that has other distributions' files.
+    :raises WheelError: an archive's content is not what the wheel claims.
+    """
+    members: dict[str, dict[str, tuple[MemberSource, str]]] = {}
+    if any(code.kpack is not None for code in codes.values()):
+        for wheel in (*beside, archive):
+            for name in (name for name in wheel.members if wheel is not archive or name not in without):
+                folder, base = posixpath.split(posixpath.normpath(path_of(name)))
+                members.setdefault(folder, {})[base] = wheel, name
+    pairs = tuple(sites)
+
+    def on_disk(path: str) -> Iterable[str]:
+        for installed, place in pairs:
+            if path == installed or path.startswith(f"{installed}/"):
+                yield place + path[len(installed) :]
+
+    def names_in(folder: str) -> Collection[str]:
+        beside = (name for place in on_disk(folder) for name in directory_names(place))
+        return dict.fromkeys((*members.get(folder, ()), *beside))
+
+    known: dict[str, KpackArchive] = {}
+
+    def read(path: str, effort: Effort) -> KpackArchive:
+        # An archive of several libraries.
+        if path not in known:
+            folder, base = posixpath.split(path)
+            if member := members.get(folder, {}).get(base):
+                known[path] = parse_archive(_Ends(*member), member[1], effort)
+            else:
+                known[path] = read_archive(next(place for place in on_disk(path)), effort)
+        return known[path]
+
+    effort = Effort(STEPS)
+    return {
+        name: resolve_kpack(code, path_of(name), names_in, read, effort, everywhere=bool(pairs))
+        for name, code in codes.items()
+    }
+
+
+class _Ends:
+    """The head of an archive and its table, which is at the end; what is between is inflated and not kept."""
+
+    def __init__(self, archive: MemberSource, member: str) -> None:
+        self.size = archive.members[member].size
+        kept = bytearray()
+        at, self._from = 0, self.size
+        head = b""
+        for chunk in archive.chunks(member):
+            if len(head) < _HEAD:
+                head += chunk[: _HEAD - len(head)]
+                if len(head) == _HEAD:
+                    self._from = min(max(struct.unpack_from("<Q", head, 8)[0], 0), self.size)
+            start = max(self._from - at, 0)
+            if len(head) == _HEAD and start < len(chunk) and len(kept) < _MOST:
+                kept += chunk[start : start + _MOST - len(kept)]
+            at += len(chunk)
+        self._head, self._kept = head, bytes(kept)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        part, at = (self._kept, offset - self._from) if offset >= self._from else (self._head, offset)
+        return part[at : at + max(length, 0)] if at >= 0 else b""

@@ -14,17 +14,18 @@ import msgspec
 
 from relink.gpu.amd.bundle import Bundle
 from relink.gpu.amd.device_code import DeviceCode
-from relink.gpu.amd.isa_table import LibraryRole, table
 from relink.gpu.amd.kpack import Doubt, Shadow
 from relink.gpu.amd.side_files import SideFiles, side_files_of
 from relink.gpu.amd.target_id import (
     SPIRV,
     CodeTarget,
+    LibraryRole,
     configurations,
     known_processors_first,
     match,
     parse_target_id,
     sort_key,
+    table,
 )
 from relink.gpu.coverage import STATES, Coverage, CoverageLevel, Intersection, Removal, TargetId
 from relink.system.errors import UsageError

@@ -32,10 +32,9 @@ from relink.gpu.amd.file_coverage import (
     kernels_of,
     matrix,
 )
-from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.kpack import PLACEHOLDER, Shadow
 from relink.gpu.amd.runtime import Capability, DeviceCodeNeeds, Requirement, check, needs_of
-from relink.gpu.amd.target_id import configurations, sort_key
+from relink.gpu.amd.target_id import configurations, sort_key, table
 from relink.gpu.coverage import STATES, Coverage, CoverageLevel, GpuPlan, RequestedGpu, TargetId
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import group_pairs, join_some, join_with_and
@@ -166,7 +165,7 @@ class Row(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """Return the report's ``isa.requirements[]``."""
-        return {**self.requirement.to_json(), "files": list(self.files)}
+        return {**asdict(self.requirement), "files": list(self.files)}
 
 
 class GpuFacts(msgspec.Struct, frozen=True):
@@ -448,13 +447,12 @@ def _runtime(
         wants = "it" if need.needed == "yes" else need.needed
         message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
         if need.verdict == "no":
+            chosen: Level = "warning" if facts.allow_gap else "error"
             if need.what == "kpack archives":
                 message = (
                     f"the kernels of {by} lie in kpack archives, and this prefix's HIP does not read those (it is not "
                     "linked to librocm_kpack): it loads and has no kernels, so the first one that is launched fails"
                 )
-            chosen: Level = "warning" if facts.allow_gap else "error"
-            if need.what == "kpack archives":
                 # No option covers this: without the archives there is not one kernel, for no GPU.
                 chosen = "error"
             elif row.gpu is not None:

@@ -24,8 +24,7 @@ import msgspec
 
 from relink.elf.source import ByteSource, FileSource
 from relink.gpu.amd.bundle import Bundle, BundleEntry
-from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import configurations, parse_target_id
+from relink.gpu.amd.target_id import configurations, parse_target_id, table
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError, raise_if_machine_fault
 from relink.system.text import group_pairs, pluralize
@@ -386,7 +385,7 @@ def resolve(
             held[key].update((t, len(readable)) for t in targets if t in archive.architectures)
         readable.append((found, archive))
     numbers = group_pairs((frozenset(pairs), key) for key, pairs in held.items())
-    union = {pairs: _bundle(_union(pairs, readable)) for pairs in numbers}
+    union = {pairs: _in_order(_union(pairs, readable)) for pairs in numbers}
     first, shadows = _take_first({pairs: len(keys) for pairs, keys in numbers.items()}, readable, effort)
     bundles, taken = (
         tuple(made[frozenset(pairs)] for pairs in held.values()) if made else () for made in (union, first)
@@ -394,9 +393,14 @@ def resolve(
     return Resolved(bundles, tuple(doubts) if effort.left >= 0 else (_SPENT,), taken, shadows)
 
 
-def _bundle(targets: Iterable[TargetId]) -> Bundle:
-    entries = (BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in sorted(set(targets), key=str))
+def kpack_bundle(targets: Iterable[TargetId]) -> Bundle:
+    """Return the bundle that stands for code in archives."""
+    entries = (BundleEntry(f"kpack {t}", t, 0, 1, usable=True) for t in targets)
     return Bundle(0, None, 0, "kpack", tuple(entries))
+
+
+def _in_order(targets: Iterable[TargetId]) -> Bundle:
+    return kpack_bundle(sorted(set(targets), key=str))
 
 
 def _union(
@@ -477,7 +481,7 @@ def _take_first(
                 lost[pairs] = count
     if not shadows:
         return {}, ()
-    return {pairs: _bundle(agents) for pairs, agents in served.items()}, tuple(
+    return {pairs: _in_order(agents) for pairs, agents in served.items()}, tuple(
         Shadow(archives[before][0].path, archives[after][0].path, tuple(agents), sum(lost.values()))
         for (before, after), (agents, lost) in shadows.items()
     )

@@ -32,9 +32,8 @@ from relink.gpu.amd.bundle import (
     parse_header,
 )
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
-from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.side_files import find_named_targets
-from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, match
+from relink.gpu.amd.target_id import HIP_KINDS, SPIRV, CodeTarget, match, table
 from relink.gpu.coverage import TargetId
 from relink.gpu.removal import CodeRemoval, ReplacedSource, Replacement, hash_range
 

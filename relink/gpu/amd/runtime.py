@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from relink.elf.source import ByteSource, FileSource
 from relink.elf.symbol_reader import read_version_defs
 from relink.gpu.amd.device_code import DeviceCode, read_file
-from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import SPIRV, match, sort_key
+from relink.gpu.amd.kpack import directory_names
+from relink.gpu.amd.target_id import SPIRV, match, sort_key, table
 from relink.gpu.coverage import TargetId
 from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at
 from relink.system.errors import ElfError, raise_if_machine_fault
@@ -244,12 +243,8 @@ def _read_comgr(source: ByteSource, elf: HostElf, path: str, directories: tuple[
 def _read_hsa(source: ByteSource, elf: HostElf, path: str, _: tuple[str, ...]) -> dict[str, Any]:
     generic = bool(_literals(source, _constants(source, elf), (b"gfx11-generic",)))
     code = read_file(path, scan_limit=64 << 20)
-    names = {
-        e.target.processor
-        for b in code.embedded
-        for e in b.entries
-        if e.target and b.container == "code-object"
-    }
+    bare = (bundle for bundle in code.embedded if bundle.container == "code-object")
+    names = {one.target.processor for bundle in bare for one in bundle.targets}
     return {"hsa_generic": generic, "agents": tuple(sorted(names, key=sort_key))}
 
 
@@ -311,11 +306,7 @@ def _versions(path: str, pattern: str) -> list[tuple[int, int]]:
 def _newest(directories: list[str], name: str) -> str | None:
     """Return the first directory's newest file whose name is `name` or `name` and a version."""
     for directory in directories:
-        try:
-            names = [n for n in os.listdir(directory) if n == name or n.startswith(name + ".")]
-        except OSError as error:
-            raise_if_machine_fault(error, directory)
-            continue
+        names = [n for n in directory_names(directory) if n == name or n.startswith(name + ".")]
         named = [
             n
             for n in names
@@ -351,10 +342,6 @@ class Requirement(msgspec.Struct, frozen=True):
     needed: str
     available: str
     verdict: str
-
-    def to_json(self) -> dict[str, str]:
-        """Return the fields."""
-        return asdict(self)
 
 
 def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> DeviceCodeNeeds:

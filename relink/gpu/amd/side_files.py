@@ -17,8 +17,7 @@ from pathlib import Path
 import msgspec
 
 from relink.gpu.amd.device_code import read_file
-from relink.gpu.amd.isa_table import table
-from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id, sort_key
+from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id, sort_key, table
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError, raise_if_machine_fault
 
@@ -138,10 +137,8 @@ def library_directories(prefix: str) -> tuple[str, ...]:
     found: dict[tuple[int, int], str] = {}
     for name in ("lib", "lib64"):
         top = os.path.join(prefix, name)
-        for path in (
-            top,
-            *(os.path.join(top, e.name) for e in _entries(top) if e.name.endswith("-linux-gnu")),
-        ):
+        below = [name for name in sorted(_names(top, [])) if name.endswith("-linux-gnu")]
+        for path in (top, *(os.path.join(top, name) for name in below)):
             try:
                 stat = os.stat(path)
             except OSError as error:
@@ -156,23 +153,9 @@ def _below(directory: str, kind: str) -> list[SideFiles]:
     """Read ``<directory>/library`` and ``<directory>/<version>/library``, or their equals for the other kinds."""
     if kind == "aotriton":
         return [_aotriton(directory)] if os.path.isdir(directory) else []
-    found = []
-    for version, path in (
-        ("", os.path.join(directory, "library")),
-        *((e.name, os.path.join(e.path, "library")) for e in _entries(directory) if e.name[:1].isdigit()),
-    ):
-        if os.path.isdir(path):
-            found.append(_tensile(path, kind, version))
-    return found
-
-
-def _entries(directory: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        raise_if_machine_fault(error, directory)
-        return []
+    versions = ["", *(name for name in sorted(_names(directory, [])) if name[:1].isdigit())]
+    places = ((version, os.path.join(directory, version, "library")) for version in versions)
+    return [_tensile(path, kind, version) for version, path in places if os.path.isdir(path)]
 
 
 def _names(directory: str, problems: list[str]) -> list[str]:
@@ -288,9 +271,7 @@ def _miopen(directory: str, libraries: Iterable[str]) -> SideFiles:
 def _aotriton(directory: str) -> SideFiles:
     problems: list[str] = []
     names = _names(directory, problems)
-    found: set[str] = set()
-    for name in names:
-        found.update(_aotriton_processors(name))
+    found = {processor for name in names for processor in _aotriton_processors(name)}
     targets = _targets(map(TargetId, found), "tuned")
     return SideFiles("aotriton", directory, "", targets, len(names), problems=tuple(problems))
 

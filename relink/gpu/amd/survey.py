@@ -17,9 +17,8 @@ import msgspec
 
 from relink.elf.constants import DT_NEEDED, DT_SONAME
 from relink.elf.source import BufferSource, ByteSource, FileSource
-from relink.gpu.amd.archives import resolve_kpack, with_archives
 from relink.gpu.amd.bundle import CCOB_MAGIC, RAW_MAGIC
-from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
+from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file, resolve_kpack, with_archives
 from relink.gpu.amd.file_coverage import (
     FileCoverage,
     LibraryCoverage,
@@ -30,9 +29,9 @@ from relink.gpu.amd.file_coverage import (
     kernels_of,
     library_coverage_of,
 )
-from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.kpack import ARCHIVE_MAGIC, STEPS, Effort
 from relink.gpu.amd.side_files import SideFiles, find_side_files
+from relink.gpu.amd.target_id import table
 from relink.gpu.coverage import Coverage, Group, Survey, TargetId
 from relink.gpu.host_elf import parse_host_elf, strings_at
 from relink.system.errors import UsageError, raise_if_machine_fault

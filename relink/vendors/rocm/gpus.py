@@ -15,14 +15,13 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from relink.gpu.amd.archives import as_taken, resolve_kpack
 from relink.gpu.amd.device import EFFECTS, HARMLESS, Doctor, doctor
-from relink.gpu.amd.device_code import DeviceCode, read_file
+from relink.gpu.amd.device_code import DeviceCode, as_taken, read_file, resolve_kpack
 from relink.gpu.amd.file_coverage import LibraryCoverage, intersect, library_coverage_of
 from relink.gpu.amd.findings import Library, check_gpus, display_name, remedies
-from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.runtime import RUNTIME_WORDS, Capability, find_runtime
 from relink.gpu.amd.survey import hip_runtime_of, newest_first
+from relink.gpu.amd.target_id import table
 from relink.gpu.coverage import GpuPlan, Intersection, TargetId
 from relink.loader.seen_files import resolve_inside
 from relink.providers.prefix import Provider

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.target_id import table
 from relink.loader.cache import lookup
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from relink.gpu.amd import device
-from relink.gpu.amd.archives import with_archives
-from relink.gpu.amd.device_code import read_device_code, same_device_code
-from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.device_code import read_device_code, same_device_code, with_archives
 from relink.gpu.amd.runtime import RUNTIME_WORDS
 from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
 from relink.gpu.amd.survey import survey
+from relink.gpu.amd.target_id import table
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE, Provider, soname_stem
 from relink.vendors.protocol import Gpus, Libraries, Packages, Places, Vendor

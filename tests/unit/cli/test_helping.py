@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from relink import cli
 from relink.cli import app
-from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.target_id import table
 from relink.loader.target import find_target
 from relink.planning.case import Case, build_context
 from relink.planning.options import Options

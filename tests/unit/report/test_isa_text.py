@@ -11,7 +11,7 @@ from rich.console import Console
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import read_device_code
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of, intersect, kernels_of
-from relink.gpu.amd.isa_table import table
+from relink.gpu.amd.target_id import table
 from relink.gpu.coverage import Coverage, Group, Survey, TargetId
 from relink.report.isa_text import survey_text
 from relink.report.lines import show

@@ -5,9 +5,8 @@ from __future__ import annotations
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import read_device_code
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of
-from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.side_files import SideFiles, SideTarget
-from relink.gpu.amd.target_id import parse_target_id
+from relink.gpu.amd.target_id import parse_target_id, table
 from tests.unit.gpu.amd.build import ccob, entries_of, library, raw
 
 MIXED = [

@@ -12,9 +12,8 @@ import pytest
 
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import read_device_code
-from relink.gpu.amd.isa_table import table
 from relink.gpu.amd.runtime import capability_of, check, needs_of
-from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id
+from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id, table
 from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import ccob, entries_of, library, raw
 from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib

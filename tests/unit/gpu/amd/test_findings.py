@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from relink.elf.source import BufferSource
-from relink.gpu.amd.archives import resolve_kpack
-from relink.gpu.amd.device_code import DeviceCode, read_device_code
+from relink.gpu.amd.device_code import DeviceCode, read_device_code, resolve_kpack
 from relink.gpu.amd.findings import check_gpus, remedies
 from relink.gpu.coverage import GpuPlan, TargetId
 from relink.vendors.registry import requested_gpus

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from relink.elf.source import BufferSource
-from relink.gpu.amd.archives import as_taken, resolve_kpack
-from relink.gpu.amd.device_code import DeviceCode, read_device_code, read_file
+from relink.gpu.amd.device_code import DeviceCode, as_taken, read_device_code, read_file, resolve_kpack
 from relink.gpu.amd.file_coverage import coverage_of, library_coverage_of
 from relink.gpu.amd.kpack import (
     STEPS,

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
@@ -248,7 +249,7 @@ def test_a_wheel_in_v3_and_a_comgr_that_reads_v2() -> None:
         "gfx1100 in the HSA runtime": "ok",
         "gfx1201 in the HSA runtime": "no",
     }
-    assert check(needs, has)[0].to_json() == {
+    assert asdict(check(needs, has)[0]) == {
         "what": "compressed bundles (CCOB)",
         "needed": "version 3",
         "available": "up to 2",

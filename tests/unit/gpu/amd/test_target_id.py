@@ -1,4 +1,4 @@
-"""Target ids: form, order, and which code runs on which GPU."""
+"""Target ids: form, order, and which code runs on which GPU; the shipped table of processors, and a damaged one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,56 @@ import pytest
 from relink.gpu.amd.target_id import (
     CodeTarget,
     configurations,
+    load_table,
     match,
     parse_bundle_id,
     parse_target_id,
     processor_for,
     sort_key,
+    table,
 )
 from relink.gpu.coverage import TargetId
-from relink.system.errors import UsageError
+from relink.system.errors import RelinkError, UsageError
+
+
+def test_the_table_holds_together() -> None:
+    isa = table()
+    for generic in isa.generics.values():
+        assert {*generic.members, *generic.unmapped} <= set(isa.processors)
+        assert all(set(isa.features(m) or ()) >= set(generic.features) & {"sramecc"} for m in generic.members)
+    for row in isa.workarounds:
+        major, minor, step = map(int, row.override.split("."))
+        assert row.stands_in == f"gfx{major}{minor:x}{step:x}"
+        assert set(row.processors) <= set(isa.processors)
+    assert isa.machines[0x40] == "gfx940"
+    assert isa.library("librocblas.so.5").name == "rocBLAS"  # type: ignore[union-attr]
+    assert isa.library("libc.so.6") is None
+
+
+@pytest.mark.parametrize(
+    ("processor", "families"),
+    [
+        ("gfx1151", ("gfx115x", "gfx11")),
+        ("gfx1201", ("gfx12-0",)),
+        ("gfx1250", ("gfx12-5",)),
+        ("gfx950", ("gfx9-4",)),
+        ("gfx1030", ()),
+    ],
+)
+def test_the_families_that_device_packages_are_named_for(processor: str, families: tuple[str, ...]) -> None:
+    assert table().families_of(processor) == families
+
+
+def test_a_damaged_table_is_said_so() -> None:
+    with pytest.raises(RelinkError, match=r"isa\.toml"):
+        load_table({"processors": {}})
+    double = {
+        "sources": {}, "workarounds": [], "libraries": [], "runtimes": [], "kpack": {"falls_through": "7.16"},
+        "processors": {"table": [{"name": "gfx1", "mach": 1}, {"name": "gfx2", "mach": 1}]},
+        "generics": {"joined": 1, "table": []},
+    }  # fmt: skip
+    with pytest.raises(RelinkError, match="twice"):
+        load_table(double)
 
 
 def codes(*texts: str, generic: int | None = None) -> list[CodeTarget]:
