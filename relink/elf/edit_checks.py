@@ -26,11 +26,10 @@ from pathlib import Path
 
 from relink.elf import constants as c
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
-from relink.elf.edit import ElfEdit, predict_edit
+from relink.elf.edit import GLOBAL, ElfEdit, edit_needs, find_freed_symbols, predict_edit, read_records
 from relink.elf.image import Image, Section, Segment, file_offset, read_sections
 from relink.elf.symbol_reader import columns_of, count_symbols, read_version_needs
 from relink.elf.symbols import VER_FLG_WEAK, VersionNeed
-from relink.elf.version_edits import GLOBAL, edit_needs, find_freed_symbols, read_records
 from relink.system.errors import ElfError
 
 _PF_R, _PF_W = 4, 2

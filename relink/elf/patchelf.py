@@ -25,11 +25,10 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.dynamic import Buffer
-from relink.elf.edit import ElfEdit, argument_lists, predict_edit, refuse_names
+from relink.elf.edit import ElfEdit, argument_lists, predict_edit, refuse_names, write_versions
 from relink.elf.edit_checks import check_edit, edit_as_library, place_headers
 from relink.elf.gaps import Gap, with_gaps, without_gaps
 from relink.elf.image import Image, file_offset, read_image
-from relink.elf.version_edits import write_versions
 from relink.system.errors import (
     EditError,
     ElfError,

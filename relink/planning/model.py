@@ -20,10 +20,9 @@ import msgspec
 from msgspec.structs import replace
 from packaging.version import Version
 
-from relink.elf.edit import ElfEdit
+from relink.elf.edit import ElfEdit, VersionEdit
 from relink.elf.source import linking_digest
 from relink.elf.stub import StubFunction, build_stub
-from relink.elf.version_edits import VersionEdit
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import GLIBC_SONAMES
 from relink.system.atomic import save_text

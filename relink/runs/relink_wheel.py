@@ -22,10 +22,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from relink.elf.dynamic import Buffer
-from relink.elf.edit import predict_edit
+from relink.elf.edit import edit_symbols, predict_edit
 from relink.elf.gaps import Gap
 from relink.elf.patchelf import Edited
-from relink.elf.version_edits import edit_symbols
 from relink.gpu.coverage import RequestedGpu
 from relink.loader.target import Target, find_target
 from relink.make.added_members import make_added_members

@@ -21,10 +21,15 @@ from relink.system.safe_open import open_regular
 from relink.system.spool import Spool
 from relink.wheel.deflate.stream import CHUNK, OnCheckpoint, content, raw_content
 from relink.wheel.directory import read_directory
-from relink.wheel.entry_points import ENTRY_POINTS, find_script_defects
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
-from relink.wheel.schemes import find_scheme_defects, find_special_directories, installed_path
+from relink.wheel.schemes import (
+    ENTRY_POINTS,
+    find_scheme_defects,
+    find_script_defects,
+    find_special_directories,
+    installed_path,
+)
 from relink.wheel.source import READ_LIMIT, find_member, load_member, read_member
 from relink.wheel.zipformat import Member, RangeReader
 
@@ -151,12 +156,9 @@ class WheelArchive:
         :param on_checkpoint: takes checkpoints of the inflater, in order.
         :raises WheelError: the content is not what the directory claims.
         """
-        return self._with_wheel_name(content(self._pread, find_member(self, name), on_checkpoint))
-
-    def _with_wheel_name(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Put the wheel's name before the message of an error."""
+        member = find_member(self, name)
         try:
-            yield from chunks
+            yield from content(self._pread, member, on_checkpoint)
         except WheelError as error:
             raise WheelError(f"{self.path.name}: {error.message}", error.issues) from error
 

@@ -6,6 +6,7 @@ Each is a class of its own with what :class:`MemberSource` names; the functions 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -134,19 +135,11 @@ def load_member(
         raise RelinkError(
             f"{source.path.name}: {name!r} has {size} bytes, more than there is memory for ({error}); free some"
         ) from error
-    chunks = source.chunks(name) if chunks is None else chunks
-    if filling is None:
-        _fill(chunks, lambda start, stop: view[start:stop], on_progress)
-        return view
-    with filling:
-        _fill(chunks, filling.room, on_progress)
-        return filling.finished()
-
-
-def _fill(chunks: Iterator[bytes], room: Room, on_progress: OnProgress) -> None:
-    """Inflate a member to its place in memory."""
+    room: Room = filling.room if filling else lambda start, stop: view[start:stop]
     position = 0
-    for data in chunks:
-        write_into(room, position, data)
-        position += len(data)
-        on_progress(len(data))
+    with filling or nullcontext():
+        for data in source.chunks(name) if chunks is None else chunks:
+            write_into(room, position, data)
+            position += len(data)
+            on_progress(len(data))
+        return filling.finished() if filling else view

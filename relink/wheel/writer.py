@@ -39,9 +39,8 @@ from relink.system.progress import OnProgress
 from relink.wheel import zipformat as z
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import Changes, NewContent, Packed, WriteOptions, iterate_content
-from relink.wheel.deflate.bits import LAST_BLOCK_BYTES
 from relink.wheel.deflate.splice import Deflater, Joiner, Piece
-from relink.wheel.deflate.stream import content
+from relink.wheel.deflate.stream import LAST_BLOCK_BYTES, content
 from relink.wheel.directory import find_collisions, name_defect
 from relink.wheel.metadata import read_metadata, read_tags, rewrite_metadata, rewrite_wheel_info
 from relink.wheel.naming import WheelName, rename_directory

@@ -33,9 +33,8 @@ from relink.gpu.amd.kpack import (
 from relink.indexes.build.simple_api import read_page
 from relink.indexes.build.web import Page
 from relink.system.errors import RelinkError
-from relink.wheel.deflate.bits import copy_bits
 from relink.wheel.deflate.splice import Blocks
-from relink.wheel.deflate.stream import WINDOW
+from relink.wheel.deflate.stream import WINDOW, copy_bits
 from relink.wheel.directory import read_directory
 from relink.wheel.limits import WheelLimits
 

@@ -18,11 +18,10 @@ import pytest
 
 from relink.elf.constants import DT_RELA, DT_RELASZ
 from relink.elf.dynamic import Memory
-from relink.elf.edit import ElfEdit
+from relink.elf.edit import ElfEdit, VersionEdit, edit_symbols, write_versions
 from relink.elf.edit_checks import check_version_edits
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_edits import VersionEdit, edit_symbols, write_versions
 from relink.loader.binding import bind, by_symbol, check_versions, unserved_records
 from relink.loader.loading import load
 from relink.loader.search import Environment

@@ -27,8 +27,7 @@ import installer.sources
 from relink.planning.reading import open_wheel
 from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
-from relink.wheel.entry_points import ENTRY_POINTS, read_script_names
-from relink.wheel.schemes import installed_path
+from relink.wheel.schemes import ENTRY_POINTS, installed_path, read_script_names
 from tests.support.outside import OFFLINE
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, good_entries
 

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from relink.elf.constants import DT_NEEDED
 from relink.elf.dynamic import Buffer
+from relink.elf.edit import read_records
 from relink.elf.image import Image, file_offset
 from relink.elf.symbols import elf_hash
-from relink.elf.version_edits import read_records
 from relink.library import relink
 from relink.loader.loading import trace
 from relink.loader.search import Environment

@@ -12,10 +12,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from relink.elf.dynamic import Buffer
-from relink.elf.edit import ElfEdit
+from relink.elf.edit import ElfEdit, edit_needs
 from relink.elf.image import Image, Segment
 from relink.elf.symbols import VersionNeed
-from relink.elf.version_edits import edit_needs
 from relink.make.second_readers import find_offset, parse_elf, read_linking, read_string
 from relink.system.errors import ElfError
 

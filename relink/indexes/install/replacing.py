@@ -36,10 +36,9 @@ from relink.system.errors import (
 from relink.system.safe_open import open_regular, read_bytes, read_text
 from relink.system.text import join_truncated
 from relink.wheel.archive import WheelArchive
-from relink.wheel.entry_points import ENTRY_POINTS, read_script_names, script_names
 from relink.wheel.naming import parse_wheel_name
 from relink.wheel.record import RecordEntry, parse_record
-from relink.wheel.schemes import installed_path, site_path
+from relink.wheel.schemes import ENTRY_POINTS, installed_path, read_script_names, script_names, site_path
 from relink.wheel.source import READ_LIMIT, read_prefix
 
 _PLACE = ".relink-replaced"

@@ -15,8 +15,8 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
+from relink.elf.edit import VersionEdit
 from relink.elf.image import Image
-from relink.elf.version_edits import VersionEdit
 from relink.loader.python import PythonFacts
 from relink.loader.seen_files import Files
 from relink.loader.target import Target

@@ -26,9 +26,9 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from relink.elf.edit import VersionEdit
 from relink.elf.image import Image
 from relink.elf.symbols import Export, Import, SymbolTable, VersionNeed, VersionRequirement, match
-from relink.elf.version_edits import VersionEdit
 from relink.loader.binding import Unbound, bind
 from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment

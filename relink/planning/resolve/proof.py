@@ -28,9 +28,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from relink.elf.edit import ElfEdit
+from relink.elf.edit import ElfEdit, edit_symbols
 from relink.elf.symbols import SymbolTable
-from relink.elf.version_edits import edit_symbols
 from relink.loader.binding import Bindings, Difference, Unbound, bind, differences, duplicates, two_versions
 from relink.loader.closure import Closure, Edge, LoadedObject, breadth_first, file_of, needed_by
 from relink.loader.search import Environment, Requester, search

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from relink.elf.constants import EM_X86_64
+from relink.elf.edit import VersionEdit
 from relink.elf.symbols import Import, SymbolTable
-from relink.elf.version_edits import VersionEdit
 from relink.loader.binding import bind, check_versions
 from relink.loader.tables import Tables
 from relink.planning.model import Stub, is_plain

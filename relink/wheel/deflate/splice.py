@@ -39,12 +39,16 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.system.spool import release_pages
-from relink.wheel.deflate.bits import EMPTY_STORED, LAST_BLOCK, PADDING, STORED_BLOCK, copy_bits
 from relink.wheel.deflate.stream import (
+    EMPTY_STORED,
+    LAST_BLOCK,
+    PADDING,
+    STORED_BLOCK,
     WINDOW,
     Block,
     Checkpoint,
     InflateError,
+    copy_bits,
     copy_inflater,
     inflate_piece,
     read_up_to,

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from relink.elf import edit_checks
-from relink.elf.edit import ElfEdit, predict_edit
+from relink.elf.edit import ElfEdit, VersionEdit, find_freed_symbols, predict_edit, read_records
 from relink.elf.edit_checks import (
     check_edit,
     check_version_edits,
@@ -23,7 +23,6 @@ from relink.elf.edit_checks import (
 from relink.elf.image import Image, Section, Segment, read_image, read_sections
 from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_edits import VersionEdit, find_freed_symbols, read_records
 from relink.loader.target import find_target
 from tests.support import old_kernel
 from tests.support.cc import cc, shared
@@ -31,7 +30,7 @@ from tests.support.edits import apply_edit
 from tests.support.elf_builder import build
 from tests.support.old_kernel import KilledError
 from tests.support.pyelftools_reader import differences, planned_needs
-from tests.unit.elf.test_version_edits import FREED, RENAMED, USER, edited
+from tests.unit.elf.test_edit import FREED, RENAMED, USER, edited
 
 PROGRAM_SOURCE = r"""
 #include <stdio.h>

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from packaging.requirements import Requirement
 
-from relink.elf.edit import ElfEdit
-from relink.elf.version_edits import VersionEdit
+from relink.elf.edit import ElfEdit, VersionEdit
 from relink.library import plan as make_plan
 from relink.planning.model import (
     Action,

@@ -26,10 +26,10 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from relink.elf.constants import DT_SYMENT
+from relink.elf.edit import VersionEdit
 from relink.elf.image import read_image
 from relink.elf.patchelf import Patchelf
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_edits import VersionEdit
 from relink.library import diff, relink
 from relink.loader.target import find_target
 from relink.make.verification import verify

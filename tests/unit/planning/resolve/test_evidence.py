@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from relink.elf.edit import VersionEdit
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import as SymbolImport
 from relink.elf.symbols import SymbolTable
-from relink.elf.version_edits import VersionEdit
 from relink.planning.resolve.decide import PlanDraft
 from relink.planning.resolve.evidence import version_moves
 from tests.support.elf_builder import Export, Import, Library, build

@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 import relink.vendors.rocm.facts
-from relink.elf.edit import ElfEdit
+from relink.elf.edit import ElfEdit, VersionEdit
 from relink.elf.image import read_image
 from relink.elf.patchelf import find_patchelf
 from relink.elf.symbol_reader import read_symbols
-from relink.elf.version_edits import VersionEdit
 from relink.loader.target import find_target
 from relink.planning.model import FilePlan
 from relink.planning.resolve.decide import PlanDraft, decide

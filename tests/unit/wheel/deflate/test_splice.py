@@ -18,9 +18,19 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from relink.wheel.deflate import splice
-from relink.wheel.deflate.bits import LAST_BLOCK, LAST_BLOCK_BYTES, PADDING, Bits, copy_bits
 from relink.wheel.deflate.splice import SEARCH_READ, Blocks, Joiner, Span, likely_headers
-from relink.wheel.deflate.stream import Block, Checkpoint, InflateError, copy_inflater, inflate_piece
+from relink.wheel.deflate.stream import (
+    LAST_BLOCK,
+    LAST_BLOCK_BYTES,
+    PADDING,
+    Bits,
+    Block,
+    Checkpoint,
+    InflateError,
+    copy_bits,
+    copy_inflater,
+    inflate_piece,
+)
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
 

@@ -11,7 +11,18 @@ from zlib_ng import zlib_ng
 
 from relink.system.errors import WheelError
 from relink.wheel.deflate import stream
-from relink.wheel.deflate.stream import CHUNK, Checkpoint, content, copy_inflater, read_up_to
+from relink.wheel.deflate.stream import (
+    CHUNK,
+    LAST_BLOCK,
+    LAST_BLOCK_BYTES,
+    PADDING,
+    Checkpoint,
+    content,
+    copy_bits,
+    copy_inflater,
+    joined_bits,
+    read_up_to,
+)
 from relink.wheel.zipformat import Member
 from tests.support.amount import amount
 from tests.support.deflate_encoder import DEFECTS, BitWriter, Encoder
@@ -210,3 +221,35 @@ def test_checkpoints_are_few_however_large_a_member_is(monkeypatch: pytest.Monke
     checkpoints: list[Checkpoint] = []
     assert b"".join(content(reader(packed), member(packed, data), checkpoints.append)) == data
     assert 64 < len(checkpoints) <= 129
+
+
+def test_fields_are_joined_lowest_bit_first() -> None:
+    assert joined_bits([(0b1, 1), (0b00, 2), (0b101, 3)]) == (0b101001, 6)
+    assert joined_bits([]) == (0, 0)
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_padding_is_blocks_without_content(place: int) -> None:
+    _number, count = PADDING[place]
+    assert count % 8 == place
+    value, size = joined_bits([PADDING[place], LAST_BLOCK])
+    inflater = zlib.decompressobj(-15)
+    assert inflater.decompress(value.to_bytes(-(-size // 8), "little")) == b""
+    assert inflater.eof
+
+
+def test_the_last_block() -> None:
+    inflater = zlib.decompressobj(-15)
+    assert inflater.decompress(LAST_BLOCK_BYTES) == b""
+    assert inflater.eof
+
+
+@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("length", [*range(20), 64, 1000])
+def test_every_bit_keeps_its_place(first: int, length: int) -> None:
+    data = bytes((7 * number * number + 3) % 256 for number in range(200))
+    stream = int.from_bytes(data, "little")
+    copied = b"".join(copy_bits(lambda at, size: data[at : at + size], first, first + length, (0b1, 1)))
+    padding, count = PADDING[first]
+    bits = (stream >> first & (1 << length) - 1) << count | padding | 1 << count + length
+    assert copied == bits.to_bytes(-(-(count + length + 1) // 8), "little")
