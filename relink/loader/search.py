@@ -16,9 +16,8 @@ import msgspec
 
 from relink.elf.constants import DF_1_PIE, ET_DYN, ET_EXEC, PT_DYNAMIC, PT_LOAD
 from relink.elf.image import Header, Image, machine_name
-from relink.loader.cache import lookup
 from relink.loader.seen_files import Files, OpenedFile
-from relink.loader.target import Target
+from relink.loader.target import Target, lookup
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -301,21 +300,17 @@ class _Search(msgspec.Struct):
             self.fatal = f"{path}: {rejected.reason}"
         return None, errno.ENOENT
 
-    def harmless(self) -> tuple[int, ...]:
-        """The errors after which open_path goes on to the next directory."""
-        files = (errno.ENOTDIR,) if self.environment.target.passes_over_files else ()
-        return (errno.ENOENT, errno.EACCES, *files)
-
     def directories(
         self, name: str, entries: list[tuple[str, FoundBy]]
     ) -> tuple[OpenedFile, FoundBy, str] | None:
         """open_path: every directory with its hardware-capability subdirectories first."""
-        files = self.environment.files
+        files, target = self.environment.files, self.environment.target
+        harmless = {errno.ENOENT, errno.EACCES, *((errno.ENOTDIR,) if target.passes_over_files else ())}
         for directory, found_by in entries:
             error = 0
             real = posixpath.join(self.environment.cwd or "/nonexistent", directory)
             exists = files.is_directory(real)
-            for subdirectory in (*files.directories_in(real, self.environment.target.subdirectories), ""):
+            for subdirectory in (*files.directories_in(real, target.subdirectories), ""):
                 path = _join(directory, subdirectory, name) if subdirectory else _join(directory, name)
                 candidate, error = self.look(path, found_by)
                 if candidate:
@@ -329,7 +324,7 @@ class _Search(msgspec.Struct):
             # elf/dl-load.c, open_path:
             # > if (here_any && errno != ENOENT && errno != EACCES && errno != ENOTDIR)
             # >   return -1;
-            if (exists or not directory.startswith("/")) and error not in self.harmless():
+            if (exists or not directory.startswith("/")) and error not in harmless:
                 # open_path stops at any other error, a loop of symbolic links for one.
                 return None
         return None

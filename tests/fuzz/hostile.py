@@ -36,9 +36,8 @@ from relink.elf.symbol_reader import read_symbols
 from relink.gpu.amd.device_code import read_device_code
 from relink.gpu.amd.file_coverage import coverage_of
 from relink.gpu.amd.survey import survey
-from relink.loader.cache import parse_cache
 from relink.loader.scan import MOST_REFUSALS, scan
-from relink.loader.target import find_target
+from relink.loader.target import find_target, parse_cache
 from relink.planning.embedded import read_plan
 from relink.planning.model import from_json, to_json
 from relink.providers.profiles import read_profile

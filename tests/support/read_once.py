@@ -63,4 +63,4 @@ def read_once() -> None:
 
     tables.read_table = read_table
     target.subprocess = _Subprocess()  # type: ignore[attr-defined,assignment]
-    target.parse_cache = functools.lru_cache(8)(target.parse_cache)  # type: ignore[attr-defined]
+    target.parse_cache = functools.lru_cache(8)(target.parse_cache)

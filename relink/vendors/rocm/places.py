@@ -25,9 +25,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from relink.gpu.amd.target_id import table
-from relink.loader.cache import lookup
 from relink.loader.seen_files import resolve_inside
-from relink.loader.target import Target
+from relink.loader.target import Target, lookup
 from relink.providers.nix_store import open_place
 from relink.providers.prefix import (
     InstalledPackage,

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from relink.gpu.amd.device import find_local
-from relink.loader.cache import CacheEntry, LoaderCache
-from relink.loader.target import Target, find_target
+from relink.loader.target import CacheEntry, LoaderCache, Target, find_target
 from relink.planning.case import open_providers
 from relink.planning.options import Options
 from relink.system.errors import ProviderError, SeveralPlacesError, UsageError
