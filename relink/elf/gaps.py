@@ -15,7 +15,6 @@ import mmap
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -151,25 +150,20 @@ def sparse(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE))
 
 
-def _in_short(gaps: Iterable[Gap], offset: int) -> int:
-    """Return where an offset of the whole file is in the short copy."""
-    return offset - sum(len(gap) for gap in gaps if gap.start < offset)
-
-
-def _in_whole(gaps: Iterable[Gap], offset: int) -> int:
-    """Return where an offset of the short copy is in the whole file."""
-    for gap in gaps:
-        if gap.start < offset:
-            offset += len(gap)
-    return offset
-
-
 def _move_headers(file: bytearray | memoryview, gaps: Sequence[Gap], *, to_short: bool) -> None:
     """Rewrite every offset and size in the file's headers, which are where the ELF header says after the move.
 
     :raises ElfError: the tables are outside of the file.
     """
-    move = partial(_in_short if to_short else _in_whole, gaps)
+
+    def move(offset: int) -> int:
+        if to_short:
+            return offset - sum(len(gap) for gap in gaps if gap.start < offset)
+        for gap in gaps:
+            if gap.start < offset:
+                offset += len(gap)
+        return offset
+
     programs, sections = (move(offset) for offset in struct.unpack_from("<QQ", file, 32))
     struct.pack_into("<QQ", file, 32, programs, sections)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", file, 54)

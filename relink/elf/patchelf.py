@@ -34,6 +34,7 @@ from relink.system.errors import (
     ElfError,
     MachineError,
     PatchelfError,
+    describe_failure,
     find_machine_fault,
     raise_if_machine_fault,
 )
@@ -228,13 +229,11 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
     # patchelf has several copies of the file in memory, and what it writes is larger by the sections that it moves.
     limits = Limits(seconds=int(timeout) + 1, data=_MEMORY + _COPIES * size, file=_MEMORY + 2 * size)
     real_path = os.path.realpath(path)
-    try:
+    cannot, step = f"{patchelf.path}: cannot be run", f"; {_INSTALL} brings one that can"
+    with describe_failure(PatchelfError, cannot, step):
         process = sandbox.start(
             [os.path.abspath(patchelf.path), *arguments, real_path], {}, limits, writable=real_path
         )
-    except OSError as error:
-        raise_if_machine_fault(error, f"{patchelf.path}: cannot be run")
-        raise _cannot_run(patchelf, str(error.strerror)) from error
     with process:
         try:
             yield
@@ -250,7 +249,7 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
     status = status_of(sandbox, process.returncode)
     reason = explain_failure(status, said)
     if reason is not None:
-        raise _cannot_run(patchelf, reason)
+        raise PatchelfError(f"{cannot} ({reason}){step}")
     if status != 0:
         if trouble := find_machine_fault(said, f"{name}: patchelf failed"):
             raise trouble
@@ -264,10 +263,6 @@ def _run(patchelf: Patchelf, arguments: list[str], path: Path, name: str, sandbo
         raise EditError(
             f"{name}: patchelf {patchelf.version} failed: {said.strip().removeprefix('patchelf: ') or how}"
         )
-
-
-def _cannot_run(patchelf: Patchelf, reason: str) -> PatchelfError:
-    return PatchelfError(f"{patchelf.path}: cannot be run ({reason}); {_INSTALL} brings one that can")
 
 
 def _order_needed(buffer: memoryview | mmap.mmap, name: str, wanted: tuple[str, ...]) -> None:

@@ -21,6 +21,7 @@ import fnmatch
 import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -215,9 +216,12 @@ def bind_objects(
                 interposed.append((index, target, ((name, version),)))
     unbound: list[Unbound] = []
     open_imports.sort(key=lambda wanted: wanted.requester)
-    supply = _OutsideSupply(scopes, assume, extra_exports or {})
+    extra = extra_exports or {}
+    # Where something in the process is a Python, no other one will import the objects.
+    process = (scopes.table(index).exports for index in range(len(scopes.objects)))
+    python = any(_CPYTHON in names for names in chain(process, extra.values()))
     for lost in open_imports:
-        why = supply.of(lost)
+        why = _supplied_from_outside(lost, assume, extra, python=python)
         if why is None:
             unbound.append(lost)
         else:
@@ -259,35 +263,20 @@ def _from_outside(
     )
 
 
-class _OutsideSupply(msgspec.Struct):
-    """Finds what satisfies an import that nothing in the closure does.
-
-    :ivar assume: globs of names; `extra`: names by what supplies them; both as for :func:`bind`.
-    :ivar python: something in the process is a Python, so no other one will import the objects.
-    """
-
-    scopes: Scopes
-    assume: Sequence[str]
-    extra: Mapping[str, Collection[str]]
-    python: bool = False
-
-    def __post_init__(self) -> None:
-        tables = (self.scopes.table(index) for index in range(len(self.scopes.objects)))
-        self.python = any(_CPYTHON in table.exports for table in tables) or any(
-            _CPYTHON in names for names in self.extra.values()
-        )
-
-    def of(self, wanted: Unbound) -> tuple[Kind, str] | None:
-        for supplier, exports in self.extra.items():
-            if wanted.name in exports:
-                return "extra", supplier
-        full = f"{wanted.name}@{wanted.version}"
-        for pattern in self.assume:
-            if fnmatch.fnmatchcase(wanted.name, pattern) or fnmatch.fnmatchcase(full, pattern):
-                return "assumed", pattern
-        if not self.python and wanted.version is None and wanted.name.startswith(("Py", "_Py")):
-            return "assumed interpreter", "the interpreter that imports it"
-        return None
+def _supplied_from_outside(
+    wanted: Unbound, assume: Sequence[str], extra: Mapping[str, Collection[str]], *, python: bool
+) -> tuple[Kind, str] | None:
+    """Return what satisfies an import that nothing in the closure does, and how; parameters as for :func:`bind`."""
+    for supplier, exports in extra.items():
+        if wanted.name in exports:
+            return "extra", supplier
+    full = f"{wanted.name}@{wanted.version}"
+    for pattern in assume:
+        if fnmatch.fnmatchcase(wanted.name, pattern) or fnmatch.fnmatchcase(full, pattern):
+            return "assumed", pattern
+    if not python and wanted.version is None and wanted.name.startswith(("Py", "_Py")):
+        return "assumed interpreter", "the interpreter that imports it"
+    return None
 
 
 def differences(before: tuple[Closure, Bindings], after: tuple[Closure, Bindings]) -> list[Difference]:

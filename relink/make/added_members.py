@@ -20,8 +20,6 @@ from relink.wheel.naming import WheelName, rename_directory
 
 SBOM_MEMBER = "sboms/relink.cdx.json"  # PEP 770
 STORE_MEMBER = "relink-store-paths"
-MEMBERS = (PLAN_MEMBER, SBOM_MEMBER, STORE_MEMBER)
-"""All of them, in the order in which an output has them."""
 
 # The namespace of relink's UUIDs: serial numbers depend on content alone.
 _NAMESPACE = uuid.UUID("5b2d6f0e-6a3d-5e0a-9a4c-0c8a5d7f1e42")

@@ -7,7 +7,7 @@ patchelf gets a file without its gaps, which is small. The gaps' content is stre
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +19,7 @@ from relink.elf.gaps import ranges_between
 from relink.elf.image import Image
 from relink.elf.patchelf import Edited, short_edit, whole_edit
 from relink.elf.source import BufferSource
-from relink.gpu.removal import Replacement, replace_ranges
+from relink.gpu.removal import replace_ranges
 from relink.make.static_scan import screen_member
 from relink.planning.checks.gpu import find_changed_code
 from relink.planning.contents import Contents, LoadedMember, divide_memory, estimate_edit_memory
@@ -79,7 +79,10 @@ def edit_members(
 
     changing = {file.path for file in files}
     for name in sorted(wheel.removals.keys() - changing - {*planned.plan.removed}):
-        add(name, _replaced(wheel, name, check=options.verify_record, on_progress=on_progress))
+        original = (memoryview(chunk) for chunk in contents.original(name, check=options.verify_record))
+        pieces = _counted(replace_ranges(original, wheel.removals[name].ranges, name), on_progress)
+        size = contents.source.members[name].size
+        add(name, NewContent(pieces, size, partial(contents.spans, name)))
     edits: dict[str, Edited] = {}
     failures: list[Finding] = []
     kept = 0
@@ -101,43 +104,13 @@ def edit_members(
             with memoryview(edited.view) as view:
                 parts = [*ranges_between(edited.gaps, len(view)), *(loaded.kept_ranges if loaded else ())]
                 edits[name] = replace(edited, view=contents.spool.copy_to_file(view, parts))
-        add(
-            name,
-            make_new_content(
-                contents,
-                edits[name],
-                wheel.removals[name].ranges if name in wheel.removals else (),
-                check=options.verify_record,
-                on_progress=on_progress,
-            ),
-        )
+        pieces = _pieces(contents, edits[name], check=options.verify_record)
+        # Ranges that get other bytes after the edit, which was checked.
+        ranges = wheel.removals[name].ranges if name in wheel.removals else ()
+        pieces = _counted(replace_ranges(pieces, ranges, name), on_progress)
+        spans = cache(partial(_reusable, contents, edits[name]))
+        add(name, NewContent(pieces, len(edits[name].view), spans))
     return edits, failures
-
-
-def make_new_content(
-    contents: Contents,
-    edited: Edited,
-    replacements: Sequence[Replacement] = (),
-    *,
-    check: bool,
-    on_progress: OnProgress = lambda _: None,
-) -> NewContent:
-    """Return an edited member's content for the output, which can be read once.
-
-    :param replacements: ranges that get other bytes after the edit, which was checked.
-    :param check: compare the original content with the vendor's RECORD.
-    """
-    pieces = replace_ranges(_pieces(contents, edited, check=check), replacements, edited.image.path)
-    pieces = _counted(pieces, on_progress)
-    return NewContent(pieces, len(edited.view), cache(partial(_reusable, contents, edited)))
-
-
-def _replaced(wheel: Wheel, name: str, *, check: bool, on_progress: OnProgress) -> NewContent:
-    """Return the content of a member that is not edited, with what takes the code for other GPUs out."""
-    contents = wheel.contents
-    original = (memoryview(chunk) for chunk in contents.original(name, check=check))
-    pieces = _counted(replace_ranges(original, wheel.removals[name].ranges, name), on_progress)
-    return NewContent(pieces, contents.source.members[name].size, partial(contents.spans, name))
 
 
 def _edit_one(
@@ -151,7 +124,8 @@ def _edit_one(
     try:
         edited = yield from _edited(wheel, file, path, screening, sandbox)
     except EditError as error:
-        return [_failed(file.path, error)]
+        reason = error.message.removeprefix(f"{file.path}: ")
+        return [finding("RLK516", file.path, "; ".join([reason, *error.issues]))]
     code = wheel.codes.get(file.path)
     if isinstance(edited, list) or code is None:
         return edited
@@ -198,10 +172,6 @@ def _edited(
     with path.open("rb") as written:
         view = mmap.mmap(written.fileno(), 0, access=mmap.ACCESS_READ)
     return Edited(after, view, findings=tuple(findings))
-
-
-def _failed(name: str, error: EditError) -> Finding:
-    return finding("RLK516", name, "; ".join([error.message.removeprefix(f"{name}: "), *error.issues]))
 
 
 def _reusable(contents: Contents, edited: Edited) -> tuple[Span, ...]:

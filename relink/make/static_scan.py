@@ -177,11 +177,9 @@ def _unread(context: ResolveContext, files: _Files, closure: Closure) -> Iterato
             continue
         if opened.problem == NOT_REGULAR and not context.files.is_directory(tried.path):
             reason = f"is {NOT_REGULAR}: the loader opens it, and may wait without end"
-            files.refuse(opened.identity, opened.path, None, (Refusal("the file", reason),))
-            yield opened.identity
-        if opened.head is None:
-            continue
-        if reject_header(opened.head, context.target.header) is None:
+        elif opened.head is not None and reject_header(opened.head, context.target.header) is None:
             reason = f"cannot be read ({opened.problem}), and the loader may take it all the same"
-            files.refuse(opened.identity, opened.path, None, (Refusal("the file", reason),))
-            yield opened.identity
+        else:
+            continue
+        files.refuse(opened.identity, opened.path, None, (Refusal("the file", reason),))
+        yield opened.identity

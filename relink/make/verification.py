@@ -31,7 +31,7 @@ from relink.elf.gaps import Gap
 from relink.elf.image import Image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
-from relink.loader.binding import Bindings, bind
+from relink.loader.binding import Bindings, Explained, Unbound, bind
 from relink.loader.closure import Closure
 from relink.loader.dryrun import (
     WARNING,
@@ -283,8 +283,8 @@ def _compare_symbols(
         # A loader that dies reports no symbols; where a library is missing, it reports all symbols of that library.
         return
     outside = [symbol for symbol in bindings.explained if symbol.target is None]
-    predicted_unbound = {(symbol.path, symbol.name, symbol.version) for symbol in bindings.unbound}
-    predicted_unbound |= {(symbol.path, symbol.name, symbol.version) for symbol in outside}
+    unbound: list[Unbound | Explained] = [*bindings.unbound, *outside]
+    predicted_unbound = {(symbol.path, symbol.name, symbol.version) for symbol in unbound}
     loader_unbound = {
         (match["path"], match["name"] or match["other"], match["version"] or match["its"])
         for line in answer.problems
@@ -337,7 +337,7 @@ class ScratchDirectory(msgspec.Struct):
 
     context: ResolveContext
     sandbox: Sandbox | None = None
-    maps_files: bool | None = None
+    tried: bool = False
 
     def check(self, refused: LoaderRefusal) -> None:
         """Return if the file itself is the reason of the refusal, and raise if the machine is.
@@ -356,27 +356,20 @@ class ScratchDirectory(msgspec.Struct):
             )
         if trouble is not None and size <= _MAX_ADDRESS_SPACE:
             raise trouble
-        if self.maps_files is None and refused.path is not None:
-            self.maps_files = self._maps_the_c_library()
-
-    def _maps_the_c_library(self) -> bool:
-        """Return True if the loader maps a copy of its own C library from here, or there is none to try with."""
-        context = self.context
-        libc = find_own_libc(context)
+        libc = None if self.tried or refused.path is None else find_own_libc(context)
         if libc is None:
-            return True
+            return
         path = posixpath.join(context.layout.root, "relink-probe", posixpath.basename(libc))
         host = Path(resolve_inside(context.target.sysroot, path))
         host.parent.mkdir(exist_ok=True)
         shutil.copyfile(context.files.host(libc), host)
-        refused = refusal(dry_run(context.target, path, sandbox=self.sandbox))
-        if refused is None:
-            return True
-        directory = posixpath.dirname(context.layout.root)
-        raise TargetError(
-            f"{directory}: the loader may not map files from there, not even its own C library ({refused.reason}); "
-            "set TMPDIR to where programs may be run"
-        )
+        if answer := refusal(dry_run(context.target, path, sandbox=self.sandbox)):
+            directory = posixpath.dirname(context.layout.root)
+            raise TargetError(
+                f"{directory}: the loader may not map files from there, not even its own C library ({answer.reason}); "
+                "set TMPDIR to where programs may be run"
+            )
+        self.tried = True
 
 
 @contextmanager

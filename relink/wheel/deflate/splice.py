@@ -308,7 +308,10 @@ class Blocks:
             return None
         # BFINAL, and two bits of BTYPE (RFC 1951, 3.2.3).
         header = int.from_bytes(text[:2], "little") >> shift
-        feed = _from_bit(bit, text, last=True)
+        # Empty blocks before it fill a byte, so that every bit of it keeps its place in one.
+        number, count = PADDING[shift]
+        number |= (text[0] >> shift | 1) << count
+        feed = number.to_bytes(count // 8 + 1, "little") + text[1:]
         inflater = zlib_ng.decompressobj(-15, self._window(start))
         stop = start
         while not inflater.eof:
@@ -369,19 +372,6 @@ class Blocks:
             self._compared = 0
             release_pages(self._content)
         return same
-
-
-def _from_bit(bit: int, text: bytes, *, last: bool = False) -> bytes:
-    """Return a stream from a block on; empty blocks before it fill a byte, so that every bit of it keeps its place in one.
-
-    :param text: the stream from the byte on in which the block begins.
-    :param last: set BFINAL of the block.
-    """
-    if not text:
-        return b""
-    number, count = PADDING[bit % 8]
-    number |= (text[0] >> bit % 8 | last) << count
-    return number.to_bytes(count // 8 + 1, "little") + text[1:]
 
 
 def _buffered(read: RangeReader, length: int) -> RangeReader:
