@@ -13,6 +13,7 @@ from copy import copy
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from relink.elf.symbols import SymbolTable, match
 from relink.loader.closure import Closure, LoadedObject, Opening, breadth_first, needed_by, needed_first
@@ -53,10 +54,6 @@ class Scope(msgspec.Struct):
         if not self.places:
             # Reversed, so that of several objects with one table the first has the place.
             self.places = {id(table): position for position, (_, table) in reversed([*enumerate(self.order)])}
-
-    def own_first(self, index: int, table: SymbolTable) -> Scope:
-        """Return the scope of an object that is searched before the others of this one."""
-        return Scope(self.order, self.symbols, self.by_name, self.unique, self.places, (index, table))
 
     def index(self, table: SymbolTable) -> int | None:
         """Return the first object with this table, or None where none is in the scope."""
@@ -244,7 +241,8 @@ class Scopes:
                 # > if ((mode & RTLD_DEEPBIND) == 0
                 # > […] l->l_scope[0] = &l->l_symbolic_searchlist;
                 if self.table(index).symbolic and index and not opening.flags & os.RTLD_DEEPBIND:
-                    yield index, scope.own_first(index, self.table(index)), own_scopes[id(own)]
+                    own_first = replace(scope, own=(index, self.table(index)), known={}, firsts={})
+                    yield index, own_first, own_scopes[id(own)]
                 else:
                     yield index, scope, own_scopes[id(own)]
 

@@ -144,17 +144,15 @@ class SymbolIndex:
         """
         known = self._lookups.get(id(table))
         names = known[2] if known else frozenset(wanted.name for wanted in table.imports)
-        still = known is not None and self._unaffected(table, names, known[0])
-        lookups = known[1] if known is not None and still else self._find_lookups(table)
+        if known is not None and all(
+            other.exports.keys().isdisjoint(names) and other.exports.keys().isdisjoint(table.exports.keys())
+            for other in self._tables[known[0] :]
+        ):
+            lookups = known[1]
+        else:
+            lookups = self._find_lookups(table)
         self._lookups[id(table)] = len(self._tables), lookups, names
         return lookups
-
-    def _unaffected(self, table: SymbolTable, names: frozenset[str], count: int) -> bool:
-        """Whether no table that was listed after the first `count` defines a name that `table` looks up; `names`: its imports."""
-        return all(
-            other.exports.keys().isdisjoint(names) and other.exports.keys().isdisjoint(table.exports.keys())
-            for other in self._tables[count:]
-        )
 
     def _find_lookups(self, table: SymbolTable) -> Lookups:
         imports: dict[Candidates, list[int]] = {}

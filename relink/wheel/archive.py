@@ -63,21 +63,16 @@ class WheelArchive:
         self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
-        self._fd = self._open_file()
+        if problem := explain_not_a_wheel(self.path):
+            raise WheelError(problem)
+        with describe_failure(WheelError, f"{self.path} cannot be opened"):
+            self._fd = open_regular(self.path)
         try:
+            self.size = os.fstat(self._fd).st_size
             self._read_structure(filename or self.path.name, limits or WheelLimits())
         except BaseException:
             self.close()
             raise
-
-    def _open_file(self) -> int:
-        """Open the file and note its size."""
-        if problem := explain_not_a_wheel(self.path):
-            raise WheelError(problem)
-        with describe_failure(WheelError, f"{self.path} cannot be opened"):
-            fd = open_regular(self.path)
-        self.size = os.fstat(fd).st_size
-        return fd
 
     def _read_structure(self, filename: str, limits: WheelLimits) -> None:
         issues: list[str] = []

@@ -193,14 +193,9 @@ def rewrite_wheel_info(data: bytes, tags: Sequence[str]) -> bytes:
     model = old[0] if old else fields[-1] if fields else None
     line_end = (model.line["end"] if model else b"") or b"\n"
     lines = b"".join(b"Tag: " + tag.encode() + line_end for tag in tags)
-    parts: list[bytes] = []
-    position = 0
-    for field in old:
-        parts.append(data[position : field.start])
-        parts.append(lines if field is old[0] else b"")
-        position = field.stop
-    if not old:
-        position = fields[-1].stop if fields else 0
-        unended = fields and not data[:position].endswith((b"\n", b"\r"))
-        parts = [data[:position], line_end if unended else b"", lines]
-    return b"".join([*parts, data[position:]])
+    at = old[0].start if old else fields[-1].stop if fields else 0
+    unended = fields and not old and not data[:at].endswith((b"\n", b"\r"))
+    starts = [field.stop for field in old] or [at]
+    stops = [*(field.start for field in old[1:]), len(data)]
+    rest = (data[start:stop] for start, stop in zip(starts, stops, strict=True))
+    return b"".join([data[:at], line_end if unended else b"", lines, *rest])

@@ -31,7 +31,7 @@ def test_an_object_that_is_in_a_scope_twice_counts_where_it_comes_first() -> Non
     """DT_SYMBOLIC puts an object in front of the scope that has it further down, too (elf/dl-load.c)."""
     same = Library("libsame.so", exports=(Export("f"),))
     symbols, (mine, other) = indexed(same, same)
-    scope = Scope([(1, other), (2, mine)], symbols, {}, {}).own_first(2, mine)
+    scope = Scope([(1, other), (2, mine)], symbols, {}, {}, own=(2, mine))
     assert scope.find("f", None, None) == (2, "undefined")
     assert scope.index(mine) == 2
     # One file that is mapped as two objects: the first of them.
