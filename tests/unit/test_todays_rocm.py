@@ -276,7 +276,7 @@ def test_files_of_kernels_that_lie_by_gpu_and_their_compressed_indexes(tmp_path:
     states = {one.kind: one.state(parse_target_id("gfx1100")) for one in find_side_files(tmp_path)}
     assert states["rocblas"] == "fallback"
     (files,) = [one for one in find_side_files(tmp_path) if one.kind == "hipblaslt"]
-    assert [(str(one.target), "index" in one.kinds) for one in files.targets] == [("gfx1100", True)]
+    assert [(str(target), "index" in kinds) for target, kinds in files.targets.items()] == [("gfx1100", True)]
 
 
 def test_each_library_of_the_newest_release_belongs_to_a_component() -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,29 +37,20 @@ _OF_ONE_GPU = re.compile(r"gfx[0-9a-f]+(?:-strict)?")
 _AOTRITON = re.compile(r"amd-(gfx[0-9a-fx]+(?:-generic)?)(?:_mod\d+)?\Z", re.IGNORECASE)
 
 
-class SideTarget(msgspec.Struct, frozen=True):
-    """What is there for one target id.
-
-    :ivar kinds: of the files that are there. tuned: kernels; fallback: untuned ones; data: tuning data without kernels; index:
-        without it rocBLAS aborts, and hipBLASLt fails.
-    """
-
-    target: TargetId
-    kinds: frozenset[str]
-
-
 class SideFiles(msgspec.Struct, frozen=True):
     """The side files of one library in one directory.
 
     :ivar kind: rocblas, hipblaslt, miopen or aotriton.
     :ivar version: of the directory where several lie side by side (``5``, ``4.4.1``), else "".
+    :ivar targets: what is there for each target id, by kind. tuned: kernels; fallback: untuned ones; data: tuning data without
+        kernels; index: without it rocBLAS aborts, and hipBLASLt fails.
     :ivar common: rocBLAS's index for all architectures (``TensileLibrary.dat``) is there.
     """
 
     kind: str
     directory: str
     version: str
-    targets: tuple[SideTarget, ...]
+    targets: Mapping[TargetId, AbstractSet[str]]
     files: int
     common: bool = False
     problems: tuple[str, ...] = ()
@@ -72,7 +64,8 @@ class SideFiles(msgspec.Struct, frozen=True):
             return "jit"
 
         def has(*kinds: str) -> int:
-            found = match((CodeTarget(t.target) for t in self.targets if t.kinds.intersection(kinds)), agent)
+            there = (target for target, found in self.targets.items() if not found.isdisjoint(kinds))
+            found = match(map(CodeTarget, there), agent)
             return 2 if len(found.served) == found.total else 1 if found.served else 0
 
         indexed = self.kind == "aotriton" or self.common or has("index") > 0
@@ -85,16 +78,8 @@ class SideFiles(msgspec.Struct, frozen=True):
 
     def processors(self) -> tuple[str, ...]:
         """The processors that are named, those of generic targets spelt out."""
-        generics = table().generics
-        names = {
-            name
-            for t in self.targets
-            for name in (
-                generics[t.target.processor].members
-                if t.target.processor in generics
-                else [t.target.processor]
-            )
-        }
+        generics, named = table().generics, {target.processor for target in self.targets}
+        names = {one for name in named for one in (generics[name].members if name in generics else [name])}
         return tuple(sorted(names, key=sort_key))
 
 
@@ -191,17 +176,17 @@ def _tensile(directory: str, kind: str, version: str) -> SideFiles:
     featured = {target.processor for target in kinds if target.features}
     indexes = {target.processor for target, there in kinds.items() if "index" in there}
     # The index then serves those with features.
-    targets = tuple(
-        SideTarget(target, frozenset({*there, "index"} if target.processor in indexes else there))
-        for target, there in sorted(kinds.items(), key=lambda item: sort_key(item[0]))
-        if there != {"index"} or target.processor not in featured
-    )
+    targets = {
+        target: {*kinds[target], "index"} if target.processor in indexes else kinds[target]
+        for target in sorted(kinds, key=sort_key)
+        if kinds[target] != {"index"} or target.processor not in featured
+    }
     common = any(name in names for name in ("TensileLibrary.dat", "TensileLibrary.yaml"))
     return SideFiles(kind, directory, version, targets, len(names), common, tuple(problems))
 
 
 def count_tensile_files(names: Iterable[str], kind: str) -> Counter[tuple[TargetId, str]]:
-    """Count the files in a directory of `kind` by the target that each is named for and by :attr:`SideTarget.kinds`."""
+    """Count the files in a directory of `kind` by the target that each is named for, and by kind (:attr:`SideFiles.targets`)."""
     counts = Counter[tuple[TargetId, str]]()
     for found in filter(None, map(_TENSILE.search, names)):
         features = found[2].replace("-", ":", 1).replace("+-", "+:").replace("--", "-:")
@@ -263,7 +248,7 @@ def _miopen(directory: str, libraries: Iterable[str]) -> SideFiles:
         if (found := _CONVOLUTIONS.fullmatch(name))
     ]
     processors = {*filter(None, map(miopen_processor, names)), *(found[1] for found in convolutions)}
-    targets = _targets(map(TargetId, processors), "data")
+    targets = _targets(processors, "data")
     files = len(names) + len(convolutions)
     return SideFiles("miopen", directory, "", targets, files, problems=tuple(problems))
 
@@ -272,7 +257,7 @@ def _aotriton(directory: str) -> SideFiles:
     problems: list[str] = []
     names = _names(directory, problems)
     found = {processor for name in names for processor in _aotriton_processors(name)}
-    targets = _targets(map(TargetId, found), "tuned")
+    targets = _targets(found, "tuned")
     return SideFiles("aotriton", directory, "", targets, len(names), problems=tuple(problems))
 
 
@@ -284,6 +269,6 @@ def _aotriton_processors(name: str) -> list[str]:
     return [p for p in table().processors if re.fullmatch(pattern, p)] or [mark[1].lower()]
 
 
-def _targets(found: Iterable[TargetId], kind: str) -> tuple[SideTarget, ...]:
+def _targets(processors: Iterable[str], kind: str) -> dict[TargetId, set[str]]:
     """Return the targets in order, each with files of one kind."""
-    return tuple(SideTarget(target, frozenset({kind})) for target in sorted(found, key=sort_key))
+    return {TargetId(processor): {kind} for processor in sorted(processors, key=sort_key)}

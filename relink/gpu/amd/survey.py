@@ -187,7 +187,12 @@ class _Found(msgspec.Struct):
             kernels = kernels_of(directory, codes)
             if side is not None:
                 self.problems += [f"{directory}: {text}" for text in kernels.problems]
-                self.problems += _misnamed(side, kernels)
+                held = {code.target for codes, _ in kernels.sets for code in codes}
+                self.problems += [
+                    f"{side.directory}: files are named for {target}, none holds code for it"
+                    for target, kinds in side.targets.items()
+                    if kinds & {"tuned", "fallback"} and target not in held
+                ]
             else:
                 self.items.append(kernels)
 
@@ -360,11 +365,3 @@ def _names_of(source: ByteSource) -> tuple[str | None, str]:
     soname = next(iter(strings_at(source, elf, DT_SONAME)), None)
     hip = next((name for name in strings_at(source, elf, DT_NEEDED) if _HIP.fullmatch(name)), "")
     return soname, hip
-
-
-def _misnamed(side: SideFiles, kernels: FileCoverage) -> Iterator[str]:
-    """Compare what the names in a library's directory promise with what the files hold."""
-    found = {code.target for codes, _ in kernels.sets for code in codes}
-    for target in side.targets:
-        if target.kinds & {"tuned", "fallback"} and target.target not in found:
-            yield f"{side.directory}: files are named for {target.target}, none holds code for it"

@@ -184,17 +184,6 @@ _NUMBERED = re.compile(r"gfx(\d{1,9})([0-9a-f])([0-9a-f])\Z")
 _GENERIC = re.compile(r"gfx(\d{1,9})(?:-(\d{1,9}))?-generic\Z")
 
 
-class BundleId(msgspec.Struct, frozen=True):
-    """The parts of a bundle entry id; `target` is None for host entries and for ids that make no sense.
-
-    :ivar is_hip: whether the HIP runtime would take this entry for a GPU.
-    """
-
-    text: str
-    target: TargetId | None
-    is_hip: bool
-
-
 class CodeTarget(NamedTuple):
     """What a code object was compiled for; `generic_version` is None where its ELF header was not read."""
 
@@ -254,8 +243,10 @@ def parse_target_id(text: str) -> TargetId:
 
 
 @functools.lru_cache(maxsize=4096)
-def parse_bundle_id(text: str) -> BundleId:
-    """Parse ``<kind>-<ISA name>`` as comgr does (comgr-metadata.cpp, lookUpCodeObject). Never raises: see :class:`BundleId`.
+def parse_bundle_id(text: str) -> tuple[TargetId | None, bool]:
+    """Parse ``<kind>-<ISA name>`` as comgr does (comgr-metadata.cpp, lookUpCodeObject). Never raises.
+
+    Returns the target, None for host entries and for ids that make no sense, and whether the HIP runtime would take the entry.
 
     An ISA name has the triple ``amdgcn-amd-amdhsa-`` and no environment. Old compilers wrote one dash less: comgr takes no
     such code. A NUL byte at the end is part of the id for comgr of ROCm 7.2.4, which takes no such code; later sources drop it.
@@ -269,7 +260,7 @@ def parse_bundle_id(text: str) -> BundleId:
             target = parse_target_id(isa.removeprefix(_ISA))
         except UsageError:
             target = None
-    return BundleId(text, target, target is not None and kind in HIP_KINDS)
+    return target, target is not None and kind in HIP_KINDS
 
 
 def configurations(agent: TargetId) -> tuple[TargetId, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import read_device_code
 from relink.gpu.amd.file_coverage import FileCoverage, LibraryCoverage, coverage_of
-from relink.gpu.amd.side_files import SideFiles, SideTarget
+from relink.gpu.amd.side_files import SideFiles
 from relink.gpu.amd.target_id import parse_target_id, table
 from tests.unit.gpu.amd.build import ccob, entries_of, library, raw
 
@@ -31,7 +31,5 @@ def state(coverage: FileCoverage | LibraryCoverage, agent: str) -> str:
 
 def tensile(*rows: tuple[str, str]) -> SideFiles:
     """rocBLAS's index, and kernels of the kinds that each row names, for the target of the row."""
-    targets = tuple(
-        SideTarget(parse_target_id(name), frozenset({*kinds.split(), "index"})) for name, kinds in rows
-    )
+    targets = {parse_target_id(name): {*kinds.split(), "index"} for name, kinds in rows}
     return SideFiles("rocblas", "/p/lib/rocblas/library", "", targets, 10)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relink.gpu.amd.file_coverage import intersect, isa_block, matrix
-from relink.gpu.amd.side_files import SideFiles, SideTarget
+from relink.gpu.amd.side_files import SideFiles
 from relink.gpu.coverage import TargetId
 from tests.unit.gpu.amd.build import HOST, code_object, entries_of, hip, raw
 from tests.unit.gpu.amd.covering import MIXED, beside, cover, state, tensile
@@ -124,9 +124,7 @@ def test_libraries_that_compile_take_nothing_away() -> None:
 
 
 def test_hipblaslt_is_optional_but_says_what_it_lacks() -> None:
-    side = SideFiles(
-        "hipblaslt", "/p", "", (SideTarget(TargetId("gfx1100"), frozenset({"tuned", "index"})),), 5
-    )
+    side = SideFiles("hipblaslt", "/p", "", {TargetId("gfx1100"): {"tuned", "index"}}, 5)
     found = beside("libhipblaslt.so.1", side)
     assert not found.restricts
     assert state(found, "gfx1100") == "full"
