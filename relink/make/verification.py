@@ -48,7 +48,7 @@ from relink.loader.loading import RootRefusedError, trace
 from relink.loader.search import Environment, token_in, why_not_searched
 from relink.loader.seen_files import Files, resolve_inside
 from relink.loader.tables import Tables
-from relink.make.static_scan import screen_members
+from relink.make.editing import screen_members
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.strategy import find_own_libc
 from relink.planning.siblings import list_sibling_paths

@@ -126,7 +126,7 @@ TRIGGERS: dict[str, str] = {
     "RLK603": "tests/unit/system/sandbox/test_start.py::test_off",
     "RLK604": "tests/unit/system/sandbox/test_start.py::test_gaps",
     "RLK605": "tests/unit/test_unedited.py::test_what_the_scan_refuses_never_reaches_patchelf[options0]",
-    "RLK606": "tests/unit/make/test_static_scan.py::test_trust",
+    "RLK606": "tests/unit/make/test_editing.py::test_trust",
     "RLK621": "tests/unit/cli/test_formats.py::test_a_difference_that_no_plan_explains",
     "RLK701": "tests/nix/test_store.py::test_a_prefix_that_is_no_store_path_adds_no_member",
     "RLK702": "tests/nix/test_store.py::test_roots_keep_what_a_wheel_names",
