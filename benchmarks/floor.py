@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.cost import Cost, measured
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
-from relink.wheel.writer import MemberHeader, ZipWriter
+from relink.wheel.writer import ZipWriter
 from relink.wheel.zipformat import STORED
 
 
@@ -40,13 +40,10 @@ def _work(wheel: Path, changed: list[str], level: int, place: Path) -> None:
     ):
         writer = ZipWriter(file, level)
         for name, member in archive.members.items():
-            header = MemberHeader(
-                name, member.method, member.date_time, member.external_attributes, member.create_system
-            )
             if name in changed and member.method != STORED:
-                writer.add(header, NewContent(_hashed(archive.chunks(name), pool), member.size))
+                writer.add(member, NewContent(_hashed(archive.chunks(name), pool), member.size))
             elif not member.is_directory:
-                writer.copy(header, member, archive.raw(name))
+                writer.copy(member, archive.raw(name))
         writer.finish()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from relink.wheel.changes import NewContent
-from relink.wheel.writer import MemberHeader, ZipWriter
+from relink.wheel.writer import ZipWriter, new_member
 from relink.wheel.zipformat import DEFLATED
 
 TAG: Final = "py3-none-manylinux_2_17_x86_64"
@@ -46,7 +46,7 @@ class WheelFile:
         self._rows.append(f"{name},sha256={text},{self._writer.members[-1].size}\n")
 
     def _put(self, name: str, content: Path | bytes) -> None:
-        self._writer.add(MemberHeader(name, DEFLATED, _MOMENT, 0o100644 << 16, 3), _new(content))
+        self._writer.add(new_member(name, DEFLATED, _MOMENT, 0o100644 << 16), _new(content))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file:

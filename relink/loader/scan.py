@@ -390,8 +390,14 @@ def _wrong_relocations(
     dynamic: AddressRange,
 ) -> Iterator[Refusal]:
     """Look at where the relocations write: not outside of the object, and not on what the loader has yet to read."""
+    count = entries.get(c.DT_RELACOUNT, 0)
     tables = [
-        RelocationTable(name, entries[tag], entries[tag] + _read_size(size, entry))
+        RelocationTable(
+            name,
+            entries[tag],
+            entries[tag] + _read_size(size, entry),
+            count if tag == c.DT_RELA else 0,
+        )
         for tag, (name, size_tag, entry, _) in _TABLES.items()
         if tag in _RELOCATIONS and tag in entries and (size := entries.get(size_tag))
     ]
@@ -412,7 +418,6 @@ def _wrong_relocations(
         memory,
         MACHINES[header.machine],
         tables,
-        entries.get(c.DT_RELACOUNT, 0) if c.DT_RELA in entries else 0,
         memory.loads if textrel else memory.writable,
         kept,
         entries.get(c.DT_SYMTAB),

@@ -97,11 +97,15 @@ class MappedFile(msgspec.Struct, frozen=True):
 
 
 class RelocationTable(msgspec.Struct, frozen=True):
-    """A table of relocations, which lies in the file's part of a segment."""
+    """A table of relocations, which lies in the file's part of a segment.
+
+    :ivar relative: the first of them that the loader treats as relative, whatever their type is (DT_RELACOUNT).
+    """
 
     name: str
     start: int
     end: int
+    relative: int = 0
 
 
 class _Special(msgspec.Struct, frozen=True):
@@ -119,14 +123,12 @@ def refused_writes(
     memory: MappedFile,
     machine: Machine,
     tables: Sequence[RelocationTable],
-    relative: int,
     own: Sequence[AddressRange],
     protected: Sequence[AddressRange],
     symbols: int | None,
 ) -> Iterator[Refusal]:
     """Yield the relocations that would write where they must not.
 
-    :param relative: the first relocations of DT_RELA that the loader treats as relative, whatever their type is (DT_RELACOUNT).
     :param own: where the object may write.
     :param protected: where it must not, since the loader reads these bytes later.
     :param symbols: the address of DT_SYMTAB.
@@ -134,8 +136,7 @@ def refused_writes(
     specials: list[_Special] = []
     for table in tables:
         if table.name != "DT_RELR":
-            skipped = relative if table.name == "DT_RELA" else 0
-            specials += _specials(memory, machine, table, skipped, _MAX_CHECKED - len(specials))
+            specials += _specials(memory, machine, table, _MAX_CHECKED - len(specials))
     if len(specials) >= _MAX_CHECKED:
         yield Refusal("the relocations", f"{_MAX_CHECKED} or more are of an unusual type")
         return
@@ -168,8 +169,7 @@ def refused_writes(
         if table.name == "DT_RELR":
             yield from _wrong_relr(memory, table, writable, starts)
         else:
-            skipped = relative if table.name == "DT_RELA" else 0
-            yield from _wrong_rela(memory, machine, table, skipped, writable, starts)
+            yield from _wrong_rela(memory, machine, table, writable, starts)
 
 
 def _without(own: Iterable[AddressRange], kept: Iterable[AddressRange]) -> list[AddressRange]:
@@ -204,9 +204,7 @@ def _parts(memory: MappedFile, table: RelocationTable) -> Iterator[tuple[int, by
         yield number * _PART, bytes(memory.view[start : min(end, start + step)])
 
 
-def _specials(
-    memory: MappedFile, machine: Machine, table: RelocationTable, skipped: int, most: int
-) -> list[_Special]:
+def _specials(memory: MappedFile, machine: Machine, table: RelocationTable, most: int) -> list[_Special]:
     """Return the relocations of a table that do not write a word, `most` at most."""
     types = (machine.copy, machine.irelative, machine.tlsdesc)
     specials: list[_Special] = []
@@ -215,7 +213,7 @@ def _specials(
         low = data[8 :: _RELA.size]
         for kind in types:
             byte = kind & 0xFF
-            at = low.find(byte, max(0, skipped - first))
+            at = low.find(byte, max(0, table.relative - first))
             while at >= 0:
                 target, real, symbol, addend = _RELA.unpack_from(data, at * _RELA.size)
                 if real == kind:
@@ -261,7 +259,6 @@ def _wrong_rela(
     memory: MappedFile,
     machine: Machine,
     table: RelocationTable,
-    skipped: int,
     writable: Sequence[AddressRange],
     starts: Sequence[int],
 ) -> Iterator[Refusal]:
@@ -286,7 +283,7 @@ def _wrong_rela(
         for at, target in enumerate(targets):
             if not _inside(writable, starts, target, _WORD):
                 kind = _RELA.unpack_from(data, at * _RELA.size)[1]
-                if kind not in own or first + at < skipped:
+                if kind not in own or first + at < table.relative:
                     yield _refused(f"relocation {first + at} of {table.name}", target, _WORD)
                     return
 

@@ -117,14 +117,10 @@ def pack_ahead(name: str, new: NewContent, level: int) -> tuple[Packed, list[byt
     return pack(name, new, lambda data: parts.append(bytes(data)), level=level), parts
 
 
-class MemberHeader(msgspec.Struct, frozen=True):
-    """What a member's headers say apart from its content."""
-
-    name: str
-    method: int
-    date_time: DosTime
-    external_attributes: int
-    create_system: int
+def new_member(name: str, method: int, moment: DosTime, attributes: int) -> Member:
+    """Return the headers of a member whose content is yet to come."""
+    # "version made by" is 3 (APPNOTE 4.4.2): the external attributes are Unix permissions.
+    return Member(name, method, 0, 0, 0, 0, 0, 0, 0, moment, attributes, 3, name.endswith("/"))
 
 
 def _needs_zip64(method: int, compressed_size: int, size: int) -> bool:
@@ -136,7 +132,7 @@ def _needs_zip64(method: int, compressed_size: int, size: int) -> bool:
     return max(compressed_size, largest_packed_size(method, size)) >= z.ZIP64_LIMIT
 
 
-def _version(header: MemberHeader | Member, *, zip64: bool) -> int:
+def _version(header: Member, *, zip64: bool) -> int:
     """Version needed to extract (4.4.3), times ten."""
     return 45 if zip64 else 20 if header.method == z.DEFLATED or header.name.endswith("/") else 10
 
@@ -146,7 +142,7 @@ def _encoded(name: str) -> tuple[bytes, int]:
     return name.encode("utf-8"), 0 if name.isascii() else z.FLAG_UTF8
 
 
-def _local(header: MemberHeader, crc: int, compressed_size: int, size: int) -> bytes:
+def _local(header: Member, crc: int, compressed_size: int, size: int) -> bytes:
     """The local header (4.3.7); its length depends on sizes only by :func:`_needs_zip64`."""
     name, flags = _encoded(header.name)
     date, time = z.dos_time(header.date_time)
@@ -219,9 +215,9 @@ class ZipWriter:
         """Bytes that have been written."""
         return self._offset
 
-    def copy(self, header: MemberHeader, member: Member, raw: Iterable[bytes]) -> None:
-        """Add a member whose (compressed) bytes are ``raw``; crc and sizes are those of ``member``."""
-        packed = Packed(member.crc, member.compressed_size, member.size)
+    def copy(self, header: Member, raw: Iterable[bytes]) -> None:
+        """Add a member whose (compressed) bytes are ``raw``."""
+        packed = Packed(header.crc, header.compressed_size, header.size)
         offset = self._offset
         self._write(_local(header, packed.crc, packed.compressed_size, packed.size))
         start = self._offset
@@ -229,8 +225,8 @@ class ZipWriter:
             self._write(data)
         self._note(header, packed, offset, start)
 
-    def add(self, header: MemberHeader, new: NewContent) -> Packed:
-        """Add a member with new content, of the method that `header` has.
+    def add(self, header: Member, new: NewContent) -> Packed:
+        """Add a member with new content, of the method that `header` has; what it says of another content does not count.
 
         Memory does not depend on the content's size, unless it was deflated ahead.
 
@@ -253,11 +249,10 @@ class ZipWriter:
         self._note(header, packed, offset, start)
         return packed
 
-    def _note(self, header: MemberHeader, packed: Packed, offset: int, start: int) -> None:
+    def _note(self, header: Member, packed: Packed, offset: int, start: int) -> None:
         self._members.append(
-            Member(
-                name=header.name,
-                method=header.method,
+            replace(
+                header,
                 flags=_encoded(header.name)[1],
                 crc=packed.crc,
                 compressed_size=packed.compressed_size,
@@ -265,10 +260,6 @@ class ZipWriter:
                 header_offset=offset,
                 data_offset=start,
                 mode=header.external_attributes >> 16,
-                date_time=header.date_time,
-                external_attributes=header.external_attributes,
-                create_system=header.create_system,
-                is_directory=header.name.endswith("/"),
             )
         )
 
@@ -394,13 +385,11 @@ class ReadBack:
 # What the DOS time of a ZIP header can express (APPNOTE 4.4.6), in seconds since 1970.
 _FIRST: Final = calendar.timegm((1980, 1, 1, 0, 0, 0))
 _LAST: Final = calendar.timegm((2107, 12, 31, 23, 59, 58))
-# "version made by" (APPNOTE 4.4.2): the external attributes are Unix permissions.
-_UNIX: Final = 3
 _PIECE: Final = 1 << 20  # bytes hashed at a time
 _DEFAULTS: Final = WriteOptions()
 
 
-_OutputMember: TypeAlias = tuple[MemberHeader, Member | NewContent]
+_OutputMember: TypeAlias = tuple[Member, Member | NewContent]
 """A member of the output: what its headers say, and the member of the input that is copied, or the new content."""
 
 
@@ -467,7 +456,7 @@ def _output_members(
     added: dict[str, _OutputMember] = {}
     for path, new in changes.additions.items():
         attributes = (stat.S_IFREG | stat.S_IMODE(new.mode)) << 16
-        added[path] = MemberHeader(path, new.method, new_time, attributes, _UNIX), new
+        added[path] = new_member(path, new.method, new_time, attributes), new
     planned: list[_OutputMember] = []
     record = f"{archive.dist_info}/RECORD"
     for path, member in archive.members.items():
@@ -478,7 +467,7 @@ def _output_members(
         if addition := added.pop(target, None):
             planned.append(addition)
             continue
-        header = _header(member, target)
+        header = replace(member, name=target)
         if replacement := own.get(path) or changes.replacements.get(path):
             planned.append((replace(header, date_time=new_time, method=z.DEFLATED), replacement))
         else:
@@ -488,12 +477,6 @@ def _output_members(
     if issues:
         raise UsageError(f"{archive.path.name} cannot be written like this", issues)
     return planned
-
-
-def _header(member: Member, target: str) -> MemberHeader:
-    return MemberHeader(
-        target, member.method, member.date_time, member.external_attributes, member.create_system
-    )
 
 
 def write_wheel(
@@ -548,7 +531,7 @@ def write_wheel(
         verification = start_verification(archive, unknown, pool)
         for header, content in planned:
             if isinstance(content, Member):
-                writer.copy(header, content, archive.raw(content.name))
+                writer.copy(header, archive.raw(content.name))
                 on_progress(content.size)
                 continue
             packed = writer.add(header, content)
@@ -603,10 +586,10 @@ def _write_record(
     path = f"{archive.dist_info}/RECORD"
     target = output_path(archive, name, path)
     member = archive.members[path]
-    header = _header(member, target)
+    header = replace(member, name=target)
     data = render_record(rows, target)
     if data == archive.read(path):
-        writer.copy(header, member, archive.raw(path))
+        writer.copy(header, archive.raw(path))
     else:
         writer.add(replace(header, date_time=new_time, method=z.DEFLATED), NewContent(data))
 

@@ -24,7 +24,7 @@ from relink.wheel.deflate import stream as stream_module
 from relink.wheel.deflate.splice import find_spans
 from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.deflate.stream import content as inflated
-from relink.wheel.writer import MemberHeader, ReadBack, ZipWriter
+from relink.wheel.writer import ReadBack, ZipWriter, new_member
 from relink.wheel.zipformat import DEFLATED
 from tests.fuzz.conftest import COUNTED, SEED
 from tests.support.amount import amount
@@ -82,7 +82,7 @@ def splice_one(number: int, path: Path) -> int:
     new = changed(content, stay, rng)
     with path.open("w+b") as file:
         writer = ZipWriter(file, rng.choice((1, 3, 6)))
-        header = MemberHeader(NAME, DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3)
+        header = new_member(NAME, DEFLATED, (2024, 1, 1, 0, 0, 0), 0)
         packed = writer.add(header, NewContent(new, spans=lambda: spans))
         file.flush()
         with ThreadPoolExecutor(1) as pool:

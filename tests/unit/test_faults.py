@@ -189,7 +189,7 @@ def put(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         f'#!/bin/sh\n[ "$1" = --version ] && echo patchelf 0.19.1 && exit\nfor file; do :; done\n{script}\n'
     )
     path.chmod(0o755)
-    monkeypatch.setattr(patchelf, "locate_patchelf", lambda: str(path))
+    monkeypatch.setattr(patchelf, "find_patchelf", lambda: patchelf.ask_version(str(path)))
 
 
 def failed(report: Report) -> str:
@@ -235,7 +235,7 @@ def test_patchelf_does_not_say_its_version(
     path = tmp_path / "patchelf"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    monkeypatch.setattr(patchelf, "locate_patchelf", lambda: str(path))
+    monkeypatch.setattr(patchelf, "find_patchelf", lambda: patchelf.ask_version(str(path)))
     monkeypatch.setattr(patchelf, "VERSION_TIMEOUT", 0.5)
     began = time.monotonic()
     with pytest.raises(PatchelfError, match="does not say its version"):

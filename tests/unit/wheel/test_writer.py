@@ -35,10 +35,10 @@ from relink.wheel.naming import relinked_name
 from relink.wheel.record import read_record
 from relink.wheel.source import read_prefix
 from relink.wheel.writer import (
-    MemberHeader,
     ReadBack,
     ZipWriter,
     largest_packed_size,
+    new_member,
     output_path,
     pack,
     write_wheel,
@@ -188,12 +188,12 @@ def test_limits_are_the_format_s() -> None:
     assert (zipformat.ZIP64_LIMIT, zipformat.ZIP64_COUNT) == (0xFFFFFFFF, 0xFFFF)
 
 
-def _header(name: str, method: int) -> MemberHeader:
-    return MemberHeader(name, method, MOMENT, 0o100644 << 16, 3)
+def _header(name: str, method: int) -> Member:
+    return new_member(name, method, MOMENT, 0o100644 << 16)
 
 
 def _stored(name: str, size: int, crc: int) -> Member:
-    return Member(name, STORED, 0, crc, size, size, 0, 0, 0, MOMENT, 0, 3, False)
+    return Member(name, STORED, 0, crc, size, size, 0, 0, 0, MOMENT, 0o100644 << 16, 3, False)
 
 
 def _write_rest(writer: ZipWriter) -> None:
@@ -209,10 +209,8 @@ def test_a_directory_that_begins_at_the_limit(monkeypatch: pytest.MonkeyPatch, l
     def written() -> tuple[bytes, int, int]:
         buffer = io.BytesIO()
         writer = ZipWriter(buffer, 1)
-        writer.copy(
-            _header("demo_pkg/a", STORED), _stored("demo_pkg/a", 5000, zlib.crc32(bytes(5000))), [bytes(5000)]
-        )
-        writer.copy(_header("demo_pkg/b", STORED), _stored("demo_pkg/b", 0, 0), ())
+        writer.copy(_stored("demo_pkg/a", 5000, zlib.crc32(bytes(5000))), [bytes(5000)])
+        writer.copy(_stored("demo_pkg/b", 0, 0), ())
         last = writer.size
         writer.finish()
         return buffer.getvalue(), writer.members[-1].header_offset, last
@@ -240,7 +238,7 @@ def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
         writer = ZipWriter(file, 1)
         for number in range(65_600):
             name = f"demo_pkg/{number}"
-            writer.copy(_header(name, STORED), _stored(name, 0, 0), ())
+            writer.copy(_stored(name, 0, 0), ())
         _write_rest(writer)
     with zipfile.ZipFile(tmp_path / FILENAME) as peer:
         assert len(peer.infolist()) == 65_603
@@ -267,10 +265,8 @@ def test_a_member_and_an_offset_of_more_than_4_gib(tmp_path: Path) -> None:
         crc = zlib.crc32(_Sparse.HOLE, crc)
     with _Sparse(tmp_path / FILENAME, "w+") as file:
         writer = ZipWriter(file, 1)
-        writer.copy(
-            _header("demo_pkg/small", STORED), _stored("demo_pkg/small", 2 << 20, crc), [_Sparse.HOLE] * 2
-        )
-        writer.copy(_header("demo_pkg/big", STORED), _stored("demo_pkg/big", size, 0), [_Sparse.HOLE] * 4097)
+        writer.copy(_stored("demo_pkg/small", 2 << 20, crc), [_Sparse.HOLE] * 2)
+        writer.copy(_stored("demo_pkg/big", size, 0), [_Sparse.HOLE] * 4097)
         _write_rest(writer)
     for mode in ("ours", "zipfile"):
         if mode == "ours":
@@ -330,7 +326,7 @@ def write(path: Path, content: bytes, *, spliced: bool = False) -> Written:
     spans = find_spans(reader(stream), len(stream), memoryview(OLD), [range(1000, len(OLD))])
     with path.open("w+b") as file:
         writer = ZipWriter(file, 3)
-        header = MemberHeader("demo/a.so", DEFLATED, (2024, 1, 1, 0, 0, 0), 0, 3)
+        header = new_member("demo/a.so", DEFLATED, (2024, 1, 1, 0, 0, 0), 0)
         packed = writer.add(header, NewContent(content, spans=lambda: spans if spliced else ()))
         member = writer.members[-1]
         writer.finish()
