@@ -444,7 +444,6 @@ class Section(msgspec.Struct, frozen=True):
     address: int
     offset: int
     file_size: int
-    align: int
     size: int
 
 
@@ -484,18 +483,10 @@ def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
     at, length = rows[index][4:6] if index else (0, 0)
     names = bytes(buffer[at : at + min(length, _MAX_NAMES)])
     known: dict[int, str] = {}
-    for name_at, kind, flags, address, offset, length, _, _, alignment, _ in rows:
+    for name_at, kind, flags, address, offset, length, *_ in rows:
         name = known.get(name_at)
         if name is None:
             raw, _, _ = names[name_at : name_at + _MAX_NAME].partition(b"\0")
             name = known[name_at] = raw.decode("utf-8", "surrogateescape")
-        yield Section(
-            name,
-            kind,
-            flags,
-            address,
-            offset,
-            0 if kind == c.SHT_NOBITS else length,
-            alignment,
-            length,
-        )
+        file_size = 0 if kind == c.SHT_NOBITS else length
+        yield Section(name, kind, flags, address, offset, file_size, length)

@@ -94,7 +94,7 @@ def _sections(
     if shstrndx < len(rows):
         names = bytes(source.read_at(rows[shstrndx][4], min(rows[shstrndx][5], 1 << 24)))
     found = []
-    for name, sh_type, flags, address, offset, size, _, _, align, _ in rows:
+    for name, sh_type, flags, address, offset, size, *_ in rows:
         # A name without an end is empty: find then gives -1.
         text = names[name : max(name, names.find(b"\0", name, name + 4096))].decode("latin-1")
         file_size = 0 if sh_type == SHT_NOBITS else max(0, min(size, source.size - offset))
@@ -102,7 +102,7 @@ def _sections(
             problems.append(
                 f"section {text or '?'} (0x{offset:x}, {size} bytes) reaches past the end of the file"
             )
-        found.append(Section(text, sh_type, flags, address, offset, file_size, align, size))
+        found.append(Section(text, sh_type, flags, address, offset, file_size, size))
     return tuple(found)
 
 

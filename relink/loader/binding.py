@@ -6,7 +6,7 @@ Duplicates in one process are symbols that two libraries export, and libraries o
 in the scope interposes all others (elf/dl-lookup.c), also for the library that has the second: two libraries that export the same
 name are mixed, unless version nodes or DT_SYMBOLIC keep them apart.
 
-Scopes and the look-up in them: :mod:`relink.loader.scopes`. Only what a relocation names is looked up (elf/dl-reloc.c), and
+Scopes and the look-up in them: :mod:`relink.loader.tables`. Only what a relocation names is looked up (elf/dl-reloc.c), and
 all of it at once, as with LD_BIND_NOW; with lazy binding a function may be missing until it is called.
 
 A process has hundreds of thousands of bindings, and most callers ask which objects are bound to which, or for a few symbols. So
@@ -28,8 +28,7 @@ import msgspec
 
 from relink.elf.symbols import Import
 from relink.loader.closure import Closure, breadth_first, file_of, needed_by
-from relink.loader.scopes import Reason, Scope, Scopes
-from relink.loader.tables import SymbolReference, Tables
+from relink.loader.tables import Reason, Scope, Scopes, SymbolReference, Tables
 from relink.loader.target import GLIBC_SONAMES
 
 Symbol: TypeAlias = tuple[int, str, str | None]
@@ -148,7 +147,7 @@ def bind_objects(
     extra_exports: Mapping[str, Collection[str]] | None = None,
     only: Collection[int] | None = None,
 ) -> Bindings:
-    """Look up every import of `objects`, as :meth:`relink.loader.scopes.Scopes.of_objects` yields them, or of those in `only`.
+    """Look up every import of `objects`, as :meth:`relink.loader.tables.Scopes.of_objects` yields them, or of those in `only`.
 
     The other parameters are those of :func:`bind`.
     """

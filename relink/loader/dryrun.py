@@ -15,7 +15,7 @@ symbols stay open. Why that proves the same of each root:
   two faults of one name, in two files.
 
 A loader that ends with another status than 0, or prints without end, has not mapped what it was asked for. What it cannot show,
-since it maps all at the start of a program, is in :mod:`relink.loader.dlopen_limits`.
+since it maps all at the start of a program, is in :mod:`relink.loader.process`.
 
 The caller compares what the joint run maps with its simulation, and asks about each root alone where the two differ.
 """
@@ -37,9 +37,8 @@ import msgspec
 
 from relink.loader.closure import Closure
 from relink.loader.loading import trace
-from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
-from relink.loader.tables import Tables
+from relink.loader.tables import Scopes, Tables
 from relink.loader.target import Target
 from relink.system.budget import RunBudget
 from relink.system.errors import TargetError, raise_if_machine_fault

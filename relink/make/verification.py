@@ -421,7 +421,7 @@ def extract_member(
 def _align_tls(path: Path) -> None:
     """Write 1 for a TLS alignment of 0, which means the same (gABI): the loader divides by it at the start of a program.
 
-    When dlopen does so is computed (:mod:`relink.loader.dlopen_limits`).
+    When dlopen does so is computed (:mod:`relink.loader.process`).
     """
     with path.open("r+b") as file:
         head = file.read(64)

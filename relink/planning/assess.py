@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from relink.elf.image import machine_name
 from relink.elf.symbols import SymbolTable
 from relink.gpu.coverage import GpuPlan
-from relink.loader.dlopen_limits import find_refused
+from relink.loader.process import find_refused
 from relink.planning.case import Case, Command, build_context, is_python_named, open_used_places
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import describe_shrinking, gpu_label, list_dlopened_libraries, plan_gpus

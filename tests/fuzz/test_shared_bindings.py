@@ -18,10 +18,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from relink.loader.binding import Bindings, Symbol, bind, by_symbol, duplicates
 from relink.loader.closure import Closure
 from relink.loader.loading import load, trace
-from relink.loader.scopes import Scopes
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
-from relink.loader.tables import Tables
+from relink.loader.tables import Scopes, Tables
 from relink.loader.target import find_target
 from relink.system.errors import TargetError
 from tests.fuzz.binding_graphs import Graph, graphs, write
