@@ -30,7 +30,6 @@ class HostElf(msgspec.Struct, frozen=True):
     """Header facts; `sections` is empty without section headers. Every `file_size` ends within the file."""
 
     kind: int
-    machine: int
     sections: tuple[Section, ...]
     segments: tuple[Segment, ...]
     problems: tuple[str, ...]
@@ -49,7 +48,7 @@ def parse_host_elf(source: ByteSource) -> HostElf | None:
     header = bytes(source.read_at(0, 64))
     if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
         return None
-    kind, machine = struct.unpack_from("<HH", header, 16)
+    (kind,) = struct.unpack_from("<H", header, 16)
     phoff, shoff = struct.unpack_from("<QQ", header, 32)
     phentsize, phnum, shentsize, shnum, shstrndx = struct.unpack_from("<HHHHH", header, 54)
     problems: list[str] = []
@@ -64,7 +63,7 @@ def parse_host_elf(source: ByteSource) -> HostElf | None:
     sections: tuple[Section, ...] = ()
     if shoff and shentsize == 64:
         sections = _sections(source, shoff, shnum, shstrndx, problems)
-    return HostElf(kind, machine, sections, tuple(segments), tuple(problems))
+    return HostElf(kind, sections, tuple(segments), tuple(problems))
 
 
 def _sections(

@@ -86,7 +86,6 @@ class Explained(msgspec.Struct, frozen=True):
     path: str
     name: str
     version: str | None
-    file: str | None
     kind: Kind
     by: str
     target: int | None = None
@@ -224,9 +223,7 @@ def bind_objects(
         if why is None:
             unbound.append(lost)
         else:
-            explained.append(
-                Explained(lost.requester, lost.path, lost.name, lost.version, lost.file, why[0], why[1])
-            )
+            explained.append(Explained(lost.requester, lost.path, lost.name, lost.version, why[0], why[1]))
     return Bindings(
         tuple(unbound),
         tuple(explained),
@@ -255,7 +252,6 @@ def _from_outside(
         objects[index].path,
         wanted.name,
         wanted.version,
-        wanted.file,
         kind,
         supplier.path,
         supplier_index,

@@ -99,11 +99,6 @@ class Closure(msgspec.Struct, frozen=True):
         """The edges that nothing serves."""
         return tuple(edge for edge in self.edges if edge.target is None)
 
-    @property
-    def loads(self) -> bool:
-        """Whether every NEEDED of every object is served."""
-        return self.fatal is None and not self.missing
-
 
 DlopenNames: TypeAlias = Callable[[LoadedObject], Iterable[str]]
 """Returns the sonames that a loaded object dlopens."""

@@ -24,7 +24,6 @@ import os
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -181,7 +180,6 @@ class Failure(msgspec.Struct, frozen=True):
 class DlopenResult(msgspec.Struct, frozen=True):
     """What the start of the program, or one dlopen, did.
 
-    :ivar event: None for the start.
     :ivar closure: the link map with all that this dlopen maps, and the edges of that. Its scope is the search list of what is
         opened, and `dlopened` the edge from the caller to that. Indices are those of its objects. After a failure, what was
         mapped is unmapped again, and a later dlopen uses the indices anew.
@@ -189,7 +187,6 @@ class DlopenResult(msgspec.Struct, frozen=True):
     :ivar bindings: of the imports of these objects; none where it failed before they were bound.
     """
 
-    event: Dlopen | None
     closure: Closure
     mapped: tuple[int, ...]
     failure: Failure | None
@@ -229,29 +226,12 @@ class Process:
         bindings = _NOTHING_BOUND
         if failure is None:
             bindings = bind_objects(self._scopes, [*self._scopes.of_objects()])
-        self.results = [DlopenResult(None, closure, tuple(range(len(closure.objects))), failure, bindings)]
+        self.results = [DlopenResult(closure, tuple(range(len(closure.objects))), failure, bindings)]
 
     @property
     def objects(self) -> Sequence[LoadedObject]:
         """The link map: the objects that are mapped now, in order."""
         return self.link_map.objects
-
-    @property
-    def bindings(self) -> Bindings:
-        """Where the imports of all objects lead that are mapped now."""
-        done = [result.bindings for result in self.results if result.failure is None]
-        return Bindings(
-            tuple(chain.from_iterable(bindings.unbound for bindings in done)),
-            tuple(chain.from_iterable(bindings.explained for bindings in done)),
-            tuple(chain.from_iterable(bindings.bound for bindings in done)),
-            tuple(chain.from_iterable(bindings.interposed for bindings in done)),
-        )
-
-    def closure(self) -> Closure:
-        """Return what is mapped now; its scope is all objects, and its roots are what was opened."""
-        opened = [edge for result in self.results if not result.failure for edge in result.closure.dlopened]
-        roots = dict.fromkeys(edge.target for edge in opened if edge.target is not None)
-        return self.link_map.closure(range(len(self.objects)), [*roots], tuple(opened))
 
     def fork(self) -> Process:
         """Return a process that goes on by itself from here."""
@@ -264,15 +244,11 @@ class Process:
         """Return the index of the object whose file is at `path`; None where it is not mapped."""
         return self.link_map.index_of(path)
 
-    def dlopen(self, event: Dlopen, *, binds: bool = True) -> DlopenResult:
-        """Open a library. One that fails leaves the link map as it was, and the process goes on.
-
-        :param binds: imports are bound. Without that it is said what is mapped, and no symbol is missed; such a process is not
-            gone on with.
-        """
+    def dlopen(self, event: Dlopen) -> DlopenResult:
+        """Open a library. One that fails leaves the link map as it was, and the process goes on."""
         before = self.link_map
         self.link_map = before.copy()
-        result = self._open(event, len(before.objects), binds=binds)
+        result = self._open(event, len(before.objects))
         if result.failure is not None:
             # elf/dl-open.c, _dl_open:
             # > /* Remove the object from memory.  It may be in an inconsistent
@@ -290,13 +266,13 @@ class Process:
         self.results.append(result)
         return result
 
-    def _open(self, event: Dlopen, first: int, *, binds: bool) -> DlopenResult:
+    def _open(self, event: Dlopen, first: int) -> DlopenResult:
         """Open a library in the link map; `first`: the number of objects before."""
         link_map, noted = self.link_map, len(self.link_map.edges)
         caller = link_map.index_of(event.caller) if event.caller else 0
         if caller is None or self._aborted:
             failure: Failure | None = Failure("aborts" if self._aborted else "caller")
-            return DlopenResult(event, link_map.closure((), ()), (), failure, _NOTHING_BOUND)
+            return DlopenResult(link_map.closure((), ()), (), failure, _NOTHING_BOUND)
         edge = link_map.dlopen(caller, event.name)
         # elf/dl-load.c, _dl_map_object_from_fd:
         # > if (mode & RTLD_NOLOAD)
@@ -317,8 +293,8 @@ class Process:
         if failure is None and mapped:
             refused = find_refused(closure, self._tables, self.environment.target)
             failure = next((Failure("refused", refused=f"{at.path}: {why}") for at, why in refused), None)
-        if failure is not None or not binds:
-            return DlopenResult(event, closure, mapped, failure, _NOTHING_BOUND)
+        if failure is not None:
+            return DlopenResult(closure, mapped, failure, _NOTHING_BOUND)
         # > for (unsigned int i = last; i-- > first; )
         # >   _dl_open_relocate_one_object (args, r, new->l_initfini[i], reloc_mode,
         # >                                 &relocation_in_progress);
@@ -336,7 +312,7 @@ class Process:
             scopes, unique = copy(self._scopes), scopes.unique
             scopes.unique = {name: index for name, index in unique.items() if index < first}
         self._scopes = scopes
-        return DlopenResult(event, closure, mapped, failure, bindings)
+        return DlopenResult(closure, mapped, failure, bindings)
 
     def _wrong_record(self, closure: Closure) -> Failure | None:
         """Return what is wrong with the version records of the objects in scope: the loader stops at the first one."""

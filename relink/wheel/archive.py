@@ -38,7 +38,6 @@ class WheelArchive:
     """An open wheel. All methods may be called from several threads at once.
 
     :param path: the file.
-    :param filename: the wheel's name, where the file is called otherwise (a store path, a download).
     :param limits: sizes and counts that it may not exceed.
     :raises WheelError: unreadable, not a regular file, or with structural defects; ``issues`` has them all.
 
@@ -53,13 +52,7 @@ class WheelArchive:
     dist_info: str
     data_dir: str | None
 
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        filename: str | None = None,
-        limits: WheelLimits | None = None,
-    ) -> None:
+    def __init__(self, path: Path | str, *, limits: WheelLimits | None = None) -> None:
         self.path = Path(path)
         self._sha256: str | None = None
         self._lock = threading.Lock()
@@ -69,16 +62,16 @@ class WheelArchive:
             self._fd = open_regular(self.path)
         try:
             self.size = os.fstat(self._fd).st_size
-            self._read_structure(filename or self.path.name, limits or WheelLimits())
+            self._read_structure(limits or WheelLimits())
         except BaseException:
             self.close()
             raise
 
-    def _read_structure(self, filename: str, limits: WheelLimits) -> None:
+    def _read_structure(self, limits: WheelLimits) -> None:
         issues: list[str] = []
         name = None
         try:
-            name = parse_wheel_name(filename)
+            name = parse_wheel_name(self.path.name)
         except WheelError as error:
             issues.append(error.message)
         try:

@@ -185,7 +185,7 @@ def simulated_open(
     steps: list[Step] = []
     for result in _results(process, events):
         failure = frozenset(_reasons(result, environment))
-        if result.event is None and (failure or result.bindings.unbound):
+        if result is process.results[0] and (failure or result.bindings.unbound):
             return [Step(frozenset({("start",)}), ())]
         if ("aborts",) in failure:
             return [*steps, Step(failure, ())]

@@ -203,15 +203,10 @@ def apply_override(devices: Devices, environment: Mapping[str, str]) -> Devices:
     return replace(devices, gpus=tuple(gpus), problems=tuple(problems))
 
 
-def doctor(
-    root: str | os.PathLike[str] = "/",
-    environment: Mapping[str, str] | None = None,
-    *,
-    groups: frozenset[int] | None = None,
-) -> Doctor:
-    """Collect the facts. `environment` and `groups` (numbers) are those of this process unless given."""
+def doctor(root: str | os.PathLike[str] = "/", environment: Mapping[str, str] | None = None) -> Doctor:
+    """Collect the facts. `environment` is that of this process unless given."""
     environment = os.environ if environment is None else environment
-    mine = frozenset({os.getegid(), *os.getgroups()}) if groups is None else groups
+    mine = frozenset({os.getegid(), *os.getgroups()})
     devices = find_gpus(root, environment)
     render = Path(root, "dev", "dri")
     try:

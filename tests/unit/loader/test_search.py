@@ -107,7 +107,7 @@ def test_everything_tried_is_told(tmp_path: Path) -> None:
         ("/usr/lib/liba.so", "no such file"),
     ]
     assert str(edge.tried[0].found_by) == f"RUNPATH entry $ORIGIN/one of {program}"
-    assert not closure.loads
+    assert closure.missing == (edge,)
 
 
 @pytest.mark.parametrize(

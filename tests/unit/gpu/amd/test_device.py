@@ -196,9 +196,11 @@ def test_doctor_collects_access_groups_and_environment(
     ]
     assert str(fine.devices.gpus[0].target) == "gfx1030"
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert doctor(tmp_path, {}, groups=frozenset()).missing_groups == (group,)
     assert doctor(tmp_path, {}).missing_groups == ()  # he is a member: it is something else
     assert doctor(tmp_path, {}).to_json()["nodes"][0]["accessible"] is False
+    monkeypatch.setattr(os, "getegid", lambda: -1)
+    monkeypatch.setattr(os, "getgroups", list)
+    assert doctor(tmp_path, {}).missing_groups == (group,)
 
 
 def test_doctor_without_devices(tmp_path: Path) -> None:
