@@ -67,88 +67,83 @@ def read_msgpack(data: bytes, effort: Effort | None = None) -> tuple[Any, int]:
     :raises MsgpackError: see the class.
     """
     most = min(_OBJECTS, max(effort.left, 0)) if effort else _OBJECTS
-    own = Effort(most)
+    reader = _MsgpackReader(data, Effort(most))
     try:
-        return _value(data, 0, 0, own)
+        return reader.value(), reader.at
     # TypeError: a list or a map that is the key of a map.
     except (struct.error, IndexError, UnicodeDecodeError, TypeError) as error:
         raise MsgpackError(f"damaged MessagePack: {error}") from error
     finally:
         if effort:
-            effort.take(most - own.left)
+            effort.take(most - reader.left.left)
 
 
-def _value(data: bytes, at: int, depth: int, left: Effort) -> tuple[Any, int]:
-    if not left.take(1):
-        raise MsgpackError("more objects than are read")
-    if depth > _DEPTH:
-        raise MsgpackError(f"MessagePack nested deeper than {_DEPTH}")
-    tag = data[at]
-    at += 1
-    if tag < 0x80 or tag >= 0xE0:
-        return (tag if tag < 0x80 else tag - 256), at
-    if tag < 0x90:
-        return _map(data, at, tag & 15, depth, left)
-    if tag < 0xA0:
-        return _array(data, at, tag & 15, depth, left)
-    if tag < 0xC0:
-        return _text(data, at, tag & 31)
-    if tag in (0xC0, 0xC2, 0xC3):
-        return {0xC0: None, 0xC2: False, 0xC3: True}[tag], at
-    if tag in _NUMBERS:
-        form = _NUMBERS[tag]
-        return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
-    # fixext: a byte for the type, then 1, 2, 4, 8 or 16 bytes.
-    if 0xD4 <= tag <= 0xD8:
-        return _raw(data, at + 1, 1 << (tag - 0xD4))
-    if 0xD9 <= tag <= 0xDB:
-        return _text(data, *_length(data, at, tag - 0xD9))
-    if 0xC4 <= tag <= 0xC6:
-        return _raw(data, *_length(data, at, tag - 0xC4))
-    if 0xC7 <= tag <= 0xC9:
-        at, count = _length(data, at, tag - 0xC7)
-        return _raw(data, at + 1, count)
-    if tag in (0xDC, 0xDD):
-        return _array(data, *_length(data, at, tag - 0xDB), depth, left)
-    if tag in (0xDE, 0xDF):
-        return _map(data, *_length(data, at, tag - 0xDD), depth, left)
-    raise MsgpackError(f"MessagePack has no type 0x{tag:02x}")
+class _MsgpackReader:
+    """Reads objects, each from where the one before has ended."""
 
+    def __init__(self, data: bytes, left: Effort) -> None:
+        self.data, self.at, self.left = data, 0, left
 
-def _length(data: bytes, at: int, width: int) -> tuple[int, int]:
-    form = _LENGTHS[width]
-    return at + struct.calcsize(form), struct.unpack_from(form, data, at)[0]
+    def value(self, depth: int = 0) -> Any:
+        if not self.left.take(1):
+            raise MsgpackError("more objects than are read")
+        if depth > _DEPTH:
+            raise MsgpackError(f"MessagePack nested deeper than {_DEPTH}")
+        tag = self.data[self.at]
+        self.at += 1
+        if tag < 0x80 or tag >= 0xE0:
+            return tag if tag < 0x80 else tag - 256
+        if tag < 0x90:
+            return self._map(tag & 15, depth)
+        if tag < 0xA0:
+            return self._array(tag & 15, depth)
+        if tag < 0xC0:
+            return self._raw(tag & 31).decode("utf-8")
+        if tag in (0xC0, 0xC2, 0xC3):
+            return {0xC0: None, 0xC2: False, 0xC3: True}[tag]
+        if tag in _NUMBERS:
+            return self._number(_NUMBERS[tag])
+        if 0xD9 <= tag <= 0xDB:
+            return self._raw(self._number(_LENGTHS[tag - 0xD9])).decode("utf-8")
+        if 0xC4 <= tag <= 0xC6:
+            return self._raw(self._number(_LENGTHS[tag - 0xC4]))
+        if 0xC7 <= tag <= 0xC9 or 0xD4 <= tag <= 0xD8:
+            # fixext: a byte for the type, then 1, 2, 4, 8 or 16 bytes.
+            count = self._number(_LENGTHS[tag - 0xC7]) if tag <= 0xC9 else 1 << (tag - 0xD4)
+            self.at += 1
+            return self._raw(count)
+        if tag in (0xDC, 0xDD):
+            return self._array(self._number(_LENGTHS[tag - 0xDB]), depth)
+        if tag in (0xDE, 0xDF):
+            return self._map(self._number(_LENGTHS[tag - 0xDD]), depth)
+        raise MsgpackError(f"MessagePack has no type 0x{tag:02x}")
 
+    def _number(self, form: str) -> Any:
+        (number,) = struct.unpack_from(form, self.data, self.at)
+        self.at += struct.calcsize(form)
+        return number
 
-def _raw(data: bytes, at: int, count: int) -> tuple[bytes, int]:
-    if at + count > len(data):
-        raise MsgpackError(f"MessagePack wants {count} bytes at {at}, only {len(data) - at} are left")
-    return data[at : at + count], at + count
+    def _raw(self, count: int) -> bytes:
+        at, self.at = self.at, self.at + count
+        if self.at > len(self.data):
+            raise MsgpackError(
+                f"MessagePack wants {count} bytes at {at}, only {len(self.data) - at} are left"
+            )
+        return self.data[at : self.at]
 
+    def _array(self, count: int, depth: int) -> list[Any]:
+        if count > len(self.data) - self.at:
+            raise MsgpackError(f"MessagePack array of {count} in {len(self.data) - self.at} bytes")
+        return [self.value(depth + 1) for _ in range(count)]
 
-def _text(data: bytes, at: int, count: int) -> tuple[str, int]:
-    raw, at = _raw(data, at, count)
-    return raw.decode("utf-8"), at
-
-
-def _array(data: bytes, at: int, count: int, depth: int, left: Effort) -> tuple[list[Any], int]:
-    if count > len(data) - at:
-        raise MsgpackError(f"MessagePack array of {count} in {len(data) - at} bytes")
-    items = []
-    for _ in range(count):
-        item, at = _value(data, at, depth + 1, left)
-        items.append(item)
-    return items, at
-
-
-def _map(data: bytes, at: int, count: int, depth: int, left: Effort) -> tuple[dict[Any, Any], int]:
-    if 2 * count > len(data) - at:
-        raise MsgpackError(f"MessagePack map of {count} in {len(data) - at} bytes")
-    items = {}
-    for _ in range(count):
-        key, at = _value(data, at, depth + 1, left)
-        items[key], at = _value(data, at, depth + 1, left)
-    return items, at
+    def _map(self, count: int, depth: int) -> dict[Any, Any]:
+        if 2 * count > len(self.data) - self.at:
+            raise MsgpackError(f"MessagePack map of {count} in {len(self.data) - self.at} bytes")
+        items = {}
+        for _ in range(count):
+            key = self.value(depth + 1)
+            items[key] = self.value(depth + 1)
+        return items
 
 
 ARCHIVE_MAGIC = b"KPAK"
