@@ -29,8 +29,7 @@ from relink.gpu.coverage import RequestedGpu
 from relink.loader.target import Target, find_target
 from relink.make.added_members import make_added_members
 from relink.make.editing import edit_members
-from relink.make.output import Staging
-from relink.make.second_readers import reread_files
+from relink.make.output import Staging, reread_files
 from relink.make.verification import verify
 from relink.planning.assess import assess
 from relink.planning.case import Case, choose_target, open_providers

@@ -291,7 +291,7 @@ KNOWN: Final = {
         _says("65535 program headers at"),
         "relink",
         "gABI: PN_XNUM leaves the number to the first section header. ld.so knows no PN_XNUM, and refuses what does not fit into "
-        "the file; pyelftools is not shown the section headers (relink.make.second_readers).",
+        "the file; pyelftools is not shown the section headers (relink.make.output).",
     ),
     "PT_DYNAMIC that is not loaded": Known(
         frozenset({REFUSED[0]}),

@@ -15,7 +15,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit import ElfEdit, edit_needs
 from relink.elf.image import Image, Segment
 from relink.elf.symbols import VersionNeed
-from relink.make.second_readers import find_offset, parse_elf, read_linking, read_string
+from relink.make.output import find_offset, parse_elf, read_linking, read_string
 from relink.system.errors import ElfError
 
 if TYPE_CHECKING:

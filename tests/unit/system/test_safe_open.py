@@ -247,7 +247,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "system/sandbox/inside.py",
         "os.open",
     ): "O_PATH of its own directory, and files to try whether they can be written",
-    ("make/second_readers.py", "other.open"): NO_FILE,
+    ("make/output.py", "other.open"): NO_FILE,
     ("loader/loading.py", "link_map.open"): NO_FILE,
     ("loader/process.py", "link_map.open"): NO_FILE,
     ("loader/process.py", "before.copy"): NO_FILE,
