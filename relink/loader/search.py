@@ -194,17 +194,13 @@ def reject(candidate: OpenedFile, wanted: Header, *, program: bool = False) -> R
 
     :param program: it is to be the program itself, which may be ET_EXEC or position-independent executable.
     """
-    if candidate.head is not None:
-        refused = reject_header(candidate.head, wanted)
-        if refused:
-            return refused
+    if candidate.head is not None and (refused := reject_header(candidate.head, wanted)):
+        return refused
     image = candidate.image
     if image is None:
         return Rejected(candidate.problem or "cannot be read", fatal=True)
-    if candidate.head is None:
-        refused = _reject_facts(image.header, wanted)
-        if refused:
-            return refused
+    if candidate.head is None and (refused := _reject_facts(image.header, wanted)):
+        return refused
     loads = [segment for segment in image.segments if segment.type == PT_LOAD]
     if any((segment.address - segment.offset) % _PAGE for segment in loads):
         return Rejected("ELF load command address/offset not page-aligned", fatal=True)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -295,19 +297,16 @@ def are_choice(codes: Sequence[DeviceCode], top: str = "") -> bool:
 
 def kernels_of(path: str, codes: Sequence[DeviceCode]) -> FileCoverage:
     """Return the coverage of kernel files (.co, .hsaco, .kpack): each is for one architecture, so together they are a choice."""
-    counts: dict[CodeTarget, int] = {}
-    problems: list[str] = []
-    for code in codes:
-        problems += [f"{os.path.basename(code.path)}: {text}" for text in code.problems[:1]]
-        for target in {target for bundle in code.bundles for target in bundle.targets}:
-            counts[target] = counts.get(target, 0) + 1
+    problems = [f"{os.path.basename(code.path)}: {text}" for code in codes for text in code.problems[:1]]
+    held = ({target for bundle in code.bundles for target in bundle.targets} for code in codes)
+    counts = Counter(chain.from_iterable(held))
     ordered = sorted(counts.items(), key=lambda item: sort_key(item[0].target))
     if len(ordered) > _MAX_COMPARED:
         problems.insert(0, f"{len(ordered)} targets: only the first {_MAX_COMPARED} are compared")
         ordered = ordered[:_MAX_COMPARED]
-    by_name: dict[str, int] = {}
+    by_name = Counter[str]()
     for code_target, count in ordered:
-        by_name[str(code_target.target)] = by_name.get(str(code_target.target), 0) + count
+        by_name[str(code_target.target)] += count
     return FileCoverage(
         path=path,
         container="files",
