@@ -16,7 +16,6 @@ from copy import copy
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from relink.elf.image import DLOPEN, Image, library_names
 from relink.elf.symbol_reader import read_symbols
@@ -574,7 +573,10 @@ class Scopes:
                 # > if ((mode & RTLD_DEEPBIND) == 0
                 # > […] l->l_scope[0] = &l->l_symbolic_searchlist;
                 if self.table(index).symbolic and index and not opening.flags & os.RTLD_DEEPBIND:
-                    own_first = replace(scope, own=(index, self.table(index)), known={}, firsts={})
+                    first = index, self.table(index)
+                    own_first = Scope(
+                        scope.order, scope.symbols, scope.by_name, scope.unique, scope.places, first
+                    )
                     yield index, own_first, own_scopes[id(own)]
                 else:
                     yield index, scope, own_scopes[id(own)]

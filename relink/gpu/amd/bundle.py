@@ -63,13 +63,17 @@ def parse_code_object(header: bytes | memoryview) -> CodeObject | None:
     processor = table().machines.get(mach)
     target = None
     if processor is not None:
-        # v4 on: two bits a feature. v3: one bit, on or not.
-        states = (_STATES[flags >> 10 & 3], _STATES[flags >> 8 & 3]) if abi >= 2 else (None, None)
-        if abi == 1:
-            states = (flags & 0x200 > 0 or None, flags & 0x100 > 0 or None)
-        # Where no feature is to be chosen ROCr drops the bits (gfx12.5, whose replay is always on).
-        pairs = zip(("sramecc", "xnack"), states, strict=True) if table().features(processor) else ()
-        target = TargetId(processor, tuple([(name, on) for name, on in pairs if on is not None]))
+        features: list[tuple[str, bool]] = []
+        # v4 on: two bits a feature.
+        if abi >= 2:
+            states = (("sramecc", _STATES[flags >> 10 & 3]), ("xnack", _STATES[flags >> 8 & 3]))
+            features = [(name, on) for name, on in states if on is not None]
+        elif abi == 1:  # v3: one bit a feature, on or not
+            features = [(name, True) for name, bit in (("sramecc", 0x200), ("xnack", 0x100)) if flags & bit]
+        if not table().features(processor):
+            # No feature is to be chosen: ROCr drops the bits (gfx12.5, whose replay is always on).
+            features = []
+        target = TargetId(processor, tuple(features))
     return CodeObject(
         abi_version=abi,
         version=abi + 2 if abi <= 4 else None,
