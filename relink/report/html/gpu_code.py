@@ -12,6 +12,8 @@ from relink.report.html.markup import (
     EMPTY,
     Html,
     breakable,
+    fact_row,
+    head_row,
     joined,
     name_of,
     path_of,
@@ -252,24 +254,15 @@ def _runtime(isa: Isa) -> Html:
     words = {key: word for key, word in list_runtime_words().items() if key in isa.runtime}
     lists = {key for key in words if isinstance(isa.runtime[key], list)}
     values = {word: _value(isa.runtime[key]) for key, word in words.items() if key not in lists}
-    rows = [
-        tag("tr", tag("th", word, scope="row"), tag("td", value))
-        for word, value in values.items()
-        if value != _UNKNOWN
-    ]
+    rows = [fact_row(word, value) for word, value in values.items() if value != _UNKNOWN]
     libraries = isa.runtime.get("libraries")
     if isinstance(libraries, dict):
-        rows += [
-            tag("tr", tag("th", name_of(str(name)), scope="row"), tag("td", path_of(str(path))))
-            for name, path in libraries.items()
-        ]
+        rows += [fact_row(name_of(str(name)), path_of(str(path))) for name, path in libraries.items()]
     if unknown := [word for word, value in values.items() if value == _UNKNOWN]:
-        rows.append(tag("tr", tag("th", "not known", scope="row"), tag("td", "; ".join(unknown))))
+        rows.append(fact_row("not known", "; ".join(unknown)))
     parts = [region("What the runtime can load", tag("tbody", *rows), class_="facts")]
     if isa.requirements:
-        head = [
-            tag("th", word, scope="col") for word in ("What", "Needed", "There is", "Verdict", "Asked for by")
-        ]
+        head = head_row("What", "Needed", "There is", "Verdict", "Asked for by")
         body = [
             tag(
                 "tr",
@@ -285,9 +278,7 @@ def _runtime(isa: Isa) -> Html:
             for row in isa.requirements
         ]
         title = "What the code asks of the runtime"
-        parts.append(
-            region(title, tag("thead", tag("tr", *head)), tag("tbody", *body), class_="requirements")
-        )
+        parts.append(region(title, head, tag("tbody", *body), class_="requirements"))
     return joined(parts)
 
 

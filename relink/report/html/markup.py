@@ -107,7 +107,7 @@ def fold_rest(parts: Sequence[Html], what: str) -> list[Html]:
     """
     if len(parts) <= FEW + 1:
         return list(parts)
-    return [*parts[:FEW], _closed(len(parts) - FEW, what, *parts[FEW:])]
+    return [*parts[:FEW], fold(f"{len(parts) - FEW} more {what}", *parts[FEW:])]
 
 
 def fold_items(items: Sequence[Html], what: str, class_: str | None = None) -> list[Html]:
@@ -115,11 +115,22 @@ def fold_items(items: Sequence[Html], what: str, class_: str | None = None) -> l
     if len(items) <= FEW + 1:
         return [tag("ul", *items, class_=class_)]
     rest = tag("ul", *items[FEW:], class_=class_)
-    return [tag("ul", *items[:FEW], class_=class_), _closed(len(items) - FEW, what, rest)]
+    return [tag("ul", *items[:FEW], class_=class_), fold(f"{len(items) - FEW} more {what}", rest)]
 
 
-def _closed(number: int, what: str, *parts: Html) -> Html:
-    return tag("details", tag("summary", f"{number} more {what}"), *parts, class_="more")
+def fold(summary: str, *parts: Html, class_: str = "more", id: str | None = None) -> Html:  # noqa: A002
+    """Return a closed element."""
+    return tag("details", tag("summary", summary), *parts, class_=class_, id=id)
+
+
+def head_row(*words: str) -> Html:
+    """Return the head of a table."""
+    return tag("thead", tag("tr", *(tag("th", word, scope="col") for word in words)))
+
+
+def fact_row(word: str, value: str) -> Html:
+    """Return a row of a table that says one thing."""
+    return tag("tr", tag("th", word, scope="row"), tag("td", value))
 
 
 def name_of(text: str) -> Html:

@@ -2,14 +2,17 @@
 
 The section of findings: by cause, the worst level first, and within a level what can be done at once first.
 
+The section about dependencies: who loads whom, and by which rule.
+
 The section about the ELF files: the dynamic section of each, before and after.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib import resources
 from typing import Any
@@ -17,11 +20,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from relink.loader.target import GLIBC_SONAMES
 from relink.planning.embedded import map_strings
-from relink.planning.model import FilePlan, NeededDecision
+from relink.planning.model import FilePlan, Load, NeededDecision, Origin
 from relink.planning.resolve.context import Layout
+from relink.providers.prefix import TREE
 from relink.report.html.gpu_code import Isa, gpu_section, isa_of
-from relink.report.html.graph import Node, graph_of, graph_section, rule_phrase
 from relink.report.html.markup import (
     CHANGES,
     EMPTY,
@@ -31,13 +35,17 @@ from relink.report.html.markup import (
     breakable,
     change_mark,
     escape_text,
+    fact_row,
+    fold,
     fold_items,
     fold_rest,
+    head_row,
     inline_source,
     joined,
     name_of,
     path_of,
     region,
+    shortened,
     tag,
 )
 from relink.report.model import Report
@@ -45,6 +53,139 @@ from relink.report.summary import product_of, verdict
 from relink.report.text import shorten_prefix
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import group_pairs, pluralize
+
+# A rule of the loader, as relink.loader.search writes it.
+_SEARCH_PATH = re.compile(r"(RUNPATH|RPATH) entry .* of (.+)", re.DOTALL)
+_DIRECTORY = re.compile(r"(LD_LIBRARY_PATH) entry .|(default directory) .", re.DOTALL)
+
+
+def rule_phrase(found_by: str, requesters: Collection[str]) -> str:
+    """Return the loader's rule in a few words: the directory is seen from the path that was found.
+
+    :param requesters: the objects whose NEEDED it is; one of them need not be named as the owner of a search path.
+    """
+    if match := _SEARCH_PATH.fullmatch(found_by):
+        kind, owner = match.groups()
+        return f"by {kind}" if owner in requesters else f"by {kind} of {posixpath.basename(owner)}"
+    if match := _DIRECTORY.match(found_by):
+        return f"by {match[1] or match[2]}"
+    return f"by {found_by}" if found_by == "ld.so.cache" else found_by
+
+
+class Node(msgspec.Struct, eq=False):
+    """A file of the wheel, a library, a soname that nothing serves, or the C library as one.
+
+    :ivar name: its soname in the NEEDED entries; of a member, the file name, or the path where several have that name.
+    :ivar path: None where nothing serves it.
+    :ivar anchor: the id of the place with its details: its row in the table, or the section of its file.
+    :ivar found_by: the rule that found it first.
+    :ivar needed_by: what needs it, in order.
+    :ivar parts: of the C library, the sonames of its files.
+    """
+
+    name: str
+    path: str | None
+    origin: Origin
+    anchor: str
+    is_member: bool = False
+    found_by: str | None = None
+    needed_by: dict[Node, None] = msgspec.field(default_factory=dict)
+    parts: list[str] = msgspec.field(default_factory=list)
+
+
+def graph_of(report: Report) -> tuple[Node, ...]:
+    """Return the nodes, members first; of a report without `loads`, what the files' own NEEDED show."""
+    nodes: dict[str, Node] = {}
+
+    def enter(key: str, name: str, path: str | None, origin: Origin) -> Node:
+        return nodes.setdefault(key, Node(name, path, origin, f"library-{len(nodes)}"))
+
+    def enter_library(soname: str, path: str | None, origin: Origin, found_by: str | None = None) -> Node:
+        if path is None:
+            return enter(f"nothing {soname}", soname, None, origin)
+        if soname in GLIBC_SONAMES:
+            node = enter("C library", "C library", posixpath.dirname(path), "platform")
+            node.parts += [soname] if soname not in node.parts else []
+            return node
+        node = enter(posixpath.normpath(path), soname, path, origin)
+        # The rule by which another object had the library loaded says more.
+        if found_by != "already loaded":
+            node.found_by = node.found_by or found_by
+        return node
+
+    tree = next((provider.path for provider in report.providers if provider.kind == TREE), None)
+    layout = Layout() if tree is None else Layout(tree, tree=True)
+    called = Counter(posixpath.basename(file.path) for file in report.files)
+    members = [(layout.shown(layout.path_of(file.path)), file) for file in report.files]
+    for place, (path, file) in enumerate(members):
+        name = posixpath.basename(file.path)
+        node = Node(name if called[name] == 1 else file.path, path, "wheel", f"file-{place}", is_member=True)
+        nodes.setdefault(posixpath.normpath(path), node)
+    for load in report.loads or [
+        Load(path, entry.soname_after or entry.soname, entry.resolved, entry.found_by, entry.origin)
+        for path, file in members
+        for entry in file.needed
+        if entry.action != "drop"
+    ]:
+        start = enter_library(posixpath.basename(load.requester), load.requester, "provider")
+        end = enter_library(load.soname, load.resolved, load.origin, load.found_by)
+        if start is not end:
+            end.needed_by[start] = None
+    return tuple(nodes.values())
+
+
+# The most names in a cell of the table that are open.
+_MANY_LINKS = 5
+# Characters of one such name.
+_LONGEST_LINK = 60
+
+
+def graph_section(nodes: Sequence[Node], glibc: str) -> Html:
+    """Return the section; what nothing serves is first. What becomes of a NEEDED is with its file."""
+    # Files of the wheel have a section of their own. The C library, the one node with parts, comes last.
+    libraries = sorted(
+        (node for node in nodes if not node.is_member),
+        key=lambda node: (node.origin != "missing", node.origin != "assumed", bool(node.parts)),
+    )
+    title = f"Who loads whom: {pluralize(len(libraries), 'library', 'libraries')}"
+    heads = head_row("Library", "From", "Where it is found", "Asked for by")
+    body = tag("tbody", *(_library_row(node, glibc) for node in libraries))
+    content = fold(title, region(title, heads, body, class_="libraries"), id="libraries")
+    return tag(
+        "section", tag("h2", "Dependencies", id="dependencies"), content, aria_labelledby="dependencies"
+    )
+
+
+def _where(node: Node, glibc: str) -> Html:
+    if node.path is None:
+        return joined(["nowhere"])
+    if node.parts:
+        return joined([path_of(f"{node.path}/"), f" glibc {glibc}: {', '.join(node.parts)}"])
+    directory, _, name = node.path.rpartition("/")
+    # The file's name is in the first column, if it is the soname: then the directory says where it is.
+    place = name_of(directory or "/") if name == node.name else path_of(node.path)
+    requesters = {requester.path or "" for requester in node.needed_by}
+    rule = rule_phrase(node.found_by, requesters) if node.found_by else ""
+    return joined([place, tag("span", f" {rule}", class_="rule") if rule else None])
+
+
+def _library_row(node: Node, glibc: str) -> Html:
+    links = [
+        tag("a", shortened(requester.name, _LONGEST_LINK), href=f"#{requester.anchor}")
+        for requester in node.needed_by
+    ]
+    who = joined(links, ", ")
+    if len(links) > _MANY_LINKS:
+        who = tag("details", tag("summary", f"{len(links)} objects"), who)
+    return tag(
+        "tr",
+        tag("th", name_of(node.name), scope="row"),
+        tag("td", tag("span", node.origin, class_=f"origin {node.origin}")),
+        tag("td", _where(node, glibc), class_="nowhere" if node.path is None else None),
+        tag("td", who, class_="who"),
+        id=node.anchor,
+    )
+
 
 _STRATEGIES = {
     "nothing": "loads as it is",
@@ -149,8 +290,7 @@ def _search_path(file: FilePlan) -> Html:
         few_dropped = dropped if len(dropped) <= _MANY else ()
         parts.append(tag("ul", *added, *few_dropped, class_="changes"))
     if len(dropped) > _MANY:
-        summary = tag("summary", f"{len(dropped)} entries dropped")
-        parts.append(tag("details", summary, tag("ul", *dropped, class_="changes"), class_="more"))
+        parts.append(fold(f"{len(dropped)} entries dropped", tag("ul", *dropped, class_="changes")))
     return joined([*parts, _kept(kept, len(kept))])
 
 
@@ -162,8 +302,7 @@ def _kept(items: list[Html], number: int) -> Html | None:
     """What stays as it is, closed."""
     if not items:
         return None
-    summary = tag("summary", f"{pluralize(number, 'entry', 'entries')} unchanged")
-    return tag("details", summary, tag("ul", *items), class_="more kept")
+    return fold(f"{pluralize(number, 'entry', 'entries')} unchanged", tag("ul", *items), class_="more kept")
 
 
 def _kind(kind: str | None, entries: list[str]) -> str:
@@ -222,8 +361,7 @@ def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
 
 
 def _table(file: FilePlan, title: str, rows: list[Html], heads: tuple[str, ...]) -> Html:
-    head = tag("thead", tag("tr", *(tag("th", word, scope="col") for word in heads)))
-    return region(title, head, tag("tbody", *rows), class_="dynamic", about=file.path)
+    return region(title, head_row(*heads), tag("tbody", *rows), class_="dynamic", about=file.path)
 
 
 LEVELS: dict[Level, tuple[str, str]] = {
@@ -255,11 +393,6 @@ def _effort(cause: Cause) -> int:
 
 def _idle(remedy: str) -> bool:
     return not remedy or remedy.startswith("Nothing")
-
-
-def count_entries(findings: Iterable[Finding]) -> Counter[Level]:
-    """Return how many entries the page has of each level."""
-    return Counter(cause.level for cause in visible_causes(findings))
 
 
 def findings_section(findings: Sequence[Finding]) -> Html:
@@ -315,8 +448,8 @@ def _subjects(subjects: Sequence[str]) -> Html:
     if len(subjects) <= _MOST_SUBJECTS:
         return tag("p", named, class_="subject")
     rest = [tag("li", name_of(subject)) for subject in subjects[_MOST_SUBJECTS:]]
-    summary = tag("summary", named, f" and {len(rest)} more", class_="subject")
-    return tag("details", summary, tag("ul", *rest), class_="more")
+    summary = tag("span", named, f" and {len(rest)} more", class_="subject")
+    return fold(summary, tag("ul", *rest))
 
 
 def _next(cause: Cause) -> Html | None:
@@ -348,7 +481,16 @@ def _cause_facts(cause: Cause) -> Html | None:
     if more := len(cause.findings) - len(items):
         items.append(tag("li", f"{more} more are in the report as JSON", class_="muted"))
     summary = "Evidence" if len(cause.findings) == 1 else pluralize(len(cause.findings), "single finding")
-    return tag("details", tag("summary", summary), tag("ul", *items), class_="more")
+    return fold(summary, tag("ul", *items))
+
+
+_SECTIONS = {
+    "findings": "Findings",
+    "dependencies": "Dependencies",
+    "gpu": "GPU code",
+    "files": "Files",
+    "facts": "Facts",
+}
 
 
 def html_page(report: Report, *, plan: bool = False) -> str:
@@ -377,11 +519,12 @@ def html_page(report: Report, *, plan: bool = False) -> str:
         tag("title", f"{report.wheel.name} {report.wheel.version}: relink report"),
         tag("style", style),
     )
+    links = [tag("li", tag("a", title, href=f"#{place}")) for place, title in _SECTIONS.items()]
     body = tag(
         "body",
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
         tag("header", *_header(report, nodes, isa, plan=plan)),
-        _navigation(report),
+        tag("nav", tag("ul", *links), aria_label="Sections"),
         tag(
             "main",
             findings_section(report.findings),
@@ -443,9 +586,9 @@ def _verdict(report: Report) -> Iterator[Html]:
 
 def _counts(report: Report, nodes: Sequence[Node], isa: Isa | None) -> Iterator[Html]:
     changed = sum(file.changed for file in report.files)
-    origins = Counter(node.origin for node in nodes if not node.dropped_from)
+    origins = Counter(node.origin for node in nodes)
     missing, assumed = origins["missing"], origins["assumed"]
-    entries = count_entries(report.findings)
+    entries = Counter(cause.level for cause in visible_causes(report.findings))
     counts: list[tuple[str, str, str]] = [
         (str(entries[level]), title, level) for level, (title, _) in LEVELS.items()
     ]
@@ -462,21 +605,6 @@ def _counts(report: Report, nodes: Sequence[Node], isa: Isa | None) -> Iterator[
     for number, title, level in counts:
         word = title.lower() if level else title
         yield tag("div", tag("dt", word), tag("dd", number), class_=level if number != "0" else None)
-
-
-def _navigation(report: Report) -> Html:
-    places: list[tuple[str, str, int | None]] = [
-        ("findings", "Findings", sum(count_entries(report.findings).values())),
-        ("dependencies", "Dependencies", None),
-        ("gpu", "GPU code", None),
-        ("files", "Files", len(report.files)),
-        ("facts", "Facts", None),
-    ]
-    numbers = {
-        place: tag("span", f" {many}", class_="number") for place, _, many in places if many is not None
-    }
-    items = [tag("li", tag("a", text, numbers.get(place), href=f"#{place}")) for place, text, _ in places]
-    return tag("nav", tag("ul", *items), aria_label="Sections")
 
 
 def _facts(report: Report) -> Html:
@@ -509,8 +637,7 @@ def _facts(report: Report) -> Html:
         # Rounded as in the JSON, so that the page made from a saved report is the same.
         spent = ", ".join(f"{stage} {round(seconds, 4):.2f} s" for stage, seconds in report.timings.items())
         rows.append(("Time", joined([spent])))
-    body = [tag("tr", tag("th", word, scope="row"), tag("td", value)) for word, value in rows]
-    table = region("This run", tag("tbody", *body), class_="facts")
+    table = region("This run", tag("tbody", *(fact_row(*row) for row in rows)), class_="facts")
     return tag("section", tag("h2", "Facts", id="facts"), table, aria_labelledby="facts")
 
 
@@ -520,15 +647,15 @@ def prefixed(report: Report) -> Report:
     The command, the target and the providers keep their paths, too.
     """
     short = partial(shorten_prefix, report)
-    plan = msgspec.structs.replace(
+    plan = replace(
         report.plan,
         files=map_strings(report.files, short),
         loads=map_strings(report.loads, short),
         findings=tuple(_finding(finding, short) for finding in report.findings),
     )
-    return msgspec.structs.replace(report, plan=plan, isa=map_strings(report.isa, short))
+    return replace(report, plan=plan, isa=map_strings(report.isa, short))
 
 
 def _finding(finding: Finding, short: Callable[[str], str]) -> Finding:
     shortened: Finding = map_strings(finding, short)
-    return msgspec.structs.replace(shortened, remedy=finding.remedy, step=finding.step)
+    return replace(shortened, remedy=finding.remedy, step=finding.step)
