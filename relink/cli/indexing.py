@@ -88,7 +88,7 @@ def check(
     import msgspec
 
     from relink.cli.terminal import print_json, show
-    from relink.indexes.build.checking import check_site, repair_site
+    from relink.indexes.build.site import check_site, repair_site
     from relink.report.lines import Line
 
     repaired = repair_site(site) if repair else ()

@@ -20,9 +20,8 @@ from relink.system.errors import RelinkError, UsageError
 from relink.system.text import join_with_and, pluralize
 
 if TYPE_CHECKING:
-    from relink.indexes.install.cache import CachedWheel
     from relink.indexes.install.environment import TargetEnvironment
-    from relink.indexes.install.installers import Platform
+    from relink.indexes.install.installers import CachedWheel, Platform
     from relink.indexes.install.installing import InstallResult
 
 

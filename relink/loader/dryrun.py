@@ -40,8 +40,8 @@ from relink.loader.loading import trace
 from relink.loader.search import Environment
 from relink.loader.tables import Scopes, Tables
 from relink.loader.target import Target
-from relink.system.budget import RunBudget
 from relink.system.errors import TargetError, raise_if_machine_fault
+from relink.system.progress import RunBudget
 from relink.system.sandbox.start import Limits, Sandbox, explain_failure, find_sandbox, status_of, stop
 
 # Seconds for one dry run; the largest closure seen takes 0.3 s.

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 import msgspec
 
 from relink.elf.image import Image, read_image
-from relink.system.budget import RunBudget
 from relink.system.errors import ElfError, raise_if_machine_fault
+from relink.system.progress import RunBudget
 from relink.system.safe_open import NOT_REGULAR, map_file
 
 # MAXSYMLINKS of Linux (fs/namei.c).

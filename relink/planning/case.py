@@ -30,8 +30,8 @@ from relink.providers.nix_store import find_compiler_runtime, open_closure, open
 from relink.providers.prefix import NAME_ANOTHER, Provider
 from relink.providers.profiles import Hint, Profile, profile_for
 from relink.providers.site_packages import SITE_PACKAGES, leave_out_package
-from relink.system.budget import RunBudget
 from relink.system.errors import NoPlaceError, ProviderError, UsageError, WheelError
+from relink.system.progress import RunBudget
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import (
     choose_place,

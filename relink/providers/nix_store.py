@@ -22,8 +22,8 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import NIX_STORE, Provider, open_prefix
 from relink.system.errors import ElfError, ProviderError, raise_if_machine_fault
+from relink.system.programs import NIX, make_named_environment
 from relink.system.safe_open import map_file
-from relink.system.sandbox.environment import NIX, make_named_environment
 
 # Seconds. The closure of a whole system is listed in one.
 _TIMEOUT = 120

@@ -45,8 +45,8 @@ from relink.runs.relink_wheel import refuse_relinked, vendors_wheel
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError, describe_failure
 from relink.system.findings.model import Finding, has_errors, select_findings
+from relink.system.programs import DEMO, make_named_environment
 from relink.system.safe_open import read_text
-from relink.system.sandbox.environment import DEMO, make_named_environment
 from relink.system.sandbox.start import Sandbox, find_sandbox, sandbox_findings
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.registry import VENDORS, find_local_gpus

@@ -63,7 +63,7 @@ class MemberError(WheelError):
 
 
 class BudgetError(WheelError):
-    """A run has done as much as it may for these files (:mod:`relink.system.budget`)."""
+    """A run has done as much as it may for these files (:mod:`relink.system.progress`)."""
 
 
 class ElfError(RelinkError):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from relink.system.budget import LOADS
 from relink.system.errors import UsageError
+from relink.system.progress import LOADS
 
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTkmgt]?)", re.ASCII)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from relink.indexes.build.checking import check_site
 from relink.indexes.build.recipe import read_recipe
+from relink.indexes.build.site import check_site
 from tests.support.built import ROOT, skip_without_index
 from tests.support.indexes import built
 from tests.support.wheels import make_wheel

@@ -1,4 +1,4 @@
-"""Lock files of uv (:mod:`relink.indexes.build.simple_api`) of somebody else: values out of place, odd names, damaged text."""
+"""Lock files of uv (:mod:`relink.indexes.build.web`) of somebody else: values out of place, odd names, damaged text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import re
 from typing import Final
 
-from relink.indexes.build.simple_api import read_lock
+from relink.indexes.build.web import read_lock
 from tests.fuzz.inputs import Scene, edited_text
 
 __all__ = ["check_lock", "make_lock"]

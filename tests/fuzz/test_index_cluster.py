@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from relink.indexes.build.building import build
-from relink.indexes.build.checking import check_site
 from relink.indexes.build.engine import ClusterError
 from relink.indexes.build.recipe import Recipe
 from relink.indexes.build.running import BuildOptions
+from relink.indexes.build.site import check_site
 from tests.support.cc import shared
 from tests.support.dask_cluster import DaskCluster, dask_cluster
 from tests.support.indexes import contents, copied, recipe_of

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.build.checking import check_site
+from relink.indexes.build.site import check_site
 from tests.support.cc import shared
 from tests.support.indexes import contents, copied, recipe_of
 from tests.support.wheels import make_wheel

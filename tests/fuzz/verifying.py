@@ -31,8 +31,8 @@ from relink.loader.target import Target
 from relink.make import verification as asking
 from relink.planning.options import Options
 from relink.runs.questions import VerifiedWheel
-from relink.system.budget import RunBudget
 from relink.system.errors import RelinkError
+from relink.system.progress import RunBudget
 from relink.system.sandbox.start import Sandbox
 from tests.fuzz.hostile import scene_of
 from tests.fuzz.inputs import Scene, make_elf, make_structured_elf

@@ -33,10 +33,19 @@ from relink import __version__
 from relink.indexes.build.engine import ClusterEngine, LocalEngine, run_tasks
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.running import BuildOptions, Say, Summary
-from relink.indexes.build.simple_api import PAGE_LIMIT, ListedWheel, read_lock, read_page
 from relink.indexes.build.site import check_place, named_results, publish_site
 from relink.indexes.build.store import Store
-from relink.indexes.build.web import FetchError, PipSettings, Web, pip_settings, without_secrets
+from relink.indexes.build.web import (
+    PAGE_LIMIT,
+    FetchError,
+    ListedWheel,
+    PipSettings,
+    Web,
+    pip_settings,
+    read_lock,
+    read_page,
+    without_secrets,
+)
 from relink.indexes.build.work import (
     Digests,
     TargetState,
@@ -47,7 +56,7 @@ from relink.indexes.build.work import (
     relink_wheel,
     state_of,
 )
-from relink.indexes.install.cache import cached_sha256s
+from relink.indexes.install.installers import cached_sha256s
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import accepts_wheel, fits_machine
 from relink.system.errors import RelinkError, UsageError, WheelError, describe_failure

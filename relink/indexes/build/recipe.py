@@ -15,7 +15,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from relink.indexes.install.cache import SIZE
+from relink.indexes.install.installers import SIZE
 from relink.planning.options import Options
 from relink.providers.profiles.document import (
     DOCUMENT_LIMIT,

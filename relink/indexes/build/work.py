@@ -5,7 +5,7 @@ that keeps a wheel from being written (a full disk, a cache that cannot be used,
 next run tries it again.
 
 A wheel is fetched into the cache: resumed where it was cut, checked by its hash, by one process at a time. The cache is that of
-`relink install` (:mod:`relink.indexes.install.cache`). What came so far stays beside it, in ``partial``.
+`relink install` (:mod:`relink.indexes.install.installers`). What came so far stays beside it, in ``partial``.
 
 What relinking for a target depends on, by content: the libraries of its prefixes, their kernel files, the loader, the release.
 
@@ -40,11 +40,23 @@ from packaging.version import Version
 
 from relink.elf.image import machine_name
 from relink.elf.patchelf import find_patchelf
-from relink.indexes.build.checking import METADATA_LIMIT, place_wheel
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.web import FetchError, PipSettings, Web, WrongFileError, without_secrets
-from relink.indexes.install.cache import LARGEST, CachedWheel, cache_directory, find_by_sha256, store_wheel
+from relink.indexes.build.site import METADATA_LIMIT, place_wheel
+from relink.indexes.build.web import (
+    FetchError,
+    ListedWheel,
+    PipSettings,
+    Web,
+    WrongFileError,
+    without_secrets,
+)
+from relink.indexes.install.installers import (
+    LARGEST,
+    CachedWheel,
+    cache_directory,
+    find_by_sha256,
+    store_wheel,
+)
 from relink.loader.seen_files import resolve_inside
 from relink.planning.case import choose_target, open_providers
 from relink.planning.contents import Contents, make_spool

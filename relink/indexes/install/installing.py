@@ -31,16 +31,20 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
 
-from relink.indexes.install.cache import LARGEST, copy_to_cache, find_by_sha256, pin_for_undo, working_place
 from relink.indexes.install.checking import check_environment, pin_findings
 from relink.indexes.install.environment import Installed, TargetEnvironment, find_installed, refuse_foreign
 from relink.indexes.install.installers import (
+    LARGEST,
+    copy_to_cache,
     fetch,
+    find_by_sha256,
     find_uv,
     has_pip,
     parse_requirement,
+    pin_for_undo,
     platform_of,
     run_installer,
+    working_place,
 )
 from relink.indexes.install.replacing import own, refuse_another, replace_files
 from relink.library import relink

@@ -34,7 +34,7 @@ import msgspec
 from relink.system.atomic import working_directory
 from relink.system.errors import SandboxError
 from relink.system.findings.model import Finding, Level, finding
-from relink.system.sandbox.environment import make_child_environment
+from relink.system.programs import make_child_environment
 from relink.system.sandbox.inside import FAILED, REFUSED
 
 Instruction = tuple[int, int, int, int]

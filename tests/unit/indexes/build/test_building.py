@@ -21,10 +21,9 @@ import relink
 from relink.indexes.build.building import find_wheels, fits, plan_tasks, target_key
 from relink.indexes.build.recipe import IndexTarget, Recipe, WheelSource
 from relink.indexes.build.running import BuildOptions
-from relink.indexes.build.simple_api import ListedWheel
 from relink.indexes.build.site import old_results, remove_results
 from relink.indexes.build.store import Store
-from relink.indexes.build.web import PipSettings, Web
+from relink.indexes.build.web import ListedWheel, PipSettings, Web
 from relink.indexes.build.work import Digests, TargetState
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name

@@ -15,8 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from relink.indexes.build.recipe import IndexTarget
-from relink.indexes.build.simple_api import ListedWheel
-from relink.indexes.build.web import FetchError, PipSettings, Web
+from relink.indexes.build.web import FetchError, ListedWheel, PipSettings, Web
 from relink.indexes.build.work import (
     Digests,
     TargetState,
@@ -32,7 +31,7 @@ from relink.indexes.build.work import (
     relink_wheel,
     state_of,
 )
-from relink.indexes.install.cache import cache_directory
+from relink.indexes.install.installers import cache_directory
 from relink.report.model import Report
 from relink.system import safe_open as files
 from relink.system.errors import RelinkError, UsageError, WheelError

@@ -188,8 +188,8 @@ def test_nothing_that_is_installed_runs(run: Run, venv: Path, index: Path, tmp_p
 
 def test_a_chain_of_files(run: Run, venv: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of N files each loads those behind it, N²/2 in all: that package is not checked to its end, and the others are."""
-    monkeypatch.setattr(budget, "MAPPED_PER_LOAD", 0)
-    monkeypatch.setattr(budget, "LEAST_MAPPED", 600)
+    monkeypatch.setattr(progress, "MAPPED_PER_LOAD", 0)
+    monkeypatch.setattr(progress, "LEAST_MAPPED", 600)
     files: dict[str, bytes | Path] = {
         f"chain/l{number}.so": build_elf(
             Library(

@@ -1,4 +1,4 @@
-"""install.fetching and install.cache: wheels from an index, by pip, for the target's Python; never from the network here."""
+"""install.installers: wheels from an index, by pip, for the target's Python; never from the network here."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.install import cache
-from relink.indexes.install.cache import (
+from relink.indexes.install import installers
+from relink.indexes.install.installers import (
+    InstallerError,
     cache_directory,
     cached_sha256s,
     copy_to_cache,
+    fetch_url,
     find_by_sha256,
+    parse_requirement,
     pin_for_undo,
     store_wheel,
     working_place,
 )
-from relink.indexes.install.installers import InstallerError, fetch_url, parse_requirement
 from relink.planning.embedded import PLAN_MEMBER
 from relink.system.errors import UsageError, WheelError
 from tests.support.command import Run
@@ -229,11 +231,11 @@ def test_the_cache_stays_within_its_size(monkeypatch: pytest.MonkeyPatch) -> Non
             wheels.append(store_wheel(vendor(place, f"1.{number}")))
         os.utime(wheels[-1].path, (number, number))
     os.utime(wheels[0].path)  # it was used
-    monkeypatch.setattr(cache, "SIZE", sum(wheel.path.stat().st_size for wheel in wheels) + 64)
+    monkeypatch.setattr(installers, "SIZE", sum(wheel.path.stat().st_size for wheel in wheels) + 64)
     with working_place() as place:
         newest = store_wheel(vendor(place, "1.9"))
     assert cached_sha256s() == {wheel.sha256 for wheel in (wheels[0], wheels[2], newest)}
-    monkeypatch.setattr(cache, "SIZE", 0)
+    monkeypatch.setattr(installers, "SIZE", 0)
     with working_place() as place:
         last = store_wheel(vendor(place, "2.0"))
     assert cached_sha256s() == {last.sha256}
@@ -242,7 +244,7 @@ def test_the_cache_stays_within_its_size(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("index")
 def test_what_is_held_stays_whatever_the_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As long as what the wheel became lies where it was installed; a note that leads elsewhere holds nothing."""
-    monkeypatch.setattr(cache, "SIZE", 0)
+    monkeypatch.setattr(installers, "SIZE", 0)
     installed = tmp_path / "site/demo-1.0+rocm7.dist-info"
     with working_place() as place:
         wheel = copy_to_cache(vendor(place))

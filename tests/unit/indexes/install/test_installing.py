@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from relink.indexes.install import cache
-from relink.indexes.install.cache import cached_sha256s, store_wheel, working_place
+from relink.indexes.install import installers
 from relink.indexes.install.environment import TargetEnvironment, find_installed
+from relink.indexes.install.installers import cached_sha256s, store_wheel, working_place
 from relink.indexes.install.installing import Trial, import_modules, load_members, required_by
 from relink.loader.loading import RootRefusedError
 from relink.system.errors import UsageError
@@ -322,7 +322,7 @@ def test_the_vendors_wheel_is_kept_until_it_is_undone(
     command: str,
 ) -> None:
     """Also one that was passed by its path, which is gone afterwards, and in a cache that may hold nothing."""
-    monkeypatch.setattr(cache, "SIZE", 0)
+    monkeypatch.setattr(installers, "SIZE", 0)
     environment = make_environment()
     python = python_of(environment)
     wheel = vendor(works, index)

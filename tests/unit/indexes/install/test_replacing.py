@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from relink.indexes.install import replacing
-from relink.indexes.install.cache import copy_to_cache
 from relink.indexes.install.environment import TargetEnvironment, find_environment, find_installed
+from relink.indexes.install.installers import copy_to_cache
 from relink.indexes.install.replacing import own, replace_files
 from relink.system.errors import RelinkError, UsageError
 from tests.support.command import Run
