@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -140,20 +141,8 @@ def make_unnamed_file(directory: Path) -> int:
 
     :raises OSError: the directory cannot be written.
     """
-    try:
-        return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        # Some file systems have no O_TMPFILE (NFS), and old kernels take the flag for opening the directory (open(2)).
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
-            raise
-    fd, path = _create(directory)
-    try:
-        os.fchmod(fd, 0o600)
-        path.unlink()
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    with tempfile.TemporaryFile(dir=directory) as file:
+        return os.dup(file.fileno())
 
 
 def move_synced(source: Path, target: Path) -> None:
@@ -161,11 +150,7 @@ def move_synced(source: Path, target: Path) -> None:
 
     :raises OSError: it cannot be renamed.
     """
-    fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    _sync(source)
     os.replace(source, target)
     sync_directory(target.parent)
 
@@ -173,11 +158,15 @@ def move_synced(source: Path, target: Path) -> None:
 def sync_directory(directory: Path) -> None:
     """Fsync a directory, so that new names in it survive a power cut. File systems that cannot are ignored."""
     with contextlib.suppress(OSError):
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync(directory)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _removed_if_abandoned(path: Path) -> bool:

@@ -16,7 +16,7 @@ import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeGuard
+from typing import Final
 
 
 class RelinkError(Exception):
@@ -120,19 +120,14 @@ elf/dl-load.c takes the next directory; and what a path itself causes (ENOTDIR, 
 _TEXTS: Final = {os.strerror(number): number for number in _NEXT}
 
 
-def is_trouble(error: BaseException) -> TypeGuard[OSError]:
-    """Whether an error is caused by the state of this machine or process, and says nothing about the file that was asked for."""
-    return isinstance(error, OSError) and error.errno in _NEXT
-
-
 def raise_if_machine_fault(error: Exception, subject: str | None = None) -> None:
     """Return where `error` is a fact about a path: there is no such file, it may not be read, or it is no ELF file.
 
     :param subject: what was being done, or to which file; the error's own file name where it is None.
     :raises MachineError: it is a fault of this machine, or a resource has run out; names the resource and what to do.
     """
-    if is_trouble(error):
-        raise _machine_error(error.errno or errno.EIO, subject or str(error.filename or "")) from error
+    if isinstance(error, OSError) and error.errno in _NEXT:
+        raise _machine_error(error.errno, subject or str(error.filename or "")) from error
 
 
 @contextmanager

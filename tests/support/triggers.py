@@ -115,7 +115,7 @@ TRIGGERS: dict[str, str] = {
     "RLK553": "tests/unit/indexes/install/test_checking.py::test_a_driver_that_this_machine_has_not",
     "RLK556": "tests/unit/indexes/install/test_checking.py::test_a_pin_on_the_local_version",
     "RLK554": "tests/unit/indexes/install/test_checking.py::test_one_bad_package[RECORD]",
-    "RLK555": "tests/unit/indexes/install/test_real_imports.py::test_a_missing_library",
+    "RLK555": "tests/unit/indexes/install/test_environment.py::test_a_missing_library",
     "RLK546": "tests/unit/planning/test_site.py::test_without_the_runtime_all_copies_stay",
     "RLK547": "tests/unit/test_todays_rocm.py::test_requirements_that_bring_the_code_of_gpus[all]",
     "RLK550": "tests/unit/planning/test_site.py::test_rocm_in_two_layers",

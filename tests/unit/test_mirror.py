@@ -18,7 +18,6 @@ ELSEWHERE = {
     "cli/application": "unit/cli/test_relinking",
     # Fetched, installed and repaired in real environments, by the commands
     "cli/installing": "unit/indexes/install/test_installing",
-    "indexes/install/environment": "unit/indexes/install/test_installing",
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",

@@ -26,8 +26,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from relink.gpu.coverage import RequestedGpu
-from relink.indexes.install.environment import TargetEnvironment
-from relink.indexes.install.real_imports import RealImport, identify, import_all
+from relink.indexes.install.environment import RealImport, TargetEnvironment, identify, import_all
 from relink.indexes.install.replacing import find_interrupted
 from relink.loader.python import ask_python
 from relink.loader.seen_files import Files

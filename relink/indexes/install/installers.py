@@ -28,6 +28,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from relink.elf.image import machine_name
+from relink.indexes.install.environment import list_entries
 from relink.indexes.install.replacing import held_locks
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
@@ -157,12 +158,7 @@ def find_by_sha256(sha256: str) -> CachedWheel | None:
 
 def _all() -> Iterator[CachedWheel]:
     directory = cache_directory()
-    try:
-        digests = sorted(os.listdir(directory))
-    except OSError as error:
-        raise_if_machine_fault(error, str(directory))
-        return
-    for digest in digests:
+    for digest in list_entries(directory):
         if not _DIGEST.fullmatch(digest):
             continue
         for file in sorted((directory / digest).glob("*.whl")):

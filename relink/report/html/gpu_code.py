@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -21,7 +21,6 @@ from relink.report.html.markup import (
     shortened,
     tag,
 )
-from relink.system.bounded_json import read_typed
 from relink.system.text import pluralize
 from relink.vendors.registry import list_runtime_words
 
@@ -89,22 +88,12 @@ class Isa(msgspec.Struct, frozen=True):
     matrix: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
 
 
-def isa_of(block: Mapping[str, Any]) -> Isa:
-    """Read a report's ``isa`` object.
-
-    :raises UsageError: it has another shape; names the place.
-    """
-    return cast("Isa", read_typed(Isa, dict(block), "report.isa", strict=False))
-
-
 def gpu_section(isa: Isa | None) -> Html:
-    """Return the section."""
-    heading = tag("h2", "GPU code", id="gpu")
+    """Return the parts of the section, one after the other."""
     if isa is None:
         text = "This is a plan, and a plan does not say which GPUs the code is for. relink --report and --json do."
-        return tag("section", heading, tag("p", text), aria_labelledby="gpu")
-    parts = [*(_verdict(gpu) for gpu in isa.gpus), _matrix(isa), _problems(isa), _runtime(isa)]
-    return tag("section", heading, *parts, aria_labelledby="gpu")
+        return tag("p", text)
+    return joined([*(_verdict(gpu) for gpu in isa.gpus), _matrix(isa), _problems(isa), _runtime(isa)])
 
 
 def _verdict(gpu: _Gpu) -> Html:

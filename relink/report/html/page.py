@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache, partial
 from importlib import resources
 from typing import Any
@@ -25,7 +25,7 @@ from relink.planning.embedded import map_strings
 from relink.planning.model import FilePlan, Load, NeededDecision, Origin
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import TREE
-from relink.report.html.gpu_code import Isa, gpu_section, isa_of
+from relink.report.html.gpu_code import Isa, gpu_section
 from relink.report.html.markup import (
     CHANGES,
     EMPTY,
@@ -51,6 +51,7 @@ from relink.report.html.markup import (
 from relink.report.model import Report
 from relink.report.summary import product_of, verdict
 from relink.report.text import shorten_prefix
+from relink.system.bounded_json import read_typed
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import group_pairs, pluralize
 
@@ -141,7 +142,7 @@ _LONGEST_LINK = 60
 
 
 def graph_section(nodes: Sequence[Node], glibc: str) -> Html:
-    """Return the section; what nothing serves is first. What becomes of a NEEDED is with its file."""
+    """Return the table of libraries; what nothing serves is first. What becomes of a NEEDED is with its file."""
     # Files of the wheel have a section of their own. The C library, the one node with parts, comes last.
     libraries = sorted(
         (node for node in nodes if not node.is_member),
@@ -150,10 +151,7 @@ def graph_section(nodes: Sequence[Node], glibc: str) -> Html:
     title = f"Who loads whom: {pluralize(len(libraries), 'library', 'libraries')}"
     heads = head_row("Library", "From", "Where it is found", "Asked for by")
     body = tag("tbody", *(_library_row(node, glibc) for node in libraries))
-    content = fold(title, region(title, heads, body, class_="libraries"), id="libraries")
-    return tag(
-        "section", tag("h2", "Dependencies", id="dependencies"), content, aria_labelledby="dependencies"
-    )
+    return fold(title, region(title, heads, body, class_="libraries"), id="libraries")
 
 
 def _where(node: Node, glibc: str) -> Html:
@@ -198,7 +196,7 @@ _MANY = 8
 
 
 def files_section(files: tuple[FilePlan, ...]) -> Html:
-    """Return the section: what happens to the files, those that change first; alike files are one entry.
+    """Return what happens to the files, those that change first; alike files are one entry.
 
     An entry is open if it is the only one that changes; what does not change is behind a summary.
     """
@@ -209,9 +207,7 @@ def files_section(files: tuple[FilePlan, ...]) -> Html:
     parts = [_group(group, alone=changed == 1) for group in groups]
     if not parts:
         parts = [tag("p", "The wheel has no ELF file that this loader can meet.")]
-    return tag(
-        "section", tag("h2", "Files", id="files"), *fold_rest(parts, "entries"), aria_labelledby="files"
-    )
+    return joined(fold_rest(parts, "entries"))
 
 
 def _alike(file: FilePlan) -> tuple[Any, ...]:
@@ -396,7 +392,7 @@ def _idle(remedy: str) -> bool:
 
 
 def findings_section(findings: Sequence[Finding]) -> Html:
-    """Return the section; notes are closed."""
+    """Return the findings by level; notes are closed."""
     found = visible_causes(findings)
     parts: list[Html] = []
     for level, (title, sign) in LEVELS.items():
@@ -421,7 +417,7 @@ def findings_section(findings: Sequence[Finding]) -> Html:
         field = tag("input", type="search", id=name, autocomplete="off", spellcheck="false")
         label = tag("label", "Filter findings ", field)
         parts.insert(0, tag("p", label, tag("output", for_=name), class_="filter", hidden=True))
-    return tag("section", tag("h2", "Findings", id="findings"), *parts, aria_labelledby="findings")
+    return joined(parts)
 
 
 def _entry(cause: Cause) -> Html:
@@ -484,15 +480,6 @@ def _cause_facts(cause: Cause) -> Html | None:
     return fold(summary, tag("ul", *items))
 
 
-_SECTIONS = {
-    "findings": "Findings",
-    "dependencies": "Dependencies",
-    "gpu": "GPU code",
-    "files": "Files",
-    "facts": "Facts",
-}
-
-
 def html_page(report: Report, *, plan: bool = False) -> str:
     """Return the page.
 
@@ -501,7 +488,9 @@ def html_page(report: Report, *, plan: bool = False) -> str:
     """
     report = prefixed(report)
     nodes = graph_of(report)
-    isa = isa_of(report.isa) if report.isa is not None else None
+    isa: Isa | None = None
+    if report.isa is not None:
+        isa = read_typed(Isa, dict(report.isa), "report.isa", strict=False)
     style, script = _asset("page.css"), _asset("page.js")
     # The page shows names out of a stranger's wheel. Should one get past the escaping, no script of its own would run.
     policy = (
@@ -519,20 +508,24 @@ def html_page(report: Report, *, plan: bool = False) -> str:
         tag("title", f"{report.wheel.name} {report.wheel.version}: relink report"),
         tag("style", style),
     )
-    links = [tag("li", tag("a", title, href=f"#{place}")) for place, title in _SECTIONS.items()]
+    sections = {
+        "findings": ("Findings", findings_section(report.findings)),
+        "dependencies": ("Dependencies", graph_section(nodes, report.target.glibc)),
+        "gpu": ("GPU code", gpu_section(isa)),
+        "files": ("Files", files_section(report.files)),
+        "facts": ("Facts", _facts(report)),
+    }
+    links = [tag("li", tag("a", title, href=f"#{name}")) for name, (title, _) in sections.items()]
+    parts = [
+        tag("section", tag("h2", title, id=name), content, aria_labelledby=name)
+        for name, (title, content) in sections.items()
+    ]
     body = tag(
         "body",
         tag("a", "Skip to the findings", href="#findings", class_="skip"),
         tag("header", *_header(report, nodes, isa, plan=plan)),
         tag("nav", tag("ul", *links), aria_label="Sections"),
-        tag(
-            "main",
-            findings_section(report.findings),
-            graph_section(nodes, report.target.glibc),
-            gpu_section(isa),
-            files_section(report.files),
-            _facts(report),
-        ),
+        tag("main", *parts),
         tag(
             "footer", tag("p", f"Written by relink {report.relink}. The page needs no network and no script.")
         ),
@@ -637,8 +630,7 @@ def _facts(report: Report) -> Html:
         # Rounded as in the JSON, so that the page made from a saved report is the same.
         spent = ", ".join(f"{stage} {round(seconds, 4):.2f} s" for stage, seconds in report.timings.items())
         rows.append(("Time", joined([spent])))
-    table = region("This run", tag("tbody", *(fact_row(*row) for row in rows)), class_="facts")
-    return tag("section", tag("h2", "Facts", id="facts"), table, aria_labelledby="facts")
+    return region("This run", tag("tbody", *(fact_row(*row) for row in rows)), class_="facts")
 
 
 def prefixed(report: Report) -> Report:
@@ -651,11 +643,9 @@ def prefixed(report: Report) -> Report:
         report.plan,
         files=map_strings(report.files, short),
         loads=map_strings(report.loads, short),
-        findings=tuple(_finding(finding, short) for finding in report.findings),
+        findings=tuple(
+            replace(map_strings(found, short), remedy=found.remedy, step=found.step)
+            for found in report.findings
+        ),
     )
     return replace(report, plan=plan, isa=map_strings(report.isa, short))
-
-
-def _finding(finding: Finding, short: Callable[[str], str]) -> Finding:
-    shortened: Finding = map_strings(finding, short)
-    return replace(shortened, remedy=finding.remedy, step=finding.step)

@@ -136,6 +136,7 @@ def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ..
         return [] if number is None else [(_JUMP_EQUAL, 0, len(body), number), *body]
 
     flags = () if writes else (_WRITING,)
+    reading = (step for value in _FCNTL_READING for step in ((_JUMP_EQUAL, 0, 1, value), _return(_ALLOW)))
     return (
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, audit),
@@ -149,7 +150,7 @@ def filter_for(machine: str, key: int, *, writes: bool) -> tuple[Instruction, ..
         # The new limit is NULL: limits can be read, not set.
         *call(_PRLIMIT, *_if_equal(2, 0)),
         *call(_TGKILL, _argument(0), (_JUMP_EQUAL, 0, 1, PID), _return(_ALLOW), _denied(_EPERM)),
-        *call(_FCNTL, *_if_one_of(1, _FCNTL_READING)),
+        *call(_FCNTL, _argument(1), *reading, _denied(_EPERM)),
         _denied(_ENOSYS),
     )
 
@@ -185,11 +186,6 @@ def _if_equal(argument: int, value: int) -> list[Instruction]:
         _return(_ALLOW),
         _denied(_EPERM),
     ]
-
-
-def _if_one_of(argument: int, values: tuple[int, ...]) -> list[Instruction]:
-    tests = [step for value in values for step in ((_JUMP_EQUAL, 0, 1, value), _return(_ALLOW))]
-    return [_argument(argument), *tests, _denied(_EPERM)]
 
 
 KINDS: Final = ("bubblewrap", "namespaces", "landlock", "filter", "limits")

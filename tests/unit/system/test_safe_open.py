@@ -268,7 +268,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("indexes/build/site.py", "path.write_bytes"): OWN,
     ("indexes/build/store.py", "os.open"): "relink's own lock file, with O_NOFOLLOW",
     ("indexes/build/store.py", "sqlite3.connect"): "relink's own file beside the site",
-    ("indexes/build/checking.py", "write_bytes"): OWN,
+    ("indexes/build/site.py", "write_bytes"): OWN,
     ("python/facts_cache.py", "sqlite3.connect"): "relink's own file in the user's cache",
     ("indexes/build/work.py", "sqlite3.connect"): "relink's own file in the user's cache",
     ("indexes/build/work.py", "os.open"): "relink's own files in the user's cache, with O_NOFOLLOW",

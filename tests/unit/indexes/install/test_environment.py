@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from relink.indexes.install import real_imports
-from relink.indexes.install.real_imports import identify, import_all, import_really
+from relink.indexes.install import environment
+from relink.indexes.install.environment import identify, import_all, import_really
 from relink.system.programs import finish_steps
 from tests.support.cc import shared, shared_without
 from tests.support.command import Run
@@ -70,7 +70,7 @@ def test_an_import_that_fails(run: Run, package: Put, source: str, told: str) ->
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_one_that_hangs(run: Run, package: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended with what it has started, and the others have their answer."""
-    monkeypatch.setattr(real_imports, "IMPORT_LIMIT", 5.0)
+    monkeypatch.setattr(environment, "IMPORT_LIMIT", 5.0)
     seconds = f"4{os.getpid()}.5"
     package(f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'])\ntime.sleep(60)", "hangs")
     begun = time.monotonic()
