@@ -18,7 +18,6 @@ from relink.report.html.markup import (
     name_of,
     path_of,
     region,
-    shortened,
     tag,
 )
 from relink.system.text import pluralize
@@ -34,8 +33,6 @@ _LEGEND = (
     ("unknown", "?", "not known"),
 )
 _SIGNS = {state: sign for state, sign, _ in _LEGEND}
-# Characters of a file's name in the matrix.
-_LONGEST = 60
 _VERDICTS = ("ok", "no", "unknown")
 _UNKNOWN = "unknown"
 
@@ -179,7 +176,7 @@ def _family(name: str) -> str:
 
 
 def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
-    name = tag("code", shortened(posixpath.basename(path), _LONGEST), title=path)
+    name = tag("code", posixpath.basename(path), title=path)
     words = ["wheel" if in_wheel else (file.name if file else "library")]
     if file is not None and file.bundles:
         words.append(f"{file.container}, {pluralize(file.bundles, 'bundle')}")

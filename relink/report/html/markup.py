@@ -156,16 +156,3 @@ def region(title: str, *parts: Html, class_: str | None = None, about: str | Non
     role = "group" if about else "region"
     frame = tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label)
     return joined([tag("p", title, class_="caption"), frame])
-
-
-# How extension modules end (PEP 3149), as in .cpython-312-x86_64-linux-gnu.so.
-_ABI_TAG = re.compile(r"\.(?:cpython-\w+-[\w-]+|abi3)\.so(?=$| and \d)")
-
-
-def shortened(name: str, longest: int) -> str:
-    """Return a name without the ABI tag of an extension module, and its middle left out where it has more than `longest`."""
-    name = _ABI_TAG.sub("….so", name)
-    if len(name) <= longest:
-        return name
-    half = longest // 2
-    return f"{name[:half]}…{name[1 - half :]}"

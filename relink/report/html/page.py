@@ -45,7 +45,6 @@ from relink.report.html.markup import (
     name_of,
     path_of,
     region,
-    shortened,
     tag,
 )
 from relink.report.model import Report
@@ -137,8 +136,6 @@ def graph_of(report: Report) -> tuple[Node, ...]:
 
 # The most names in a cell of the table that are open.
 _MANY_LINKS = 5
-# Characters of one such name.
-_LONGEST_LINK = 60
 
 
 def graph_section(nodes: Sequence[Node], glibc: str) -> Html:
@@ -168,10 +165,7 @@ def _where(node: Node, glibc: str) -> Html:
 
 
 def _library_row(node: Node, glibc: str) -> Html:
-    links = [
-        tag("a", shortened(requester.name, _LONGEST_LINK), href=f"#{requester.anchor}")
-        for requester in node.needed_by
-    ]
+    links = [tag("a", requester.name, href=f"#{requester.anchor}") for requester in node.needed_by]
     who = joined(links, ", ")
     if len(links) > _MANY_LINKS:
         who = tag("details", tag("summary", f"{len(links)} objects"), who)
@@ -291,7 +285,7 @@ def _search_path(file: FilePlan) -> Html:
 
 
 def _change(change: Change, entry: str) -> Html:
-    return tag("li", tag("b", change), " ", _path_entry(entry), class_=change)
+    return tag("li", change_mark(change), " ", _path_entry(entry), class_=change)
 
 
 def _kept(items: list[Html], number: int) -> Html | None:
