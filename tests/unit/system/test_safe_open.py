@@ -270,7 +270,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("indexes/build/store.py", "sqlite3.connect"): "relink's own file beside the site",
     ("indexes/build/site.py", "write_bytes"): OWN,
     ("python/facts_cache.py", "sqlite3.connect"): "relink's own file in the user's cache",
-    ("indexes/build/work.py", "sqlite3.connect"): "relink's own file in the user's cache",
     ("indexes/build/work.py", "os.open"): "relink's own files in the user's cache, with O_NOFOLLOW",
     ("indexes/build/web.py", "os.open"): "relink's own files in the user's cache, with O_NOFOLLOW",
     ("indexes/build/web.py", "os.fdopen"): "a descriptor of the above",

@@ -24,7 +24,8 @@ from relink.indexes.build.running import BuildOptions
 from relink.indexes.build.site import old_results, remove_results
 from relink.indexes.build.store import Store
 from relink.indexes.build.web import ListedWheel, PipSettings, Web
-from relink.indexes.build.work import Digests, TargetState
+from relink.indexes.build.work import TargetState
+from relink.python.facts_cache import FactsCache
 from relink.system.errors import UsageError
 from relink.wheel.naming import parse_wheel_name
 from tests.support.cc import shared
@@ -75,7 +76,7 @@ def found(
     told = {"note": listing.notes, "source": listing.failures}
     settings = PipSettings(indexes=indexes, find_links=links)
     for some in find_wheels(
-        recipe, Web(settings), Digests(), (X86,), lambda kind, text: told[kind].append(text)
+        recipe, Web(settings), FactsCache(None), (X86,), lambda kind, text: told[kind].append(text)
     ):
         listing.wheels += some
     return listing

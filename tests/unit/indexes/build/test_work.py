@@ -17,21 +17,23 @@ from msgspec.structs import replace
 from relink.indexes.build.recipe import IndexTarget
 from relink.indexes.build.web import FetchError, ListedWheel, PipSettings, Web
 from relink.indexes.build.work import (
-    Digests,
     TargetState,
     TargetTask,
     TaskOutcome,
     WheelTask,
+    digest_of,
     fetch_wheel,
     fingerprints,
     is_still_valid,
     number_version,
+    open_digests,
     record_of,
     record_of_error,
     relink_wheel,
     state_of,
 )
 from relink.indexes.install.installers import cache_directory
+from relink.python.facts_cache import FactsCache
 from relink.report.model import Report
 from relink.system import safe_open as files
 from relink.system.errors import RelinkError, UsageError, WheelError
@@ -48,24 +50,24 @@ def test_content_and_not_time(works: Works, tmp_path: Path) -> None:
     prefix = tmp_path / "rocm"
     shutil.copytree(works.prefix, prefix)
     target = IndexTarget("one", (str(prefix),))
-    first = state_of(target, Digests())
+    first = state_of(target, FactsCache(None))
     assert sorted(map(os.path.basename, first.libraries)) == ["libdeep.so.1", "libhip.so.7"]
     assert first.paths == (str(prefix),)
     for path in prefix.rglob("*"):
         os.utime(path)
-    assert state_of(target, Digests()).fingerprint == first.fingerprint
+    assert state_of(target, FactsCache(None)).fingerprint == first.fingerprint
     (prefix / "lib" / "rocblas").mkdir()
     (prefix / "lib" / "rocblas" / "kernels.dat").write_bytes(b"x")
-    with_data = state_of(target, Digests())
+    with_data = state_of(target, FactsCache(None))
     # A whole /usr has files of any other package below its lib.
     (prefix / "lib" / "python3").mkdir()
     (prefix / "lib" / "python3" / "other.txt").write_bytes(b"x")
-    assert state_of(target, Digests()).data == with_data.data
+    assert state_of(target, FactsCache(None)).data == with_data.data
     assert (with_data.libraries, with_data.data == first.data) == (first.libraries, False)
     shared(prefix / "lib" / "libdeep.so.1", "int deep(void){return 7;}")
-    assert state_of(target, Digests()).fingerprint != with_data.fingerprint
+    assert state_of(target, FactsCache(None)).fingerprint != with_data.fingerprint
     (prefix / ".info" / "version").write_text("7.2.5-1\n")
-    assert state_of(target, Digests()).release != with_data.release
+    assert state_of(target, FactsCache(None)).release != with_data.release
 
 
 STATE = TargetState(
@@ -107,7 +109,7 @@ RESTS = {
     ],
 )  # fmt: skip
 def test_what_a_result_rests_on(rests: dict[str, str], state: TargetState, expected: bool) -> None:
-    assert is_still_valid(rests, state, Digests()) is expected
+    assert is_still_valid(rests, state, FactsCache(None)) is expected
 
 
 def test_each_content_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,27 +124,29 @@ def test_each_content_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file = tmp_path / "x"
     file.write_bytes(b"one")
     place = tmp_path / "d.sqlite"
-    first = Digests(place)
+    first = open_digests(place)
     expected = hashlib.sha256(b"one").hexdigest()
-    assert first.sha256(str(file)) == first.sha256(str(file)) == expected
-    first.save()
-    assert Digests(place).sha256(str(file)) == expected
+    assert digest_of(first, str(file)) == digest_of(first, str(file)) == expected
+    first.close()
+    second = open_digests(place)
+    assert digest_of(second, str(file)) == expected
     assert len(read) == 1
     times = file.stat()
     file.write_bytes(b"two")
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time: its ctime tells
-    assert Digests(place).sha256(str(file)) == hashlib.sha256(b"two").hexdigest()
+    assert digest_of(second, str(file)) == hashlib.sha256(b"two").hexdigest()
+    second.close()
 
 
 def test_without_a_place(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"one")
     (tmp_path / "d.sqlite").write_bytes(b"no database, but something else" * 100)
     for place in (tmp_path / "d.sqlite", tmp_path / "x" / "d.sqlite"):
-        found = Digests(place)
-        assert found.sha256(str(tmp_path / "x")) == hashlib.sha256(b"one").hexdigest()
-        found.save()
+        found = open_digests(place)
+        assert digest_of(found, str(tmp_path / "x")) == hashlib.sha256(b"one").hexdigest()
+        found.close()
     with pytest.raises(UsageError, match="cannot be read"):
-        Digests().sha256(str(tmp_path))
+        digest_of(FactsCache(None), str(tmp_path))
 
 
 def copied(value: Any) -> Any:
