@@ -26,22 +26,32 @@ _NAME: Final = re.compile(r"\.relink-\d+-[0-9a-f]{16}\.(?:tmp|dir)")
 _BUFFER: Final = 1 << 20
 
 
-def _create(directory: Path) -> tuple[int, Path]:
-    """Create a temporary file and lock it for as long as it is open."""
+def _create(parent: Path, ending: str) -> tuple[int, Path]:
+    """Create a temporary file (``.tmp``) or directory (``.dir``), and lock it for as long as it is open."""
     while True:
-        path = directory / f".relink-{os.getpid()}-{secrets.token_hex(8)}.tmp"
-        # 0o666: the umask decides, as for any other file the user makes.
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        path = parent / f".relink-{os.getpid()}-{secrets.token_hex(8)}{ending}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        if ending == ".dir":
+            path.mkdir(0o700)
+            flags = os.O_RDONLY | os.O_DIRECTORY
+        try:
+            # 0o666: the umask decides, as for any other file the user makes.
+            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except FileNotFoundError:
+            if ending == ".dir":  # taken for a stale one
+                continue
+            raise
         try:
             # A file system without locks: what a killed run leaves there stays.
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX)
-            # Between the two calls another process may have taken the file for a stale one.
-            if os.fstat(fd).st_nlink:
+            # Between the two calls another process may have taken it for a stale one.
+            # Some file systems do not count a directory's links.
+            if os.fstat(fd).st_nlink and path.exists():
                 return fd, path
         except BaseException:
             os.close(fd)
-            path.unlink(missing_ok=True)
+            _remove(path)
             raise
         os.close(fd)
 
@@ -54,7 +64,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     :raises OSError: the directory cannot be written, or the disk is full.
     """
-    fd, temporary = _create(path.parent)
+    fd, temporary = _create(path.parent, ".tmp")
     try:
         with open(fd, "w+b", buffering=_BUFFER) as file:
             yield file
@@ -88,30 +98,13 @@ def working_directory(parent: Path) -> Iterator[Path]:
     :raises OSError: ``parent`` cannot be written.
     """
     remove_stale(parent)
-    fd, path = _create_directory(parent)
+    fd, path = _create(parent, ".dir")
     try:
         yield path
     finally:
         # Still locked while it goes: another process that finds it half empty leaves it alone.
         with contextlib.suppress(OSError):
-            _remove_directory(path)
-        os.close(fd)
-
-
-def _create_directory(parent: Path) -> tuple[int, Path]:
-    """Make a directory and lock it for as long as it is open."""
-    while True:
-        path = parent / f".relink-{os.getpid()}-{secrets.token_hex(8)}.dir"
-        path.mkdir(0o700)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:  # taken for a stale one
-            continue
-        with contextlib.suppress(OSError):  # as in _create
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        # Some file systems do not count a directory's links.
-        if os.fstat(fd).st_nlink and path.exists():
-            return fd, path
+            _remove(path)
         os.close(fd)
 
 
@@ -183,10 +176,7 @@ def _removed_if_abandoned(path: Path) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Removed under the lock, so that a maker that waits for it sees that it is gone.
-        if path.suffix == ".dir":
-            _remove_directory(path)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(path)
     except OSError:
         return False
     finally:
@@ -194,8 +184,11 @@ def _removed_if_abandoned(path: Path) -> bool:
     return True
 
 
-def _remove_directory(path: Path) -> None:
-    """Remove a directory, also where directories in it are read-only; nothing outside of it is touched by links in it."""
+def _remove(path: Path) -> None:
+    """Remove a file or directory, also where directories in it are read-only; nothing outside is touched by links in it."""
+    if path.suffix == ".tmp":
+        path.unlink(missing_ok=True)
+        return
     with contextlib.suppress(OSError):
         for _, _, _, fd in os.fwalk(path):
             os.fchmod(fd, 0o700)

@@ -136,7 +136,10 @@ def _matrix(isa: Isa) -> Html:
         )
         for path, row in isa.matrix.items()
     ]
-    feet = [_foot("All together", marks, _together(isa.common, columns))]
+    together = dict.fromkeys(isa.common.conditional, "under a condition") | dict.fromkeys(
+        isa.common.targets, "yes"
+    )
+    feet = [_foot("All together", marks, [together.get(name, "no") for name in columns])]
     for key, text in list_runtime_words().items():
         # A saved report may have anything in runtime, so kinds are checked here.
         names = isa.runtime.get(key)
@@ -207,13 +210,6 @@ def _signed(sign: str, level: str, state: str, mark: str | None, title: str | No
         class_=f"cell {state} {mark}" if mark else f"cell {state}",
         title=title,
     )
-
-
-def _together(common: _Common, columns: Sequence[str]) -> list[str]:
-    full, conditional = set(common.targets), set(common.conditional)
-    return [
-        "yes" if name in full else "under a condition" if name in conditional else "no" for name in columns
-    ]
 
 
 def _foot(text: str, marks: Sequence[str | None], values: Sequence[str]) -> Html:
