@@ -30,8 +30,7 @@ from relink.gpu.amd.kpack import (
     read_msgpack,
     resolve,
 )
-from relink.indexes.build.simple_api import read_page
-from relink.indexes.build.web import Page
+from relink.indexes.build.web import Page, read_page
 from relink.system.errors import RelinkError
 from relink.wheel.deflate.splice import Blocks
 from relink.wheel.deflate.stream import WINDOW, copy_bits

@@ -39,9 +39,9 @@ from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.report.summary import verdict
 from relink.runs.questions import VerifiedWheel, verify_wheel
-from relink.system.budget import RunBudget
 from relink.system.errors import EditError, RelinkError, UsageError, WheelError
 from relink.system.findings.model import Finding
+from relink.system.progress import RunBudget
 from relink.system.sandbox.start import Sandbox
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate import splice

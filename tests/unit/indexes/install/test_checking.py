@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from relink.indexes.install import checking
 from relink.loader.target import Target
-from relink.system import budget
+from relink.system import progress
 from relink.vendors.cuda import cuda
 from tests.support.cc import shared, shared_without
 from tests.support.command import Run
