@@ -33,8 +33,7 @@ from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide
 from relink.planning.resolve.decision_findings import has_vendors, list_mapped, replaced_findings
-from relink.planning.resolve.shims import plan_shims
-from relink.planning.resolve.stubs import StubPlans, add_stubs, plan_forwarders, plan_stubs
+from relink.planning.resolve.stubs import StubPlans, add_stubs, plan_forwarders, plan_shims, plan_stubs
 from relink.planning.siblings import may_map_other_copies
 from relink.planning.site import (
     NOTHING_BESIDE,

@@ -39,7 +39,6 @@ from relink.planning.resolve.evidence import (
     is_of_python,
 )
 from relink.planning.resolve.proof import DlopenSource, Prover, find_forwardable, find_unloadable
-from relink.planning.resolve.shims import is_answered
 from relink.planning.resolve.strategy import (
     REMEDY_WITHHELD,
     Outcome,
@@ -48,7 +47,7 @@ from relink.planning.resolve.strategy import (
     matches_library,
     simulate_loading,
 )
-from relink.planning.resolve.stubs import is_its
+from relink.planning.resolve.stubs import is_answered, is_its
 from relink.planning.siblings import sibling_findings
 from relink.providers.prefix import soname_stem
 from relink.system.findings.model import Finding, Level, finding
