@@ -38,8 +38,7 @@ from relink.providers.prefix import open_prefix
 from relink.report.lines import Line, align_rows, show
 from relink.system.errors import RelinkError
 from relink.system.safe_open import map_file
-from relink.vendors.rocm.installation import release_of
-from relink.vendors.rocm.places import find_places
+from relink.vendors.rocm.places import find_places, release_of
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import parse_wheel_name
 from relink.wheel.source import read_prefix

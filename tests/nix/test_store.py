@@ -25,7 +25,7 @@ from relink.providers.nix_store import (
 )
 from relink.runs.questions import inspect
 from relink.system.errors import ProviderError
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.places import release_of
 from tests.nix.stores import Nix
 from tests.nix.test_hook import stores
 from tests.support.cc import shared

@@ -27,7 +27,7 @@ from relink.loader.target import GLIBC_SONAMES, find_target
 from relink.planning.reading import open_wheel
 from relink.providers.prefix import open_prefix
 from relink.system.safe_open import map_file
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.places import release_of
 from relink.wheel.record import check_record, read_record
 from tests.support.elf_builder import WEAK, Export, Import, Library, build
 from tests.support.wheels import make_wheel

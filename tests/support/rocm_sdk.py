@@ -34,7 +34,7 @@ from relink.planning.reading import open_wheel
 from relink.providers.prefix import Provider, open_prefix, soname_stem
 from relink.system.safe_open import map_file
 from relink.vendors.rocm.facts import whose
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.places import release_of
 from tests.support.cc import shared
 from tests.unit.gpu.amd.build import kpack_archive
 

@@ -18,7 +18,7 @@ from relink.elf.symbols import SymbolTable
 from relink.loader.target import find_target
 from relink.providers.prefix import open_prefix
 from relink.system.errors import RelinkError
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.places import release_of
 from tests.support.cc import shared
 
 VENDOR = """

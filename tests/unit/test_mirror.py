@@ -21,7 +21,6 @@ ELSEWHERE = {
     # Data and types without code of their own
     "gpu/coverage": "unit/gpu/amd/test_file_coverage",
     "vendors/protocol": "unit/vendors/test_registry",
-    "vendors/rocm/vendor": "unit/providers/profiles/test_assumed",
     # One test module for a subject that has several modules
     "report/html/gpu_code": "unit/report/html/test_page",
     "planning/resolve/import_findings": "unit/planning/resolve/test_proof",

@@ -1,4 +1,4 @@
-"""Where a ROCm lies: a prefix when the user names none, or the packages of one site-packages, as pip installs it.
+"""Where a ROCm lies, and which release a place holds: a prefix, or the packages of one site-packages, as pip installs it.
 
 A prefix is ``$ROCM_PATH``, what modules of a supercomputer set beside it (``CRAY_ROCM_PREFIX``, LD_LIBRARY_PATH), ``/opt/rocm*``,
 ``/opt/rocm/core-*``, one of ld.so.cache, or ``/usr``. Directories and the cache are read. No program is run: ``hipconfig`` would
@@ -10,6 +10,10 @@ and perhaps a nonce behind; ``rocm-sdk-device-GPU`` has files in the directory o
 since their search paths lead from one to the other by ``$ORIGIN``. Two more have libraries that others link to:
 ``rocm-profiler`` (the same source), and ``migraphx-libs``, which AMD's page on installing MIGraphX names: its libraries lie in
 ``migraphx_libs``, and its version has that of ROCm behind it, ``2.17.0+rocm10.0.0``.
+
+No document of AMD's says where a release is recorded, and packages differ, so several files are read, the most exact first:
+``.info/version``, headers, TheRock's manifest, a distribution's changelog, names. Since ROCm 10.0 HIP has a version of its own,
+7.15, so it comes last, through a table, and the evidence says that the release is inferred.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -29,6 +34,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target, lookup
 from relink.providers.nix_store import open_place
 from relink.providers.prefix import (
+    NIX_STORE,
     InstalledPackage,
     Provider,
     find_link_target,
@@ -37,12 +43,12 @@ from relink.providers.prefix import (
     soname_stem,
 )
 from relink.providers.site_packages import SITE_PACKAGES, list_names_in, major_minor, read_distributions
-from relink.system.errors import ProviderError, RelinkError, SeveralPlacesError
+from relink.system.errors import ProviderError, RelinkError, SeveralPlacesError, raise_if_machine_fault
 from relink.system.findings.model import Finding, finding
+from relink.system.safe_open import read_start
 from relink.system.text import join_truncated, join_with_and
-from relink.vendors.protocol import Place
-from relink.vendors.rocm.facts import is_own, is_runtime
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.protocol import Place, Release
+from relink.vendors.rocm.facts import ROCM, is_own, is_runtime, release_of_hip
 
 # Libraries that every ROCm has and nothing else does.
 _RUNTIME = re.compile(r"lib(?:amdhip64|hsa-runtime64)\.so\.\d+")
@@ -494,3 +500,180 @@ def _belongs_to(package: InstalledPackage, core: InstalledPackage) -> bool:
 
 def _packages(site: str, target: Target, only: str | None = None) -> Iterator[InstalledPackage]:
     return read_distributions(site, target, only, _INFO, is_package)
+
+
+def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
+    """Return the release of ROCm that a provider holds, or None where nothing says it.
+
+    :param sysroot: the target's; the paths of `provider` are as seen from inside of it.
+    """
+    if provider.packages:
+        package = provider.packages[0]
+        # What a builder put behind the release, as a local label, is left out.
+        return _release(package.version.partition("+")[0], f"{package.name} {package.version}")
+    root = _Root(provider.path, sysroot)
+    real = _real_root(provider, sysroot)
+    return (
+        _in_text(root, _INFO_VERSION, r"\A\s*")
+        or (_in_text(real, _INFO_VERSION, r"\A\s*", f"{real.path}/") if real else None)
+        or _from_rocm_header(root)
+        or _in_text(root, _MANIFEST, r'"rocm_(?:package_)?version"\s*:\s*"')
+        or _from_changelog(root)
+        or _from_name(provider, sysroot, "librocm-core.so.", _CORE_LIBRARY)
+        or _from_name(provider, sysroot, _HIP, _OLD_HIP_NAME)
+        or _from_directory(root, real)
+        or _from_packages(root, real)
+        or _from_hip_names(provider, sysroot)
+        or _from_hip_header(root)
+        or (_from_store_path(provider.libraries) if provider.kind == NIX_STORE else None)
+    )
+
+
+def _release(release: str, evidence: str) -> Release:
+    return Release(release, evidence, f"{ROCM}{release}")
+
+
+_INFO_VERSION = ".info/version"
+# TheRock writes it since 7.13 (build_tools/generate_therock_manifest.py).
+_MANIFEST = "share/therock/therock_manifest.json"
+_CORE_LIBRARY = re.compile(r"librocm-core\.so\.\d{1,9}\.\d{1,9}\.(?P<packed>\d{5,6})(?:-\S+)?")
+_OLD_HIP_NAME = re.compile(
+    r"libamdhip64\.so\.(?P<series>\d{1,9}\.\d{1,9})\.(?P<packed>\d{5,6})(?:-\S+)?"
+)  # AMD's, up to 6.x
+_HIP = "libamdhip64.so."
+_HIP_NAME = re.compile(r"libamdhip64\.so\.(\d{1,9})\.(\d{1,9})\.\d{1,9}(?:-\S+)?")
+_CORE_DIRECTORY = re.compile(r"core-(?:asan-)?(\d{1,9}\.\d{1,9})")
+_PACKAGE = re.compile(r"(amdrocm-[a-z-]+?(\d{1,9}\.\d{1,9}))(?:-gfx[a-z0-9-]+)?\.list")
+
+
+class _Root(msgspec.Struct, frozen=True):
+    """A prefix, as a place to look for what says which release it is."""
+
+    path: str
+    sysroot: str
+
+    def head(self, name: str) -> str:
+        """The first 16 KiB of a text file in it; empty where there is none."""
+        try:
+            raw = read_start(resolve_inside(self.sysroot, posixpath.join(self.path, name)), 65536)
+            if name.endswith(".gz"):
+                # A gzip file (31) may expand to any size, so decompression stops after 16 KiB.
+                raw = zlib.decompressobj(wbits=31).decompress(raw, 16384)
+        except (OSError, zlib.error) as error:
+            raise_if_machine_fault(error)
+            return ""
+        return raw[:16384].decode("utf-8", "replace")
+
+    def names(self, directory: str) -> list[str]:
+        """Return what a directory in it holds; nothing where there is none."""
+        return list_names_in(posixpath.join(self.path, directory), self.sysroot)
+
+
+def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release | None:
+    """The release that a file says, by the pattern of what stands before the number."""
+    match = re.search(rf"{pattern}(\d{{1,9}}\.\d{{1,9}}(?:\.\d{{1,9}})?)", root.head(name))
+    return _release(match[1], f"{shown}{name}") if match else None
+
+
+def _from_rocm_header(root: _Root) -> Release | None:
+    for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
+        if numbers := _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH")):
+            return _release(numbers, name)
+    return None
+
+
+def _from_changelog(root: _Root) -> Release | None:
+    """Debian's packages say the upstream release in the first line of their changelog."""
+    matches = [re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc")]
+    packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
+    # The newest HIP runtime speaks for the prefix.
+    for _, package in packages:
+        relative = f"share/doc/{package}/changelog.Debian.gz"
+        if match := re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative)):
+            return _release(match[1], relative)
+    return None
+
+
+def _real_root(provider: Provider, sysroot: str) -> _Root | None:
+    """The prefix that the runtime really lies in, where links lead to another one: ``/opt/rocm/lib`` is ``core-10.1/lib``."""
+    path = next((paths[0] for name, paths in provider.libraries.items() if name.startswith(_HIP)), None)
+    if path is None:
+        return None
+    real = posixpath.dirname(os.path.realpath(resolve_inside(sysroot, posixpath.dirname(path))))
+    outside = sysroot.rstrip("/")
+    seen = real.removeprefix(outside) if real.startswith(f"{outside}/") else real
+    return _Root(seen, sysroot) if seen != posixpath.normpath(provider.path) else None
+
+
+def _real_names(provider: Provider, sysroot: str, start: str) -> Iterator[str]:
+    for soname, paths in provider.libraries.items():
+        if soname.startswith(start):
+            yield posixpath.basename(os.path.realpath(resolve_inside(sysroot, paths[0])))
+
+
+def _from_name(provider: Provider, sysroot: str, start: str, pattern: re.Pattern[str]) -> Release | None:
+    """``librocm-core.so.1.0.71300`` is ROCm 7.13.0, ``libamdhip64.so.6.2.60204`` is 6.2.4; of several the newest counts."""
+    found: list[tuple[tuple[int, int, int], str]] = []
+    for name in _real_names(provider, sysroot, start):
+        if match := pattern.fullmatch(name):
+            packed = int(match["packed"])
+            numbers = packed // 10000, packed // 100 % 100, packed % 100
+            # libamdhip64.so.7.2.53211 has the number of a build at its end, which does not say 7.2 once more.
+            if match.groupdict().get("series", f"{numbers[0]}.{numbers[1]}") == f"{numbers[0]}.{numbers[1]}":
+                found.append((numbers, name))
+    return _release(".".join(map(str, max(found)[0])), max(found)[1]) if found else None
+
+
+def _from_directory(*roots: _Root | None) -> Release | None:
+    """``/opt/rocm/core-10.1``, where AMD's packages lie side by side since 7.14."""
+    names = [posixpath.basename(root.path.rstrip("/")) for root in roots if root]
+    match = next(filter(None, map(_CORE_DIRECTORY.fullmatch, names)), None)
+    return _release(match[1], match[0]) if match else None
+
+
+def _from_packages(*roots: _Root | None) -> Release | None:
+    """``amdrocm-runtime10.1`` of dpkg, where the packages of one release alone are installed; they lie in /opt/rocm."""
+    root = next((root for root in roots if root and root.path.startswith("/opt/rocm")), None)
+    names = _Root("/var/lib/dpkg", root.sysroot).names("info") if root else []
+    matches = [match for name in names if (match := _PACKAGE.fullmatch(name))]
+    first = min((match[1] for match in matches), default="")
+    series = {match[2] for match in matches}
+    return _release(series.pop(), f"package {first}") if len(series) == 1 else None
+
+
+def _from_hip_names(provider: Provider, sysroot: str) -> Release | None:
+    """``libamdhip64.so.7.2.53211`` only tells HIP 7.2 and a build number."""
+    found = [
+        ((int(match[1]), int(match[2])), name)
+        for name in _real_names(provider, sysroot, _HIP)
+        if (match := _HIP_NAME.fullmatch(name))
+    ]
+    return _inferred(*max(found)) if found else None
+
+
+def _inferred(hip: tuple[int, int], evidence: str) -> Release | None:
+    release = release_of_hip(hip)
+    return _release(release, f"{evidence}, inferred from HIP {hip[0]}.{hip[1]}") if release else None
+
+
+def _from_hip_header(root: _Root) -> Release | None:
+    # The third number of HIP is that of a build and not of ROCm, so only two are read.
+    name = "include/hip/hip_version.h"
+    numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
+    major, _, minor = numbers.partition(".")
+    return _inferred((int(major), int(minor)), name) if numbers else None
+
+
+def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
+    """The numbers that a header defines, joined by dots; empty where one is missing."""
+    found = [
+        re.search(rf"^\s*#\s*define\s+{prefix}_{part}\s+(\d{{1,9}})\b", text, re.MULTILINE) for part in parts
+    ]
+    return ".".join(match[1] for match in found if match) if all(found) else ""
+
+
+def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
+    """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
+    paths = (paths[0] for soname, paths in libraries.items() if soname.startswith(_HIP))
+    found = next(filter(None, map(version_in_store_path, paths)), None)
+    return _release(*found) if found else None

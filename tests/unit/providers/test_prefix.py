@@ -19,7 +19,7 @@ from relink.providers.prefix import (
     soname_stem,
 )
 from relink.system.errors import ProviderError
-from relink.vendors.rocm.installation import release_of
+from relink.vendors.rocm.places import release_of
 from tests.support.elf_builder import EM_386, EM_AARCH64, ET_EXEC, Library, build
 
 HIP = "libamdhip64.so.7"

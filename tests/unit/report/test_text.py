@@ -41,7 +41,7 @@ from relink.report.text import doctor_text
 from relink.system.findings.model import RULES, Finding, finding
 from relink.system.shipped_files import load_schema
 from relink.vendors.protocol import Release
-from relink.vendors.rocm.gpus import PrefixHealth, make_diagnosis
+from relink.vendors.rocm.vendor import PrefixHealth, make_diagnosis
 from tests.support.plans import replanned
 
 SCHEMA = load_schema("report")

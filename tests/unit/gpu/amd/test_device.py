@@ -12,7 +12,7 @@ from relink.gpu.amd.device import decode_version, doctor, find_gpus, parse_gpu
 from relink.gpu.coverage import TargetId
 from relink.system.errors import UsageError
 from relink.vendors.registry import find_local_gpus, requested_gpus
-from relink.vendors.rocm.gpus import diagnose
+from relink.vendors.rocm.vendor import diagnose
 
 TREE = "sys/class/kfd/kfd/topology/nodes"
 CPU = {

@@ -14,7 +14,7 @@ from relink.gpu.amd.device_code import DeviceCode, read_device_code, resolve_kpa
 from relink.gpu.amd.findings import check_gpus, remedies
 from relink.gpu.coverage import GpuPlan, TargetId
 from relink.vendors.registry import requested_gpus
-from relink.vendors.rocm.gpus import read_libraries
+from relink.vendors.rocm.vendor import read_libraries
 from tests.support import kpack_elf
 from tests.support.cc import shared
 from tests.support.command import Run

@@ -25,8 +25,7 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import Finding
 from relink.system.text import join_with_and
 from relink.vendors.registry import requested_gpus
-from relink.vendors.rocm.gpus import read_libraries, runtime_capability
-from relink.vendors.rocm.vendor import rocm
+from relink.vendors.rocm.vendor import read_libraries, rocm, runtime_capability
 from tests.unit.gpu.amd.build import ccob, entries_of, library, raw
 from tests.unit.gpu.amd.test_device import node
 from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib

@@ -1,9 +1,13 @@
-"""rocm.places: which ROCm is taken where none was named, and when the user is asked."""
+"""rocm.places: where a ROCm is found, what says which release it is, and ROCm as pip installs it."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import shutil
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +17,11 @@ from relink.gpu.amd.device import find_local
 from relink.loader.target import CacheEntry, LoaderCache, Target, find_target
 from relink.planning.case import open_providers
 from relink.planning.options import Options
+from relink.providers.prefix import open_prefix
 from relink.system.errors import ProviderError, SeveralPlacesError, UsageError
 from relink.vendors import registry
-from relink.vendors.protocol import Place
+from relink.vendors.protocol import Place, Release
 from relink.vendors.registry import choose_place
-from relink.vendors.rocm.installation import release_of
 from relink.vendors.rocm.places import (
     SitePackages,
     find_places,
@@ -25,6 +29,7 @@ from relink.vendors.rocm.places import (
     open_site,
     packages_of,
     prefix_of_libraries,
+    release_of,
     site_findings,
 )
 from relink.vendors.rocm.vendor import rocm as rocm_vendor
@@ -490,3 +495,219 @@ def test_a_label_of_another_series(prefix: Path, here: Target, tmp_path: Path) -
     more(tmp_path, site, "10.0.0")
     found = SitePackages(str(site), packages_of(str(site), here))
     assert [item.name for item in found.strangers] == ["migraphx_libs"]
+
+
+def rocm_release(release: str, evidence: str) -> Release:
+    return Release(release, evidence, f"rocm{release}")
+
+
+@pytest.fixture
+def laid_out(tmp_path: Path) -> Path:
+    return tmp_path.resolve()
+
+
+Evidence = Callable[[Path], object]
+
+
+def written(name: str, content: str) -> Evidence:
+    def write(root: Path) -> None:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+
+    return write
+
+
+def named(*names: str) -> Evidence:
+    """A runtime of that file name, with the usual link to it."""
+
+    def write(root: Path) -> None:
+        for name in names:
+            library(root / "lib" / name)
+            link = root / "lib" / ".".join(name.split(".")[:3])
+            if not link.exists():
+                link.symlink_to(name)
+
+    return write
+
+
+def rocm_header(numbers: str, name: str = "include/rocm-core/rocm_version.h") -> Evidence:
+    parts = zip(("MAJOR", "MINOR", "PATCH"), numbers.split("."), strict=False)
+    lines = [f"#define ROCM_VERSION_{part}   {number}" for part, number in parts]
+    return written(name, "/* ROCM_VERSION_MAJOR */\n" + "\n".join(lines) + "\n")
+
+
+def hip_header(numbers: str) -> Evidence:
+    major, minor = numbers.split(".")
+    content = f"#define HIP_VERSION_MAJOR {major}\n  # define HIP_VERSION_MINOR {minor}\n#define HIP_VERSION_PATCH 53211\n"
+    return written("include/hip/hip_version.h", content)
+
+
+def changelog(version: str, package: str = "libamdhip64-7") -> Evidence:
+    name = f"share/doc/{package}/changelog.Debian.gz"
+    return written(name, f"rocm-hipamd ({version}) unstable; urgency=medium\n\n  * New upstream.\n")
+
+
+def manifest(key: str, release: str) -> Evidence:
+    return written(MANIFEST, f'{{"the_rock_commit": "", "{key}": "{release}"}}')
+
+
+AMDS = "libamdhip64.so.7.14.60850-0000000"
+HIP_7_2 = "libamdhip64.so.7.2.53211, inferred from HIP 7.2"
+MANIFEST = "share/therock/therock_manifest.json"
+CHANGELOG = "share/doc/libamdhip64-{}/changelog.Debian.gz"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "release", "source"),
+    [
+        ([written(".info/version", "7.2.4-93\n")], "7.2.4", ".info/version"),
+        ([written(".info/version", "\n6.4\n")], "6.4", ".info/version"),
+        ([rocm_header("7.1.1")], "7.1.1", "include/rocm-core/rocm_version.h"),
+        ([rocm_header("5.7.0", "include/rocm_version.h")], "5.7.0", "include/rocm_version.h"),
+        ([changelog("6.1.2-3")], "6.1.2", CHANGELOG.format(7)),
+        ([changelog("1:5.7.1~rc1-2")], "5.7.1", CHANGELOG.format(7)),
+        (
+            [changelog("7.2.0-1", "libamdhip64-7"), changelog("10.0.1-1", "libamdhip64-10")],
+            "10.0.1",
+            CHANGELOG.format(10),
+        ),
+        (
+            [changelog("9.9.9-1", "libamdhip64-dev"), changelog("5.7.1-1", "libamdhip64-5")],
+            "5.7.1",
+            CHANGELOG.format(5),
+        ),
+        ([named("libamdhip64.so.6.2.60204")], "6.2.4", "libamdhip64.so.6.2.60204"),
+        ([named("libamdhip64.so.6.2.60204-a1b2c3")], "6.2.4", "libamdhip64.so.6.2.60204-a1b2c3"),
+        ([named("libamdhip64.so.6.2.60104")], "6.2", "libamdhip64.so.6.2.60104, inferred from HIP 6.2"),
+        ([named("libamdhip64.so.7.2.53211")], "7.2", "libamdhip64.so.7.2.53211, inferred from HIP 7.2"),
+        ([named("libamdhip64.so.6.2.53211", "libamdhip64.so.7.2.53211")], "7.2", HIP_7_2),
+        ([named("libamdhip64.so.7.14.60850-0000000")], "7.14", f"{AMDS}, inferred from HIP 7.14"),
+        ([named("libamdhip64.so.7.15.26333")], "10.0", "libamdhip64.so.7.15.26333, inferred from HIP 7.15"),
+        ([hip_header("7.16")], "10.1", "include/hip/hip_version.h, inferred from HIP 7.16"),
+        ([hip_header("7.17"), named("libamdhip64.so.7.17.1")], None, None),
+        ([hip_header("7.2")], "7.2", "include/hip/hip_version.h, inferred from HIP 7.2"),
+        ([named("librocm-core.so.1.0.71300")], "7.13.0", "librocm-core.so.1.0.71300"),
+        ([named("librocm-core.so.1.0.100100")], "10.1.0", "librocm-core.so.1.0.100100"),
+        ([manifest("rocm_package_version", "7.13.0rc1")], "7.13.0", MANIFEST),
+        ([manifest("rocm_version", "10.1.0"), hip_header("7.14")], "10.1.0", MANIFEST),
+        # the more exact and direct one wins
+        ([written(".info/version", "7.2.4"), rocm_header("7.2.3")], "7.2.4", ".info/version"),
+        ([rocm_header("7.2.3"), changelog("7.2.2-1")], "7.2.3", "include/rocm-core/rocm_version.h"),
+        (
+            [rocm_header("7.2.3", "include/rocm_version.h"), rocm_header("7.2.9")],
+            "7.2.9",
+            "include/rocm-core/rocm_version.h",
+        ),
+        ([changelog("7.2.2-1"), named("libamdhip64.so.6.2.60204")], "7.2.2", CHANGELOG.format(7)),
+        ([named("libamdhip64.so.6.2.60204"), hip_header("7.2")], "6.2.4", "libamdhip64.so.6.2.60204"),
+        # what says nothing is passed over
+        ([written(".info/version", "unknown"), rocm_header("7.1")], None, None),
+        (
+            [written(".info/version", ""), hip_header("7.1")],
+            "7.1",
+            "include/hip/hip_version.h, inferred from HIP 7.1",
+        ),
+        ([named("libamdhip64.so.7"), named("libamdhip64.so.7.2")], None, None),
+        ([], None, None),
+    ],
+)
+def test_what_says_which_release_it_is(
+    laid_out: Path, evidence: list[Evidence], release: str | None, source: str | None
+) -> None:
+    library(laid_out / "lib/libother.so.1")
+    for one in evidence:
+        one(laid_out)
+    rocm = release_of(opened(laid_out))
+    assert (rocm and rocm.release, rocm and rocm.evidence) == (release, source)
+
+
+def test_evidence_that_is_damaged_or_not_a_file_does_not_stop_or_stall(laid_out: Path) -> None:
+    library(laid_out / "lib" / HIP)
+    (laid_out / ".info").mkdir()
+    os.mkfifo(laid_out / ".info/version")
+    (laid_out / "include/hip").mkdir(parents=True)
+    (laid_out / "include/hip/hip_version.h").symlink_to("/dev/zero")
+    (laid_out / "include/rocm_version.h").mkdir()
+    documents = laid_out / "share/doc/libamdhip64-7"
+    documents.mkdir(parents=True)
+    whole = gzip.compress(os.urandom(300))
+    for damage in (b"", b"no gzip", whole[:20] + b"\xff" * 40 + whole[60:], whole[:-9], whole[:5]):
+        (documents / "changelog.Debian.gz").write_bytes(damage)
+        assert release_of(opened(laid_out)) is None
+    bomb = gzip.compress(b"rocm (7.2.4-1)" + b"\n" * (64 << 20))
+    (documents / "changelog.Debian.gz").write_bytes(bomb)
+    tracemalloc.start()
+    rocm = release_of(opened(laid_out))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert rocm
+    assert rocm.release == "7.2.4"
+    assert peak < 4 << 20
+
+
+EVIDENCE = {
+    ".info/version": "10.1.0",
+    "include/rocm-core/rocm_version.h": "10.1.0",
+    "share/therock/therock_manifest.json": "10.1.0",
+    "lib/librocm-core.so.1": "10.1.0",
+    "lib/libamdhip64.so.7": "10.1",
+    "include/hip/hip_version.h": "10.1",
+}
+
+
+@pytest.fixture(scope="module")
+def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return therock.tarball(tmp_path_factory.mktemp("tarball") / "rocm", "10.1.0")
+
+
+@pytest.mark.parametrize("kind", EVIDENCE)
+def test_each_single_kind_of_evidence_tells_the_release_of_a_tarball(
+    tarball: Path, tmp_path: Path, kind: str
+) -> None:
+    root = shutil.copytree(tarball, tmp_path / "rocm", symlinks=True)
+    for other in EVIDENCE:
+        path = root / other
+        if other == kind:
+            continue
+        if path.is_symlink():  # its real name says it
+            real = path.resolve()
+            path.unlink()
+            real.rename(path)
+        else:
+            path.unlink()
+    found = release_of(opened(root))
+    assert found is not None
+    assert found.release == EVIDENCE[kind]
+    inferred = kind in ("lib/libamdhip64.so.7", "include/hip/hip_version.h")
+    assert ("inferred from HIP 7.16" in found.evidence) == inferred
+
+
+def test_links_of_opt_rocm_are_followed_to_what_says_the_release(tmp_path: Path) -> None:
+    rocm = therock.native(tmp_path / "root", "7.14.0", "10.1.0")
+    seen = replace(find_target(), sysroot=str(tmp_path / "root"))
+
+    def release(path: str) -> Release | None:
+        return release_of(open_prefix(path, seen), seen.sysroot)
+
+    assert release("/opt/rocm") == rocm_release("10.1.0", "/opt/rocm/core-10.1/.info/version")
+    assert release("/opt/rocm/core-7.14") == rocm_release("7.14.0", ".info/version")
+    chosen = rocm / "core-10.1"
+    shutil.rmtree(chosen / ".info")
+    assert release("/opt/rocm") == rocm_release("10.1.0", "include/rocm-core/rocm_version.h")
+    for gone in ("include", "share"):
+        shutil.rmtree(chosen / gone)
+    for soname in ("librocm-core.so.1", "libamdhip64.so.7"):
+        real = (chosen / "lib" / soname).resolve()
+        (chosen / "lib" / soname).unlink()
+        real.rename(chosen / "lib" / soname)
+    assert release("/opt/rocm") == rocm_release("10.1", "core-10.1")
+    chosen.rename(rocm / "other")
+    information = tmp_path / "root/var/lib/dpkg/info"
+    information.mkdir(parents=True)
+    for package in ("amdrocm-runtime10.1", "amdrocm-base10.1", "amdrocm-blas10.1-gfx1100", "amdrocm-base"):
+        (information / f"{package}.list").touch()
+    assert release("/opt/rocm/other") == rocm_release("10.1", "package amdrocm-base10.1")
+    (information / "amdrocm-base7.14.list").touch()
+    assert release("/opt/rocm/other") is None

@@ -1,14 +1,18 @@
-"""What relink doctor finds on a machine."""
+"""rocm.vendor: what relink doctor finds on a machine, and whose HIP takes related processors' code."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from relink.planning.checks.machine import MachineCheck, check_machine
+from relink.providers.prefix import NIX_STORE, Provider
 from relink.report.text import doctor_text
+from relink.vendors.rocm.vendor import extended_by
+from tests.support.cc import shared
 from tests.unit.gpu.amd.build import entries_of, raw
 from tests.unit.gpu.amd.test_device import node
 from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
@@ -128,3 +132,69 @@ def test_the_group_that_is_missing(tmp_path: Path, rocm: Path, monkeypatch: pyte
     lost = {Path(item.subject).name: item for item in found.findings if item.code == "RLK422"}
     assert "belongs to the group" in lost["kfd"].message
     assert lost["kfd"].remedy.startswith("usermod -aG ")
+
+
+# Whose HIP runtime takes related processors' code, by where it comes from
+
+HASH = "0123456789abcdfghijklmnpqrsvwxyz"
+
+
+def hip_of(path: Path, kind: str = "prefix") -> Provider:
+    libraries = MappingProxyType({path.name: (str(path),)})
+    return Provider(kind, str(path.parent.parent), (str(path.parent),), libraries)
+
+
+def test_the_name_of_a_store_path_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nixpkgs' clr has the patch's functions; another package of that name, such as AMD's own build, may not have them."""
+    monkeypatch.setenv("NIX_STORE_DIR", str(tmp_path))
+    (tmp_path / f"{HASH}-clr-7.2.3" / "lib").mkdir(parents=True)
+    found = hip_of(tmp_path / f"{HASH}-clr-7.2.3" / "lib" / "libamdhip64.so.7", NIX_STORE)
+    assert extended_by([found], "libamdhip64.so.7") is None
+    Path(found.find("libamdhip64.so.7") or "").write_bytes(b"\0isGfx1030EquivalentProcessor\0")
+    assert "isGfx1030EquivalentProcessor" in (extended_by([found], "libamdhip64.so.7") or "")
+
+
+@pytest.mark.parametrize(
+    ("directory", "build", "whose"),
+    [
+        ("usr/lib/x86_64-linux-gnu", "6.1.40091", "Debian's HIP before 6.4.3"),
+        ("usr/lib/x86_64-linux-gnu", "6.4.43484", None),
+        ("usr/lib/x86_64-linux-gnu", "5.2.21153", None),
+        ("opt/rocm-6.1.0/lib", "6.1.40091", None),
+    ],
+)
+def test_of_debian(directory: str, build: str, whose: str | None, tmp_path: Path) -> None:
+    real = tmp_path / directory / f"libamdhip64.so.{build}"
+    real.parent.mkdir(parents=True)
+    real.touch()
+    link = real.with_name("libamdhip64.so.6")
+    link.symlink_to(real.name)
+    assert extended_by([hip_of(link)], "libamdhip64.so.6") == whose
+
+
+PATCHED = """
+static __attribute__((noinline)) int isGfx1030EquivalentProcessor(const char *name) { return name[6] >= '0' && name[6] < '7'; }
+int takes(const char *name) { return isGfx1030EquivalentProcessor(name); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "patched"),
+    [
+        (PATCHED, (), True),
+        (PATCHED, ("-Wl,--strip-all",), False),
+        ("int takes(const char *name) { return 0; }", (), False),
+    ],
+)
+def test_the_functions_of_the_patch_in_the_library_itself(
+    tmp_path: Path, source: str, flags: tuple[str, ...], patched: bool
+) -> None:
+    """Seen in a build of one's own that keeps local symbols."""
+    hip = shared(tmp_path / "lib" / "libamdhip64.so.7", source, flags=list(flags))
+    function = "isGfx1030EquivalentProcessor"
+    whose = f"the HIP of {tmp_path}, which has the patch's function {function}" if patched else None
+    assert extended_by([hip_of(hip)], "libamdhip64.so.7") == whose
+
+
+def test_where_no_provider_has_it(tmp_path: Path) -> None:
+    assert extended_by([hip_of(tmp_path / "librocblas.so.5")], "libamdhip64.so.7") is None
