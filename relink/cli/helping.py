@@ -52,8 +52,7 @@ def show_profile(
     Example: relink profile show onnxruntime-rocm
     """
     from relink.cli.terminal import show
-    from relink.providers.profiles import NO_PROFILE, profile_named
-    from relink.providers.profiles.document import DOCUMENT_LIMIT
+    from relink.providers.profiles import DOCUMENT_LIMIT, NO_PROFILE, profile_named
     from relink.system.safe_open import read_text
     from relink.system.shipped_files import shipped_directory
     from relink.vendors.registry import VENDORS

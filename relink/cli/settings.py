@@ -24,7 +24,7 @@ from relink.planning.options import Options, option_table
 from relink.system.errors import UsageError, raise_if_machine_fault
 
 if TYPE_CHECKING:
-    from relink.providers.profiles.document import Problem
+    from relink.providers.profiles import Problem
 
 WORDS = "relink.words"
 """The key under which the top context has the words of the command line."""
@@ -162,7 +162,7 @@ def _not_ours(path: Path, status: os.stat_result | None) -> str | None:
 
 def _settings(path: Path, text: str) -> Settings | None:
     """Return what a file sets; None for a pyproject.toml that has no [tool.relink]."""
-    from relink.providers.profiles.document import check_document, line_of, lines_of, parse_document
+    from relink.providers.profiles import check_document, line_of, lines_of, parse_document
 
     data: Any = parse_document(text, path, "settings file")
     at: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ def _settings(path: Path, text: str) -> Settings | None:
 
 
 def _problems(data: Any) -> Iterator[Problem]:
-    from relink.providers.profiles.document import Problem, find_problems
+    from relink.providers.profiles import Problem, find_problems
     from relink.system.shipped_files import load_schema
 
     settable = {option.names[0] for option in option_table(Options).values() if option.setting}

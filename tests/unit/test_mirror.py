@@ -111,7 +111,7 @@ TESTS = {str(path.relative_to(UNIT).with_suffix("")) for path in UNIT.rglob("tes
 
 def test_the_modules_are_found() -> None:
     assert MODULES["elf/image"] == "elf/test_image"
-    assert MODULES["providers/profiles/__init__"] == "providers/profiles/test_profiles"
+    assert MODULES["__init__"] == "test_relink"
     assert "elf/__init__" not in MODULES
     assert len(MODULES) > 150
 

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from relink.indexes.install.installers import SIZE
 from relink.planning.options import Options
-from relink.providers.profiles.document import (
+from relink.providers.profiles import (
     DOCUMENT_LIMIT,
     KeyPath,
     Problem,

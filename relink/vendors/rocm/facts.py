@@ -13,8 +13,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from relink.providers.prefix import soname_stem
-from relink.providers.profiles import DlopenEntry, EqualSonames, match_names, why_equal
-from relink.providers.profiles.document import read_document
+from relink.providers.profiles import DlopenEntry, EqualSonames, match_names, read_document, why_equal
 from relink.system.shipped_files import shipped_directory
 from relink.vendors.protocol import Component, OptionalLibrary, Relation, TextKind
 
