@@ -27,8 +27,7 @@ from relink.planning.case import Case, Command, build_context, is_python_named, 
 from relink.planning.checks.executable_stack import stack_findings
 from relink.planning.checks.gpu import describe_shrinking, gpu_label, list_dlopened_libraries, plan_gpus
 from relink.planning.checks.tags import wheel_tag_findings
-from relink.planning.embedded import read_plan
-from relink.planning.model import ChangedRequirement, FilePlan, Plan
+from relink.planning.model import ChangedRequirement, FilePlan, Plan, read_plan
 from relink.planning.reading import list_required_versions
 from relink.planning.resolve.context import ResolveContext, is_below, read_exact_version
 from relink.planning.resolve.decide import PlanDraft, decide

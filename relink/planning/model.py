@@ -1,8 +1,11 @@
 """The plan: what every NEEDED resolves to, what will be edited and why. Plain data, to JSON and back.
 
 What happens to each NEEDED, to the search path and to the interpreter is said once; the edit is derived from it. This is the
-shape of relink.plan/1 and relink.report/1. Source of the words about packages: "Core metadata" and "Dependency specifiers" of the
-PyPA specifications, PEP 440 for versions.
+shape of relink.plan/1 and relink.report/1.
+
+The plan inside of the output wheel is without the facts that hold on the machine of its maker only. What stays is about the
+result: the target's loader and its directories, the providers, search paths, and the libraries that were found. A report
+(``relink WHEEL --json``) keeps everything.
 """
 
 from __future__ import annotations
@@ -10,15 +13,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
-from packaging.version import Version
 
 from relink.elf.edit import ElfEdit, VersionEdit
 from relink.elf.source import linking_digest
@@ -30,6 +33,7 @@ from relink.system.bounded_json import JSON_LIMIT, parse_json, read_typed
 from relink.system.errors import ElfError, UsageError, raise_if_machine_fault
 from relink.system.findings.model import Finding, has_errors
 from relink.system.safe_open import file_sha256, map_file, read_text
+from relink.wheel.source import MemberSource, read_member
 
 Action: TypeAlias = Literal["keep", "substitute", "drop", "add"]
 Origin: TypeAlias = Literal["wheel", "provider", "platform", "missing", "assumed"]
@@ -120,34 +124,6 @@ class FilePlan(msgspec.Struct, frozen=True):
         """Whether the member's bytes will change."""
         return bool(self.edit)
 
-    def check(self) -> None:
-        """Check what a plan that somebody else wrote may have wrong.
-
-        :raises ValueError: a soname is listed twice, or one that is replaced has no soname after.
-        """
-        seen: set[str] = set()
-        for entry in self.needed:
-            if entry.soname in seen:
-                raise ValueError(f"needed: {entry.soname} is listed twice")
-            if entry.action == "substitute" and not entry.soname_after:
-                raise ValueError(f"needed: {entry.soname} is replaced by nothing")
-            seen.add(entry.soname)
-
-
-def normalize_edit(edit: ElfEdit, needed: Sequence[str]) -> ElfEdit:
-    """Return `edit` with its sonames in the order of a file's NEEDED, and without additions that the file has already.
-
-    :param needed: each soname once.
-    """
-    replaced, removed = dict(edit.replace), frozenset(edit.remove)
-    after = {replaced.get(soname, soname) for soname in needed if soname not in removed}
-    return replace(
-        edit,
-        replace=tuple((soname, replaced[soname]) for soname in needed if soname in replaced),
-        remove=tuple(soname for soname in needed if soname in removed),
-        add=tuple(soname for soname in dict.fromkeys(edit.add) if soname not in after),
-    )
-
 
 class ChangedRequirement(msgspec.Struct, frozen=True):
     """A Requires-Dist of METADATA that the output has not, or has another one in the place of.
@@ -172,45 +148,6 @@ class Reliance(msgspec.Struct, frozen=True):
     version: str
     directories: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-
-
-def make_requirement(reliance: Reliance) -> str:
-    """Return the requirement of a package: its series, and where it is a pre-release the later ones of that series.
-
-    Installers take a pre-release only where a requirement names one (PEP 440, "Handling of pre-releases").
-    """
-    try:
-        version = Version(reliance.version)
-    except ValueError:
-        return reliance.name
-    if version.is_prerelease:
-        return f"{reliance.name}>={version.public},<{version.major}.{version.minor + 1}"
-    return f"{reliance.name}=={version.major}.{version.minor}.*"
-
-
-def list_metadata_lines(
-    relies_on: Iterable[Reliance],
-    extra: str | None,
-    bundle: Mapping[str, str] | None = None,
-    only_gpus: Iterable[str] = (),
-) -> tuple[str, ...]:
-    """Return the fields of METADATA that say what a result relies on: as an extra, or required; and whose code is left.
-
-    What the vendor's wheel relied on before is the vendor's to say.
-
-    :param extra: what brings the packages; None: installing the wheel installs them, too.
-    :param bundle: package → the requirement without a version that brings it, and others with it.
-    :param only_gpus: the GPUs that the output has code for, where that of others was taken out.
-    """
-    names = ((item, (bundle or {}).get(item.name, item.name)) for item in relies_on if not item.files)
-    wanted = list(dict.fromkeys(make_requirement(replace(item, name=name)) for item, name in names))
-    platforms = tuple(f"Supported-Platform: {gpu}" for gpu in only_gpus)
-    if not wanted:
-        return platforms
-    if extra is None:
-        return (*platforms, *(f"Requires-Dist: {item}" for item in wanted))
-    named = (f'Requires-Dist: {item}; extra == "{extra}"' for item in wanted)
-    return (*platforms, f"Provides-Extra: {extra}", *named)
 
 
 STUB_DIRECTORY: Final = "relink-stubs"
@@ -607,8 +544,110 @@ def read_plan_fields(data: Mapping[str, Any], where: str, *, strict: bool) -> Pl
     """
     plan = cast("Plan", read_typed(Plan, data, where, strict=strict))
     for number, file in enumerate(plan.files):
-        try:
-            file.check()
-        except ValueError as error:
-            raise UsageError(f"{where}.files[{number}].{error}") from error
+        seen: set[str] = set()
+        for entry in file.needed:
+            wrong = f"{where}.files[{number}].needed: {entry.soname}"
+            if entry.soname in seen:
+                raise UsageError(f"{wrong} is listed twice")
+            if entry.action == "substitute" and not entry.soname_after:
+                raise UsageError(f"{wrong} is replaced by nothing")
+            seen.add(entry.soname)
     return plan
+
+
+PLAN_MEMBER: Final = "relink.json"
+"""The plan's member in the dist-info of an output."""
+ANY_PYTHON: Final = "$PYTHON"
+"""Stands for the path of the Python that the plan was made for."""
+BASE_PREFIX: Final = "$BASE_PREFIX"
+"""Stands for ``sys.base_prefix`` of that Python, before what it loads from there."""
+SITE: Final = "$SITE"
+"""Stands for the site-packages that had the packages which the result finds beside it."""
+_OF_THE_PLACE: Final = frozenset({"RLK210", "RLK520", "RLK522"})
+"""Findings about the Python that the plan was made for, and about the shell that it was made in."""
+_ENDS: Final = r"(?![^/\s:;,)])"  # behind a path
+# Every machine has these directories, so they say nothing of the maker.
+_SHARED: Final = frozenset({"", "/", "/usr", "/usr/local"})
+
+
+def embed_plan(plan: Plan) -> Plan:
+    """Return the plan for the wheel: no path of a Python, no directory that stands for the root, and not how a prefix was found.
+
+    Edits stay as they are to the byte.
+    """
+    target, python = plan.target, plan.target.python
+    plan = replace(
+        plan,
+        target=replace(target, python=ANY_PYTHON if python else None, sysroot="/"),
+        providers=tuple(replace(provider, found_by=None) for provider in plan.providers),
+        findings=tuple(found for found in plan.findings if found.code not in _OF_THE_PLACE),
+        basis=None,
+    )
+    base = posixpath.dirname(posixpath.dirname(python)) if python else ""
+    sites = list(plan.sites)
+    if base in _SHARED and not sites:
+        return plan
+    # A provider may lie inside of the Python's directory, or around it. Its paths stay, since the plan is about them.
+    kept = _any_of(provider.path for provider in plan.providers if provider.path not in sites)
+    hidden = _any_of([] if base in _SHARED else [base])
+    # Where several match, the first alternative counts: site-packages are hidden even inside of a provider, and a provider
+    # stays even inside of the Python's directory.
+    pattern = re.compile(rf"(?P<site>{_any_of(sites)}){_ENDS}|(?:{kept}){_ENDS}|(?P<base>{hidden})(?=/)")
+
+    def shown(text: str) -> str:
+        return pattern.sub(
+            lambda match: SITE if match["site"] else BASE_PREFIX if match["base"] else match[0], text
+        )
+
+    return replace(
+        plan,
+        providers=tuple(replace(provider, path=shown(provider.path)) for provider in plan.providers),
+        files=tuple(_file(file, shown) for file in plan.files),
+        sites=tuple(shown(site) for site in plan.sites),
+        findings=map_strings(plan.findings, shown),
+        loads=tuple(replace(map_strings(load, shown), soname=load.soname) for load in plan.loads),
+        opened=tuple(replace(map_strings(edge, shown), name=edge.name) for edge in plan.opened),
+    )
+
+
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """Return `value` with every str in it changed: in facts, tuples, lists and mappings, their keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, tuple | list):
+        return type(value)(map_strings(part, change) for part in value)
+    if isinstance(value, Mapping):
+        return {map_strings(key, change): map_strings(part, change) for key, part in value.items()}
+    if isinstance(value, msgspec.Struct):
+        names = value.__struct_fields__
+        return replace(value, **{name: map_strings(getattr(value, name), change) for name in names})
+    return value
+
+
+def _any_of(paths: Iterable[str]) -> str:
+    # (?!) matches nothing; an empty alternative would match everywhere.
+    return "|".join(map(re.escape, paths)) or "(?!)"
+
+
+def _file(file: FilePlan, shown: Callable[[str], str]) -> FilePlan:
+    return replace(
+        file,
+        needed=tuple(
+            replace(map_strings(entry, shown), soname=entry.soname, soname_after=entry.soname_after)
+            for entry in file.needed
+        ),
+        closure=tuple((soname, shown(path)) for soname, path in file.closure),
+    )
+
+
+def read_plan(source: MemberSource) -> Plan | None:
+    """Return the plan that a relinked wheel carries, or None for a vendor's wheel.
+
+    :raises UsageError: the plan has another format than this relink reads, or is damaged.
+    :raises WheelError: the member is larger than :data:`relink.system.bounded_json.JSON_LIMIT`, or damaged.
+    """
+    name = f"{source.dist_info}/{PLAN_MEMBER}"
+    if name not in source.members:
+        return None
+    # Another release may have had more keys, such as that of libraries which it copied in: nothing is carried out of it.
+    return from_json(read_member(source, name, JSON_LIMIT).decode("utf-8", "replace"), strict=False)

@@ -37,8 +37,7 @@ from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.tables import read_table
 from relink.loader.target import Target
-from relink.planning.embedded import SITE
-from relink.planning.model import ChangedRequirement, FilePlan, Plan, Reliance, Stub
+from relink.planning.model import SITE, ChangedRequirement, FilePlan, Plan, Reliance, Stub
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.proof import find_system_library

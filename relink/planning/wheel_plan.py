@@ -1,4 +1,7 @@
-"""From an assessment to a plan: the decisions as data; and after a refusal the options with which the same command succeeds."""
+"""From an assessment to a plan: the decisions as data; and after a refusal the options with which the same command succeeds.
+
+Source of the words about packages: "Core metadata" and "Dependency specifiers" of the PyPA specifications, PEP 440 for versions.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
+from packaging.version import Version
 
 from relink.loader.tables import Tables
 from relink.loader.target import Target
@@ -17,10 +21,10 @@ from relink.planning.case import Case, choose_target, find_prefixes_with
 from relink.planning.model import (
     Plan,
     ProviderFacts,
+    Reliance,
     RemovedCode,
     TargetFacts,
     WheelFacts,
-    list_metadata_lines,
 )
 from relink.planning.options import Options, list_deciding_words
 from relink.planning.reading import Wheel
@@ -132,6 +136,45 @@ def build_plan(assessed: Assessment) -> Plan:
         opened=draft.opened,
         options=list_deciding_words(case.options),
     )
+
+
+def make_requirement(reliance: Reliance) -> str:
+    """Return the requirement of a package: its series, and where it is a pre-release the later ones of that series.
+
+    Installers take a pre-release only where a requirement names one (PEP 440, "Handling of pre-releases").
+    """
+    try:
+        version = Version(reliance.version)
+    except ValueError:
+        return reliance.name
+    if version.is_prerelease:
+        return f"{reliance.name}>={version.public},<{version.major}.{version.minor + 1}"
+    return f"{reliance.name}=={version.major}.{version.minor}.*"
+
+
+def list_metadata_lines(
+    relies_on: Iterable[Reliance],
+    extra: str | None,
+    bundle: Mapping[str, str] | None = None,
+    only_gpus: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """Return the fields of METADATA that say what a result relies on: as an extra, or required; and whose code is left.
+
+    What the vendor's wheel relied on before is the vendor's to say.
+
+    :param extra: what brings the packages; None: installing the wheel installs them, too.
+    :param bundle: package → the requirement without a version that brings it, and others with it.
+    :param only_gpus: the GPUs that the output has code for, where that of others was taken out.
+    """
+    names = ((item, (bundle or {}).get(item.name, item.name)) for item in relies_on if not item.files)
+    wanted = list(dict.fromkeys(make_requirement(replace(item, name=name)) for item, name in names))
+    platforms = tuple(f"Supported-Platform: {gpu}" for gpu in only_gpus)
+    if not wanted:
+        return platforms
+    if extra is None:
+        return (*platforms, *(f"Requires-Dist: {item}" for item in wanted))
+    named = (f'Requires-Dist: {item}; extra == "{extra}"' for item in wanted)
+    return (*platforms, f"Provides-Extra: {extra}", *named)
 
 
 def list_removed_code(wheel: Wheel) -> tuple[RemovedCode, ...]:

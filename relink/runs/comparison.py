@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 
 from relink import __version__
 from relink.make.added_members import SBOM_MEMBER
-from relink.planning.embedded import PLAN_MEMBER
+from relink.planning.model import PLAN_MEMBER
 from relink.planning.options import Options
 from relink.planning.wheel_plan import describe_wheel
 from relink.report.diff_text import DiffVerdict, MemberChange, WheelDiff, WheelSide

@@ -28,8 +28,7 @@ from relink.loader.target import Target
 from relink.make.editing import edit_members
 from relink.planning.case import open_providers
 from relink.planning.contents import Contents, check_room, make_spool
-from relink.planning.embedded import PLAN_MEMBER
-from relink.planning.model import from_json, is_plain
+from relink.planning.model import PLAN_MEMBER, from_json, is_plain
 from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout, is_below

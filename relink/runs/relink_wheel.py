@@ -34,8 +34,7 @@ from relink.make.verification import verify
 from relink.planning.assess import assess
 from relink.planning.case import Case, choose_target, open_providers
 from relink.planning.contents import Contents, check_room, make_spool
-from relink.planning.embedded import ANY_PYTHON, read_plan
-from relink.planning.model import Plan, list_changes
+from relink.planning.model import ANY_PYTHON, Plan, list_changes, read_plan
 from relink.planning.options import Options, check_trust
 from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.context import Layout

@@ -34,8 +34,7 @@ from relink.loader.target import Target, find_target
 from relink.planning.assess import assess
 from relink.planning.case import Case
 from relink.planning.contents import Contents
-from relink.planning.embedded import PLAN_MEMBER
-from relink.planning.model import to_data
+from relink.planning.model import PLAN_MEMBER, to_data
 from relink.planning.options import Options
 from relink.planning.picks import pick_findings
 from relink.planning.processes import (

@@ -24,8 +24,7 @@ import msgspec
 from packaging.utils import canonicalize_name, canonicalize_version
 
 from relink.loader.python import FIND_HOME, active_python
-from relink.planning.embedded import PLAN_MEMBER
-from relink.planning.model import Plan, from_json
+from relink.planning.model import PLAN_MEMBER, Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import TargetError, UsageError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, Steps, ask_program, run_side_by_side

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +24,6 @@ from relink.planning.model import (
     NeededDecision,
     Origin,
     RpathChange,
-    normalize_edit,
 )
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.decision_findings import decision_findings, has_vendors, list_mapped
@@ -272,6 +271,21 @@ def _plan_file(context: ResolveContext, member: str, outcome: Outcome, *, served
         served=served,
         versions=edit.versions,
         clear_stack=edit.clear_stack,
+    )
+
+
+def normalize_edit(edit: ElfEdit, needed: Sequence[str]) -> ElfEdit:
+    """Return `edit` with its sonames in the order of a file's NEEDED, and without additions that the file has already.
+
+    :param needed: each soname once.
+    """
+    replaced, removed = dict(edit.replace), frozenset(edit.remove)
+    after = {replaced.get(soname, soname) for soname in needed if soname not in removed}
+    return replace(
+        edit,
+        replace=tuple((soname, replaced[soname]) for soname in needed if soname in replaced),
+        remove=tuple(soname for soname in needed if soname in removed),
+        add=tuple(soname for soname in dict.fromkeys(edit.add) if soname not in after),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from relink.make.added_members import make_bill_of_materials
-from relink.planning.embedded import BASE_PREFIX
 from relink.planning.model import (
+    BASE_PREFIX,
     FilePlan,
     InterpreterChange,
     Plan,

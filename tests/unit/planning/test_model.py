@@ -1,11 +1,16 @@
-"""The plan as data: JSON and back, edits, digests of libraries in saved plans, requirements, and the places of stubs."""
+"""The plan as data: JSON and back, edits, digests of libraries in saved plans, the places of stubs; and as a wheel has it."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 import re
+import subprocess
+import sys
+import tempfile
+import zipfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
@@ -14,34 +19,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from packaging.requirements import Requirement
 
 from relink.elf.edit import ElfEdit, VersionEdit
 from relink.library import plan as make_plan
+from relink.library import relink
 from relink.planning.model import (
+    ANY_PYTHON,
     Action,
     FilePlan,
     InterpreterChange,
+    Load,
     NeededDecision,
     Plan,
     ProviderFacts,
-    Reliance,
     RpathChange,
     Stub,
     TargetFacts,
     WheelFacts,
     check_places,
+    embed_plan,
     from_json,
     is_plain,
-    list_metadata_lines,
-    normalize_edit,
     to_data,
     to_json,
 )
+from relink.planning.options import Options
+from relink.runs.questions import verify_wheel
 from relink.system.errors import UsageError
-from relink.system.findings.model import Finding, Level
+from relink.system.findings.model import Finding, Level, finding
 from tests.support.amount import amount
-from tests.support.works import Works
+from tests.support.works import OUTPUT, Works
 
 # Names that are not UTF-8 come as surrogates, which JSON can carry as escapes.
 TEXT = st.text(st.characters(codec="utf-8") | st.characters(categories=["Cs"]), max_size=8)
@@ -267,19 +274,6 @@ def test_a_record_that_no_edit_can_give(needed: tuple[NeededDecision, ...], mess
         from_json(data)
 
 
-def test_what_an_edit_says_of_sonames_that_are_not_there_is_left_out() -> None:
-    """The order is the file's own, additions last."""
-    edit = ElfEdit(
-        "",
-        None,
-        (("libx.so", "liby.so"), ("libold.so.1", "libold.so.2")),
-        ("libgone.so",),
-        ("libnew.so", "liba.so"),
-    )
-    exact = normalize_edit(edit, ("liba.so", "libold.so.1", "libgone.so"))
-    assert exact == ElfEdit("", None, (("libold.so.1", "libold.so.2"),), ("libgone.so",), ("libnew.so",))
-
-
 @pytest.fixture
 def planned(works: Works, tmp_path: Path) -> Plan:
     return make_plan(works.small(tmp_path), works.options(tmp_path / "out"))
@@ -319,45 +313,6 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         Plan.load(tmp_path / "b.json")
 
 
-CORE = Reliance("rocm-sdk-core", "7.2.4", ("_rocm_sdk_core/lib",))
-
-
-def test_an_extra_and_a_requirement() -> None:
-    assert list_metadata_lines([CORE], "rocm") == (
-        "Provides-Extra: rocm",
-        'Requires-Dist: rocm-sdk-core==7.2.*; extra == "rocm"',
-    )
-    assert list_metadata_lines([CORE], None) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
-    assert list_metadata_lines([], None) == ()
-    several = [CORE, Reliance("rocm-sdk-libraries", "7.2.4", ("x",))]
-    bundle = {"rocm-sdk-core": "rocm[libraries]", "rocm-sdk-libraries": "rocm[libraries]"}
-    assert list_metadata_lines(several, None, bundle) == ("Requires-Dist: rocm[libraries]==7.2.*",)
-
-
-@pytest.mark.parametrize(
-    ("made_with", "fits", "too_far"),
-    [
-        ("7.2.4", ["7.2.0", "7.2.4", "7.2.9"], ["7.3.0", "7.1.9"]),
-        (
-            "7.10.0a20251120",
-            ["7.10.0a20251120", "7.10.0", "7.10.1"],
-            ["7.10.0a20251119", "7.11.0a1", "7.11.0"],
-        ),
-        ("7.2.4+vendor.1", ["7.2.4+vendor.2", "7.2.0"], ["7.3"]),
-    ],
-)
-def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far: list[str]) -> None:
-    (line,) = list_metadata_lines([Reliance("rocm-sdk-core", made_with)], None)
-    wanted = Requirement(line.removeprefix("Requires-Dist: ")).specifier
-    assert [wanted.contains(item) for item in fits] == [True] * len(fits)
-    assert not any(wanted.contains(item) for item in too_far)
-
-
-@pytest.mark.parametrize("version", ["unknown", "9" * 5000])
-def test_a_version_that_is_none(version: str) -> None:
-    assert list_metadata_lines([Reliance("x", version)], None) == ("Requires-Dist: x",)
-
-
 def test_where_relink_puts_them() -> None:
     check_places([Stub("demo.libs/relink-stubs/libb.so", "libb.so", "w")])
 
@@ -384,3 +339,140 @@ def test_where_it_does_not(path: str) -> None:
 def test_plain_names() -> None:
     assert is_plain("liba-2_x.so.1+b")
     assert not any(map(is_plain, ["", ".", "..", "a/b", "-a", "a b", "a\n", "$ORIGIN", "a:b", "a" * 300]))
+
+
+PYTHON = "/home/me/py/bin/python3.12"
+PYTHONS_OWN = "/home/me/py/lib/libpython3.12.so.1.0"
+RPATH = RpathChange(None, "/home/me/py/extra:$ORIGIN", None, "runpath")
+
+
+def plan_with(*providers: str, python: str | None = PYTHON, library: str = PYTHONS_OWN) -> Plan:
+    needed = NeededDecision(
+        "libpython3.12.so.1.0", "keep", "libpython3.12.so.1.0", library, f"in {library}", "platform"
+    )
+    file = FilePlan(
+        "a.so",
+        "runpath",
+        (needed,),
+        RPATH,
+        InterpreterChange(None, None),
+        (("libpython3.12.so.1.0", library),),
+    )
+    return Plan(
+        WheelFacts("a.whl", "00", "a", "1", ("t",)),
+        "b.whl",
+        TargetFacts("/lib64/ld.so", "2.36", ("/lib",), python, "/home/me/root"),
+        tuple(ProviderFacts("prefix", path, None) for path in providers),
+        (file,),
+        (finding("RLK108", "libx.so.1", f"served by {library}"),),
+        (Load("$WHEEL/a.so", "libpython3.12.so.1.0", library, None, "platform"),),
+    )
+
+
+def test_the_python_and_what_it_brings_have_no_place() -> None:
+    plan = plan_with("/opt/rocm")
+    inside = embed_plan(plan)
+    text = json.dumps(to_json(inside))
+    assert text.count("/home/me") == 1  # in the search path, which is an edit
+    assert (inside.target.python, inside.target.sysroot) == (ANY_PYTHON, "/")
+    assert inside.files[0].closure[0][1] == "$BASE_PREFIX/lib/libpython3.12.so.1.0"
+    assert inside.findings[0].message == "served by $BASE_PREFIX/lib/libpython3.12.so.1.0"
+    assert [file.edit for file in inside.files] == [file.edit for file in plan.files]
+    assert from_json(json.loads(text)) == inside
+    assert embed_plan(inside) == inside
+
+
+def test_a_needed_that_is_a_path_stays() -> None:
+    """It is what the file says, and the edit names it."""
+    plan = plan_with("/opt/rocm")
+    (file,) = plan.files
+    needed = replace(file.needed[0], soname=PYTHONS_OWN, action="substitute", soname_after=f"{PYTHONS_OWN}.1")
+    plan = replace(plan, files=(replace(file, needed=(needed,)),))
+    assert embed_plan(plan).files[0].edit.replace == ((PYTHONS_OWN, f"{PYTHONS_OWN}.1"),)
+
+
+def test_without_a_python_none_is_named() -> None:
+    assert embed_plan(plan_with(python=None)).target.python is None
+
+
+@pytest.mark.parametrize("provider", ["/home/me/py", "/home/me/py/lib/python3.12/site-packages/_rocm_sdk"])
+def test_a_provider_beside_the_python_stays(provider: str) -> None:
+    """Conda's environment is both; pip's ROCm lies in site-packages."""
+    library = f"{provider}/lib/libamdhip64.so.7"
+    inside = embed_plan(plan_with(provider, library=library))
+    assert inside.providers[0].path == provider
+    assert inside.files[0].closure[0][1] == library
+    near = embed_plan(plan_with(f"{provider}x"))
+    assert near.files[0].closure[0][1].startswith("$BASE_PREFIX/")
+
+
+@pytest.mark.parametrize("python", ["/usr/bin/python3.12", "/usr/local/bin/python3.12", "/bin/python3"])
+def test_the_systems_own_directories_stay(python: str) -> None:
+    library = "/usr/lib/x86_64-linux-gnu/libz.so.1"
+    inside = embed_plan(plan_with(python=python, library=library))
+    assert inside.files[0].closure[0][1] == library
+    assert inside.target.python == ANY_PYTHON
+
+
+def texts(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        info = [name for name in archive.namelist() if ".dist-info/" in name]
+        return "\n".join(archive.read(name).decode("latin-1") for name in info)
+
+
+@pytest.fixture
+def pythons(tmp_path: Path) -> list[Path]:
+    """The Pythons of two virtual environments, each a file of its own."""
+    made = []
+    for name in ("one", "another"):
+        directory = tmp_path / "venvs" / name
+        words = [sys.executable, "-m", "venv", "--without-pip", "--copies", str(directory)]
+        subprocess.run(words, check=True)
+        made.append(directory / "bin" / "python")
+        if subprocess.run([made[-1], "-c", ""], capture_output=True, check=False).returncode:
+            pytest.skip("a copy of this Python does not run")
+    return made
+
+
+@pytest.mark.slow(reason="makes two environments")
+def test_two_environments_give_the_same_bytes(works: Works, tmp_path: Path, pythons: list[Path]) -> None:
+    wheel = works.wheel(tmp_path)
+    reports = [
+        relink(wheel, works.options(tmp_path / f"out{number}", python=str(python)))
+        for number, python in enumerate(pythons)
+    ]
+    first, second = (tmp_path / f"out{number}" / OUTPUT for number in range(2))
+    assert first.read_bytes() == second.read_bytes()
+    # A report is for the one who asks.
+    places = [report.target.python or "" for report in reports]
+    assert places[0] != places[1]
+    assert all(place.startswith(str(tmp_path / "venvs")) for place in places)
+    assert verify_wheel(first, Options()).findings == ()
+
+
+def test_nothing_of_the_maker_is_in_a_wheel(
+    works: Works, tmp_path: Path, pythons: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything here has a name of its own but what the result rests on: the prefix."""
+    for name in ("secret-home", "secret-tmp", "secret-cwd", "secret-in", "secret-out"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "secret-home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "secret-tmp"))
+    monkeypatch.chdir(tmp_path / "secret-cwd")
+    profile = tmp_path / "secret-home" / "mine.toml"
+    profile.write_text(
+        'schema = "relink.profile/1"\nname = "demo"\ndistributions = ["demo"]\nsource = "mine"\n'
+    )
+    wheel = works.wheel(tmp_path / "secret-in")
+    words = ("relink", str(wheel), "--python", str(pythons[0]))
+    options = works.options(
+        tmp_path / "secret-out", python=str(pythons[0]), profile=str(profile), command=words
+    )
+    report = relink(wheel, dataclasses.replace(options))
+    assert report.output is not None
+    told = texts(Path(report.output.path))
+    assert "secret" not in told
+    assert str(tmp_path) not in told
+    assert "relink.invalid" not in told
+    assert sys.prefix not in told
+    assert str(works.prefix) in told

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from packaging.requirements import Requirement
 
 from relink.elf.image import read_image
 from relink.library import relink
 from relink.planning.assess import Trace
 from relink.planning.contents import Contents
+from relink.planning.model import Reliance
 from relink.planning.options import Options
-from relink.planning.wheel_plan import PreparedPlan, find_ways_out
+from relink.planning.wheel_plan import PreparedPlan, find_ways_out, list_metadata_lines
 from relink.providers.distribution import Distribution
 from relink.report.summary import verdict
 from relink.runs.relink_wheel import make_plan
@@ -380,3 +382,42 @@ def test_a_library_that_python_code_opens_and_no_prefix_has(works: Works, tmp_pa
     report = relink(works.wheel(tmp_path, {"demo/__init__.py": code}), works.options(tmp_path / "out"))
     (found,) = [found for found in report.findings if found.code == "RLK538"]
     assert found.message == "loads libamd_smi.so by name, which no prefix has"
+
+
+CORE = Reliance("rocm-sdk-core", "7.2.4", ("_rocm_sdk_core/lib",))
+
+
+def test_an_extra_and_a_requirement() -> None:
+    assert list_metadata_lines([CORE], "rocm") == (
+        "Provides-Extra: rocm",
+        'Requires-Dist: rocm-sdk-core==7.2.*; extra == "rocm"',
+    )
+    assert list_metadata_lines([CORE], None) == ("Requires-Dist: rocm-sdk-core==7.2.*",)
+    assert list_metadata_lines([], None) == ()
+    several = [CORE, Reliance("rocm-sdk-libraries", "7.2.4", ("x",))]
+    bundle = {"rocm-sdk-core": "rocm[libraries]", "rocm-sdk-libraries": "rocm[libraries]"}
+    assert list_metadata_lines(several, None, bundle) == ("Requires-Dist: rocm[libraries]==7.2.*",)
+
+
+@pytest.mark.parametrize(
+    ("made_with", "fits", "too_far"),
+    [
+        ("7.2.4", ["7.2.0", "7.2.4", "7.2.9"], ["7.3.0", "7.1.9"]),
+        (
+            "7.10.0a20251120",
+            ["7.10.0a20251120", "7.10.0", "7.10.1"],
+            ["7.10.0a20251119", "7.11.0a1", "7.11.0"],
+        ),
+        ("7.2.4+vendor.1", ["7.2.4+vendor.2", "7.2.0"], ["7.3"]),
+    ],
+)
+def test_which_versions_a_result_takes(made_with: str, fits: list[str], too_far: list[str]) -> None:
+    (line,) = list_metadata_lines([Reliance("rocm-sdk-core", made_with)], None)
+    wanted = Requirement(line.removeprefix("Requires-Dist: ")).specifier
+    assert [wanted.contains(item) for item in fits] == [True] * len(fits)
+    assert not any(wanted.contains(item) for item in too_far)
+
+
+@pytest.mark.parametrize("version", ["unknown", "9" * 5000])
+def test_a_version_that_is_none(version: str) -> None:
+    assert list_metadata_lines([Reliance("x", version)], None) == ("Requires-Dist: x",)

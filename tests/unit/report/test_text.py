@@ -21,7 +21,6 @@ from relink.gpu.coverage import TargetId
 from relink.loader.dryrun import LoaderMap
 from relink.make.added_members import make_bill_of_materials
 from relink.planning.checks.machine import MachineCheck
-from relink.planning.embedded import embed_plan
 from relink.planning.model import (
     FilePlan,
     InterpreterChange,
@@ -31,6 +30,7 @@ from relink.planning.model import (
     RpathChange,
     TargetFacts,
     WheelFacts,
+    embed_plan,
 )
 from relink.report import inspection, text
 from relink.report.inspection import ElfFacts, Inspection

@@ -17,7 +17,7 @@ import pytest
 
 from relink.library import relink, relink_tree
 from relink.loader.target import find_target
-from relink.planning.embedded import read_plan
+from relink.planning.model import read_plan
 from relink.planning.options import Options
 from relink.report.text import tree_text
 from relink.runs import questions as queries

@@ -34,8 +34,7 @@ from relink.library import diff, relink
 from relink.loader.target import find_target
 from relink.make.verification import verify
 from relink.planning.case import Case, open_providers
-from relink.planning.embedded import embed_plan, read_plan
-from relink.planning.model import Plan, add_digests
+from relink.planning.model import Plan, add_digests, embed_plan, read_plan
 from relink.planning.options import Options
 from relink.planning.reading import open_wheel
 from relink.planning.resolve import evidence

@@ -16,7 +16,7 @@ import pytest
 
 import relink
 from relink import Options
-from relink.planning.embedded import read_plan
+from relink.planning.model import read_plan
 from relink.report.html import html_page
 from relink.report.summary import verdict
 from relink.runs.questions import nix_package, read_report

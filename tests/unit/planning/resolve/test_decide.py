@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from relink.elf.edit import ElfEdit
 from relink.elf.symbols import Import
 from relink.planning.model import FilePlan
-from relink.planning.resolve.decide import PlanDraft
+from relink.planning.resolve.decide import PlanDraft, normalize_edit
 from relink.planning.resolve.evidence import evaluate_substitution
 from relink.planning.resolve.strategy import IssueKind, ResolutionIssue
 from relink.providers.profiles import OptionalMembers, Profile, shipped_profiles
@@ -410,3 +411,16 @@ def test_missing_libraries_times_open_imports_have_a_bound() -> None:
     assert asked == []
     evaluate_substitution(missing, imports, imports[:100], {}, fake_vendor(whose=whose))
     assert len(asked) == 101 * 100
+
+
+def test_what_an_edit_says_of_sonames_that_are_not_there_is_left_out() -> None:
+    """The order is the file's own, additions last."""
+    edit = ElfEdit(
+        "",
+        None,
+        (("libx.so", "liby.so"), ("libold.so.1", "libold.so.2")),
+        ("libgone.so",),
+        ("libnew.so", "liba.so"),
+    )
+    exact = normalize_edit(edit, ("liba.so", "libold.so.1", "libgone.so"))
+    assert exact == ElfEdit("", None, (("libold.so.1", "libold.so.2"),), ("libgone.so",), ("libnew.so",))
