@@ -278,39 +278,6 @@ _CORE_DIRECTORIES = ("lib", "lib/host-math/lib", "lib/llvm/lib", "lib/rocm_sysde
 _SHORT = {"MIOpen": "miopen"}
 
 
-class SitePackages(msgspec.Struct, frozen=True):
-    """The ROCm that a site-packages has.
-
-    :ivar path: the site-packages, as the target sees it.
-    :ivar packages: every distribution of ROCm in it, by name.
-    """
-
-    path: str
-    packages: tuple[InstalledPackage, ...]
-
-    @property
-    def libraries(self) -> tuple[InstalledPackage, ...]:
-        """The distributions that have libraries for computing: a neutral one, or one for each family of GPUs."""
-        return tuple(item for item in self.packages if item.canonical.startswith(_LIBRARIES))
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The GPUs that a device package is installed for."""
-        start = "rocm-sdk-device-"
-        names = (item.canonical for item in self.packages)
-        return tuple(name.removeprefix(start) for name in names if name.startswith(start))
-
-    @property
-    def core(self) -> InstalledPackage:
-        """``rocm-sdk-core``."""
-        return next(item for item in self.packages if item.canonical == _CORE)
-
-    @property
-    def strangers(self) -> tuple[InstalledPackage, ...]:
-        """Those that were not built with ``rocm-sdk-core``: of another version, or labelled for another series of ROCm."""
-        return tuple(item for item in self.packages if not _belongs_to(item, self.core))
-
-
 def is_package(name: str) -> bool:
     """Whether a directory in site-packages is called as those of ROCm's packages are."""
     return _DIRECTORY.fullmatch(name) is not None
@@ -411,14 +378,13 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     :param gpus: processors of the GPUs that the user asks for.
     :raises ProviderError: there is no library for the target in it.
     """
-    site = SitePackages(path, packages_of(path, target))
+    packages, core, libraries = _sort_packages(path, target)
     # One package of libraries: the neutral one, or the best for the GPUs.
-    chosen = [site.core, *sorted(site.libraries, key=lambda item: _rank(item, gpus))[:1]]
-    core = site.core.directory
-    more = [item for item in site.packages if item.canonical in _MORE and item.directory]
+    chosen = [core, *sorted(libraries, key=lambda item: _rank(item, gpus))[:1]]
+    more = [item for item in packages if item.canonical in _MORE and item.directory]
     directories = [
         *(f"{item.directory}/lib" for item in chosen if item.directory),
-        *(f"{core}/{place}" for place in _CORE_DIRECTORIES[1:] if core),
+        *(f"{core.directory}/{place}" for place in _CORE_DIRECTORIES[1:] if core.directory),
         *(posixpath.normpath(f"{item.directory}/{_MORE[item.canonical]}") for item in more),
     ]
     provider = read_directories(SITE_PACKAGES, path, directories, target)
@@ -435,6 +401,18 @@ def packages_of(path: str, target: Target) -> tuple[InstalledPackage, ...]:
     return tuple(_packages(path, target))
 
 
+def _sort_packages(
+    path: str, target: Target
+) -> tuple[tuple[InstalledPackage, ...], InstalledPackage, list[InstalledPackage]]:
+    """Return the distributions of ROCm in a site-packages, of these ``rocm-sdk-core``, and those that have libraries to compute.
+
+    Of the last there is a neutral one, or one for each family of GPUs.
+    """
+    packages = packages_of(path, target)
+    core = next(item for item in packages if item.canonical == _CORE)
+    return packages, core, [item for item in packages if item.canonical.startswith(_LIBRARIES)]
+
+
 def site_findings(
     provider: Provider, sonames: Iterable[str], target: Target, gpus: Sequence[str]
 ) -> Iterator[Finding]:
@@ -443,31 +421,28 @@ def site_findings(
     :param sonames: the libraries that the members load.
     :param gpus: processors of those that the user asks for.
     """
-    site = SitePackages(provider.path, packages_of(provider.path, target))
-    versions = ", ".join(f"{item.name} {item.version}" for item in site.packages)
-    if strangers := site.strangers:
+    path = provider.path
+    packages, core, libraries = _sort_packages(path, target)
+    if strangers := [item for item in packages if not _belongs_to(item, core)]:
+        versions = ", ".join(f"{item.name} {item.version}" for item in packages)
+        text = f"these ROCm packages are of different releases: {versions}"
         # A package that is labelled with its ROCm (+rocm…) has a version of its own.
-        same = [item for item in strangers if "+rocm" not in item.version]
-        step = (
-            "pip install " + " ".join(f"{item.name}=={site.core.version}" for item in same) if same else None
-        )
-        yield finding(
-            "RLK531", site.path, f"these ROCm packages are of different releases: {versions}", step=step
-        )
-    taken = next((item for item in provider.packages if item in site.libraries), None)
-    if taken is not None and len(site.libraries) > 1:
-        names = join_truncated([item.name for item in site.libraries])
-        yield finding("RLK532", site.path, f"{names} are installed; {taken.name} is taken")
-    uses = taken is not None and any(
-        provider.libraries[soname][0].startswith(f"{site.path}/{taken.directory}/")
-        for soname in sonames
-        if soname in provider.libraries
-    )
+        same = [f"{item.name}=={core.version}" for item in strangers if "+rocm" not in item.version]
+        yield finding("RLK531", path, text, step=f"pip install {' '.join(same)}" if same else None)
+    taken = next((item for item in provider.packages if item in libraries), None)
+    if taken is None:
+        return
+    if len(libraries) > 1:
+        names = join_truncated([item.name for item in libraries])
+        yield finding("RLK532", path, f"{names} are installed; {taken.name} is taken")
+    found = (provider.find(soname) or "" for soname in sonames)
+    uses = any(place.startswith(f"{path}/{taken.directory}/") for place in found)
+    devices = any(item.canonical.startswith("rocm-sdk-device-") for item in packages)
     # With a GPU named, the coverage of its code says more exactly what is missing.
-    if taken is not None and uses and not gpus and family_of(taken) is None and not site.devices:
+    if uses and not gpus and family_of(taken) is None and not devices:
         text = f"{taken.name} {taken.version} has no code for a GPU by itself, and no rocm-sdk-device-… is installed"
         remedy = f"Install the package for the GPU, such as rocm-sdk-device-gfx1100=={taken.version}."
-        yield finding("RLK533", site.path, text, remedy)
+        yield finding("RLK533", path, text, remedy)
 
 
 def preload_lines(sonames: Iterable[str]) -> str:

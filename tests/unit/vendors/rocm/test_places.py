@@ -23,7 +23,6 @@ from relink.vendors import registry
 from relink.vendors.protocol import Place, Release
 from relink.vendors.registry import choose_place
 from relink.vendors.rocm.places import (
-    SitePackages,
     find_places,
     find_site,
     open_site,
@@ -369,7 +368,6 @@ def test_an_environment_without_rocm_is_none(here: Target, tmp_path: Path) -> No
 
 def test_directories_packages_and_release(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path, Settings(version="7.2.4", gpus=("gfx1100", "gfx942")))
-    found = SitePackages(str(site), packages_of(str(site), here))
     provider = open_site(str(site), here)
     assert [item.removeprefix(f"{site}/") for item in provider.directories] == [
         "_rocm_sdk_core/lib",
@@ -378,7 +376,11 @@ def test_directories_packages_and_release(prefix: Path, here: Target, tmp_path: 
     ]
     assert provider.find("librocm_sysdeps_z.so.1")
     assert provider.find("libhipblas.so.3")
-    assert found.devices == ("gfx1100", "gfx942")
+    names = [item.name for item in packages_of(str(site), here)]
+    assert [name for name in names if "device" in name] == [
+        "rocm-sdk-device-gfx1100",
+        "rocm-sdk-device-gfx942",
+    ]
     release = release_of(provider)
     assert release is not None
     assert (release.release, release.evidence) == ("7.2.4", "rocm-sdk-core 7.2.4")
@@ -406,10 +408,10 @@ def test_of_two_families_the_one_for_the_gpu(
 ) -> None:
     families = (Settings(family="gfx94X-dcgpu"), Settings(family="gfx110X-all"))
     site = environment(prefix, tmp_path, *families)
-    found = SitePackages(str(site), packages_of(str(site), here))
     provider = open_site(str(site), here, gpus)
     assert provider.packages[1].name == taken
-    assert len(found.libraries) == 2
+    (both,) = [item for item in site_findings(provider, [], here, gpus) if item.code == "RLK532"]
+    assert both.message.endswith(f"are installed; {taken} is taken")
 
 
 @pytest.mark.parametrize(
@@ -477,7 +479,6 @@ def more(root: Path, site: Path, release: str) -> None:
 def test_packages_that_are_not_of_the_sdk(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path)
     more(tmp_path, site, "7.2.1")
-    found = SitePackages(str(site), packages_of(str(site), here))
     provider = open_site(str(site), here)
     assert provider.find("libmigraphx_c.so.3") == f"{site}/migraphx_libs/libmigraphx_c.so.3"
     assert provider.find("librocprof-sys.so.1") == f"{site}/_rocm_profiler/lib/librocprof-sys.so.1"
@@ -487,14 +488,17 @@ def test_packages_that_are_not_of_the_sdk(prefix: Path, here: Target, tmp_path: 
         "migraphx_libs",
         "_rocm_profiler",
     ]
-    assert found.strangers == ()
+    assert [*site_findings(provider, [], here, ("gfx1100",))] == []
 
 
 def test_a_label_of_another_series(prefix: Path, here: Target, tmp_path: Path) -> None:
     site = environment(prefix, tmp_path)
     more(tmp_path, site, "10.0.0")
-    found = SitePackages(str(site), packages_of(str(site), here))
-    assert [item.name for item in found.strangers] == ["migraphx_libs"]
+    provider = open_site(str(site), here)
+    (found,) = site_findings(provider, [], here, ("gfx1100",))
+    # The label says which ROCm it is for, and no version of it is known for another one.
+    assert (found.code, found.step) == ("RLK531", None)
+    assert "migraphx_libs 2.17.0+rocm10.0.0" in found.message
 
 
 def rocm_release(release: str, evidence: str) -> Release:
