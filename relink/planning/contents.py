@@ -89,13 +89,6 @@ class Contents:
     :raises WheelError: it is not a wheel that can be trusted.
     """
 
-    source: MemberSource
-    keeps: bool
-    beside: tuple[Path, ...]
-    limits: WheelLimits | None
-    loaded: dict[str, LoadedMember]
-    spool: Spool
-
     def __init__(
         self,
         path: Path,
@@ -107,10 +100,10 @@ class Contents:
         spool: Spool | None = None,
         beside: Sequence[Path] = (),
     ) -> None:
-        self.source = source or WheelArchive(path, limits=limits)
+        self.source: MemberSource = source or WheelArchive(path, limits=limits)
         self.keeps = keeps
         self.beside, self.limits = tuple(beside), limits
-        self.loaded = {}
+        self.loaded: dict[str, LoadedMember] = {}
         self._reuse = reuse
         self.spool = spool or Spool()
         # Bytes of all members that are in memory without their gaps.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -278,17 +278,15 @@ def _opened_for_siblings(
 
 def _dynamic(image: Image) -> range:
     """Return the range of the dynamic array, which every edit changes."""
-    dynamic = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
-    return range(dynamic[0].offset, dynamic[0].offset + dynamic[0].file_size) if dynamic else range(0)
+    dynamic = (segment for segment in image.segments if segment.type == PT_DYNAMIC)
+    return next((range(one.offset, one.offset + one.file_size) for one in dynamic), range(0))
 
 
 def _gaps(content: memoryview, image: Image) -> tuple[Gap, ...]:
-    try:
+    # Of section headers that lead nowhere: the loader does not read them, and patchelf reports them.
+    with suppress(ElfError):
         return find_gaps(content, image)
-    except (
-        ElfError
-    ):  # section headers that lead nowhere: the loader does not read them, and patchelf reports them
-        return ()
+    return ()
 
 
 def _issue_text(issue: RecordIssue) -> str:
@@ -305,8 +303,9 @@ def _record_findings(contents: Contents) -> Iterator[Finding]:
     name = f"{archive.dist_info}/RECORD"
     entries, malformed = contents.record
     issues = [
-        *mark_stale(malformed, archive.dist_info),
-        *mark_stale(check_record(entries, archive.members, archive.dist_info), archive.dist_info),
+        *mark_stale(
+            [*malformed, *check_record(entries, archive.members, archive.dist_info)], archive.dist_info
+        ),
         *find_stale_lines(archive, entries),
     ]
     if unhashed := [issue.path for issue in issues if issue.kind is RecordKind.NO_HASH]:
