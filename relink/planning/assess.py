@@ -55,8 +55,8 @@ from relink.planning.site import (
     relocation_findings,
     requirement_findings,
 )
+from relink.providers.prefix import SITE_PACKAGES
 from relink.providers.profiles import add_hints, profile_for
-from relink.providers.site_packages import SITE_PACKAGES
 from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.text import join_truncated, pluralize

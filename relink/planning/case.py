@@ -27,7 +27,7 @@ from relink.planning.siblings import find_siblings
 from relink.planning.site import find_directories_beside, find_own_site, find_packages_beside
 from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import find_compiler_runtime, open_closure, open_place
-from relink.providers.prefix import NAME_ANOTHER, Provider
+from relink.providers.prefix import NAME_ANOTHER, SITE_PACKAGES, Provider, leave_out_package
 from relink.providers.profiles import Hint, Profile, profile_for
 from relink.providers.site_packages import SITE_PACKAGES, leave_out_package
 from relink.system.errors import NoPlaceError, ProviderError, UsageError, WheelError

@@ -25,9 +25,8 @@ from relink.loader.closure import Closure
 from relink.loader.seen_files import Files
 from relink.loader.target import Target
 from relink.providers.distribution import is_platform_library
-from relink.providers.prefix import soname_stem
+from relink.providers.prefix import find_distribution, find_listed, find_owners, soname_stem
 from relink.providers.profiles import Profile, shipped_profiles
-from relink.providers.site_packages import find_distribution, find_listed, find_owners
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
 from relink.wheel.metadata import read_metadata
@@ -191,15 +190,6 @@ def list_sibling_paths(siblings: Iterable[Sibling]) -> list[str]:
     return [path for sibling in siblings for path in sibling.libraries.values()]
 
 
-def assumed_finding(sibling: Sibling, sonames: Iterable[str], members: Iterable[str]) -> Finding:
-    """Return RLK118: libraries that `members` need and that a sibling is assumed to bring, since it is not there to be asked."""
-    name, who = sibling.profile.name, join_truncated([posixpath.basename(member) for member in members])
-    absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
-    looked = absent if sibling.searched else "no Python of the target is known"
-    text = f"{join_truncated(list(sonames))} of {who} come by its import ({sibling.why}), which is assumed: {looked}"
-    return finding("RLK118", name, text, profile=_shipped(sibling))
-
-
 def sibling_findings(siblings: Iterable[Sibling], closures: Mapping[str, Closure]) -> Iterator[Finding]:
     """Yield RLK118 and RLK119: what a sibling package is assumed to bring, and what is taken from an installed one.
 
@@ -218,7 +208,11 @@ def sibling_findings(siblings: Iterable[Sibling], closures: Mapping[str, Closure
                 ):
                     assumed.setdefault(edge.soname, {})[member] = None
         if assumed:
-            yield assumed_finding(sibling, assumed, _all(assumed))
+            name, who = sibling.profile.name, join_truncated(list(map(posixpath.basename, _all(assumed))))
+            absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
+            looked = absent if sibling.searched else "no Python of the target is known"
+            text = f"{join_truncated(list(assumed))} of {who} come by its import ({sibling.why}), which is assumed: {looked}"
+            yield finding("RLK118", name, text, profile=_shipped(sibling))
         if taken:
             who = join_truncated([posixpath.basename(member) for member in _all(taken)])
             text = f"{join_truncated(list(taken))} of {who} are those of {sibling.directory} ({sibling.why})"

@@ -42,9 +42,16 @@ from relink.planning.reading import Wheel
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.proof import find_system_library
 from relink.providers.distribution import find_manylinux_tag, is_platform_library, satisfies_tag
-from relink.providers.prefix import TREE, Provider, soname_stem
+from relink.providers.prefix import (
+    SITE_PACKAGES,
+    TREE,
+    Provider,
+    find_distribution,
+    find_owners,
+    major_minor,
+    soname_stem,
+)
 from relink.providers.profiles import Profile
-from relink.providers.site_packages import SITE_PACKAGES, find_distribution, find_owners, major_minor
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated, pluralize

@@ -14,7 +14,7 @@ import msgspec
 
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
-from relink.providers.site_packages import major_minor
+from relink.providers.prefix import major_minor
 from relink.report.commands import why_untried
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize

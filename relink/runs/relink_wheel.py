@@ -40,7 +40,7 @@ from relink.planning.reading import Wheel, read_wheel
 from relink.planning.resolve.context import Layout
 from relink.planning.site import requires_other_code
 from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_code, plan_wheel
-from relink.providers.site_packages import SITE_PACKAGES
+from relink.providers.prefix import SITE_PACKAGES
 from relink.report.commands import why_untried
 from relink.report.model import OutputFacts, Report
 from relink.report.nix.roots import register_roots

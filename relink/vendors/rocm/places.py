@@ -35,14 +35,17 @@ from relink.loader.target import Target, lookup
 from relink.providers.nix_store import open_place
 from relink.providers.prefix import (
     NIX_STORE,
+    SITE_PACKAGES,
     InstalledPackage,
     Provider,
     find_link_target,
     list_main_directories,
+    list_names_in,
+    major_minor,
     read_directories,
+    read_distributions,
     soname_stem,
 )
-from relink.providers.site_packages import SITE_PACKAGES, list_names_in, major_minor, read_distributions
 from relink.system.errors import ProviderError, RelinkError, SeveralPlacesError, raise_if_machine_fault
 from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import read_start

@@ -1,4 +1,4 @@
-"""providers.prefix: which directories count, what is passed over and why, and what says which ROCm it is."""
+"""providers.prefix: which directories count, what is passed over and why, what says which ROCm it is, and packages in one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from relink.elf.image import Header
 from relink.loader.target import Target
 from relink.providers import prefix
 from relink.providers.prefix import (
+    InstalledPackage,
     Provider,
     find_link_target,
+    leave_out_package,
+    major_minor,
     make_tree_provider,
     open_prefix,
     soname_stem,
@@ -423,3 +426,30 @@ def test_a_tree_serves_itself(tmp_path: Path) -> None:
         "libx.so.1.0": (f"{tmp_path}/lib/libx.so.1.0",),
         "z.so": (f"{tmp_path}/z.so",),
     }
+
+
+HIP_FILE, MATH_FILE = "/site/_hip/lib/libhip.so.7", "/site/math_libs/libmath.so.3"
+WITH_PACKAGES = Provider(
+    "site-packages",
+    "/site",
+    ("/site/_hip/lib", "/site/math_libs"),
+    {"libhip.so.7": (HIP_FILE,), "libmath.so.3": (MATH_FILE,)},
+    packages=(InstalledPackage("hip", "7.2", "_hip"), InstalledPackage("Math_libs", "2.0", "math_libs")),
+)
+
+
+def test_without_the_package_that_is_being_relinked() -> None:
+    left = leave_out_package(WITH_PACKAGES, "math-libs")
+    assert left.find("libmath.so.3") is None
+    assert left.find("libhip.so.7") == HIP_FILE
+    assert left.directories == ("/site/_hip/lib",)
+    assert [item.name for item in left.packages] == ["hip"]
+    assert leave_out_package(WITH_PACKAGES, "demo") is WITH_PACKAGES
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("7.2.4", "7.2"), ("10.1", "10.1"), ("7.2.0rc1", "7.2"), ("unknown", "unknown"), ("9" * 5000,) * 2],
+)
+def test_series(version: str, expected: str) -> None:
+    assert major_minor(version) == expected
