@@ -162,8 +162,7 @@ def open_used_places(paths: Iterable[str], target: Target) -> tuple[Provider, ..
     places: dict[str, Provider] = {}
     for directory in dict.fromkeys(os.path.dirname(path) for path in paths if path.startswith("/")):
         with suppress(UsageError, ProviderError):
-            site = open_site(directory, target)
-            provider = site or open_place(prefix_of_libraries(directory, target), target)
+            provider = _open(directory, target, Options())
             places.setdefault(provider.path, provider)
     return tuple(places.values())
 

@@ -85,11 +85,6 @@ class Wheel(msgspec.Struct, frozen=True):
     other_kernels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
-    def shrinks(self) -> bool:
-        """Whether code for other GPUs is taken out."""
-        return bool(self.removals or self.other_kernels)
-
-    @property
     def remaining(self) -> dict[str, FileCode]:
         """The device code that is left in each member."""
         left = {**self.codes} | {name: removal.code for name, removal in self.removals.items()}

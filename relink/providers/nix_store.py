@@ -14,7 +14,6 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-import msgspec
 from msgspec.structs import replace
 
 from relink.elf.image import read_image
@@ -29,11 +28,11 @@ from relink.system.safe_open import map_file
 _TIMEOUT = 120
 # Nix' base 32 has no e, o, t and u.
 _ITEM = re.compile(r"[0-9abcdfghijklmnpqrsvwxyz]{32}-[0-9a-zA-Z+\-._?=]+")
-_VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
-# Nearly as builtins.parseDrvName, where the version begins at the first dash before anything but a letter.
-_VERSION_BEGINS = re.compile(r"-(?=\d)")
-_OUTPUT = re.compile(r"-([a-z]+)$")
-_NO_OUTPUTS = frozenset({"unstable", "pre", "alpha", "beta", "rc", "git"})  # ends of versions
+# Nearly as builtins.parseDrvName, where the version begins at the first dash before anything but a letter: here before a digit.
+# Behind the version may be an output (Nix manual, "Store Derivation"), and not what makes it another version.
+_VERSION = re.compile(
+    r"(?:(?!-\d).)*-(\d{1,9}(?:\.\d{1,9})+)(?:-(?!(?:unstable|pre|alpha|beta|rc|git)$)[a-z]+)?"
+)
 # Characters of a store path's name before the package's: the hash and a dash.
 _HASH = 33
 # Links that are followed for one library, as many as Linux follows (MAXSYMLINKS).
@@ -85,29 +84,6 @@ def store_path(path: str) -> str | None:
             if os.path.realpath(parent) == store_directory():
                 return f"{parent}/{part}"
     return None
-
-
-class StoreName(msgspec.Struct, frozen=True):
-    """The name of a store path in its parts: ``gcc``, ``15.2.0``, ``libgcc``.
-
-    :ivar output: None for ``out``, which a store path's name does not have.
-    """
-
-    package: str
-    version: str | None
-    output: str | None
-
-
-def name_in_store_path(path: str) -> StoreName:
-    """Return the parts of a store path's name. The version begins at the first dash before a digit; the output follows it.
-
-    Source: Nix manual, "builtins.parseDrvName", "Store Derivation" (the names of outputs).
-    """
-    package, *rest = _VERSION_BEGINS.split(posixpath.basename(path)[_HASH:], maxsplit=1)
-    output = _OUTPUT.search(rest[0]) if rest else None
-    if output is None or output[1] in _NO_OUTPUTS:
-        return StoreName(package.removesuffix("-unstable"), rest[0] if rest else None, None)
-    return StoreName(package.removesuffix("-unstable"), rest[0][: output.start()], output[1])
 
 
 def open_place(path: str, target: Target) -> Provider:
@@ -170,11 +146,9 @@ def version_in_store_path(path: str) -> tuple[str, str] | None:
 
     ``("7.2.3", "clr-7.2.3")`` for ``/nix/store/…-clr-7.2.3/lib/libamdhip64.so.7``.
     """
-    item = store_path(path)
-    version = name_in_store_path(item).version if item else None
-    if item is None or version is None or not _VERSION.fullmatch(version):
-        return None
-    return version, posixpath.basename(item)[_HASH:]
+    name = posixpath.basename(store_path(path) or "")[_HASH:]
+    version = _VERSION.fullmatch(name)
+    return (version[1], name) if version else None
 
 
 def closure_of(path: str) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def make_plan(
         target = choose_target(options)
     with clock.stage("read"):
         wheel = read(contents, target, clock.on_bytes, options.kept_gpus, options.drop_jit)
-    shrinks = wheel.shrinks or (layout is None and requires_other_code(contents.source, options.kept_gpus))
+    shrinks = bool(wheel.removals or wheel.other_kernels)
+    shrinks |= layout is None and requires_other_code(contents.source, options.kept_gpus)
     if options.kept_gpus and not shrinks:
         # Many wheels may be relinked with the same settings: one that has no such code is relinked all the same.
         options = dataclasses.replace(options, only_gpus=(), drop_jit=False)

@@ -17,11 +17,11 @@ from relink.make.added_members import STORE_MEMBER
 from relink.providers.nix_store import (
     closure_of,
     find_compiler_runtime,
-    name_in_store_path,
     open_closure,
     open_place,
     store_directory,
     store_path,
+    version_in_store_path,
 )
 from relink.runs.questions import inspect
 from relink.system.errors import ProviderError
@@ -60,7 +60,7 @@ def test_the_store_is_asked_for(in_store: Nix, monkeypatch: pytest.MonkeyPatch) 
     assert store_directory() == str(nix.root / "store")
     item = f"{nix.root}/store/{'a' * 32}-rocblas-gfx1030-7.2.3"
     assert store_path(f"{item}/lib/x.so") == item
-    assert name_in_store_path(item).package == "rocblas-gfx1030"
+    assert version_in_store_path(item) == ("7.2.3", "rocblas-gfx1030-7.2.3")
     assert store_path(f"/elsewhere/{'a' * 32}-x/lib") is None
     assert store_path("/usr/lib") is None
     monkeypatch.delenv("NIX_STORE_DIR")

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -77,7 +76,6 @@ class DlopenSource(msgspec.Struct, frozen=True):
         return self.kind if self.profile is None else f"profile {self.profile}: {self.why}"
 
 
-@dataclass(slots=True)
 class DlopenKnowledge:
     """What each object dlopens and how that is known.
 
@@ -85,13 +83,10 @@ class DlopenKnowledge:
     profile says the same.
     """
 
-    context: ResolveContext
-    tables: Tables
-    _available: tuple[str, ...] = field(init=False)
-    _sources: dict[tuple[object, ...], dict[str, DlopenSource]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._available = tuple(name for provider in self.context.providers for name in provider.libraries)
+    def __init__(self, context: ResolveContext, tables: Tables) -> None:
+        self.context, self.tables = context, tables
+        self._available = tuple(name for provider in context.providers for name in provider.libraries)
+        self._sources: dict[tuple[object, ...], dict[str, DlopenSource]] = {}
 
     def sources_of(self, caller: LoadedObject) -> Mapping[str, DlopenSource]:
         """Return soname → how it is known that `caller` dlopens it."""
@@ -232,24 +227,18 @@ def find_system_library(context: ResolveContext, member: str, soname: str) -> st
     return None if candidate is None else candidate.path
 
 
-@dataclass
 class Prover:
     """What the proofs of one wheel share: symbol tables, read once, and what each object dlopens.
 
     :ivar originals: the symbol tables of the wheel's members as they are in the input; `members` as planned so far.
     """
 
-    context: ResolveContext
-    originals: Mapping[str, SymbolTable]
-    members: dict[str, SymbolTable] = field(init=False)
-    tables: Tables = field(init=False)
-    knowledge: DlopenKnowledge = field(init=False)
-    _bound: dict[int, tuple[Closure, Bindings]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.members = dict(self.originals)
-        self.tables = Tables(self.context.files, self.members)
-        self.knowledge = DlopenKnowledge(self.context, self.tables)
+    def __init__(self, context: ResolveContext, originals: Mapping[str, SymbolTable]) -> None:
+        self.context, self.originals = context, originals
+        self.members = dict(originals)
+        self.tables = Tables(context.files, self.members)
+        self.knowledge = DlopenKnowledge(context, self.tables)
+        self._bound: dict[int, tuple[Closure, Bindings]] = {}
 
     def bindings(self, member: str, closure: Closure) -> Bindings:
         """Bind the closure of `member`; what the package preloads, and the user vouches for, counts as supplied."""
