@@ -82,25 +82,24 @@ Replan: TypeAlias = Callable[[Options], PreparedPlan]
 """Makes the plan of the same wheel with other options."""
 
 
-def plan_wheel(case: Case, find_places: FindPlaces | None = None) -> PreparedPlan:
+def plan_wheel(case: Case, find_places: FindPlaces) -> PreparedPlan:
     """Decide everything about one wheel, and after a refusal search for the way out; writes nothing.
 
-    :param find_places: finds the providers of another target, which may be the way out; None: no way out is looked for.
+    :param find_places: finds the providers of another target, which may be the way out.
     """
     trace = Trace()
     planned = _plan_once(case, trace)
 
     def replan(options: Options) -> PreparedPlan:
         target, places = choose_target(options), case.providers
-        if find_places is not None and (target, options.prefixes) != (case.target, case.options.prefixes):
+        if (target, options.prefixes) != (case.target, case.options.prefixes):
             places = find_places(options, target, case.wheel.sought)
         return _plan_once(replace(case, target=target, providers=places, options=options), trace)
 
-    if find_places is not None and not (planned.plan.ok or case.options.force):
+    if not (planned.plan.ok or case.options.force):
         ways = _find_other_prefix(planned, case, replan, trace)
         planned = replace(planned, ways_out=ways or find_ways_out(planned, case.options, replan, trace))
-    if find_places is not None:
-        planned = _keep_what_helps(planned, case.options, replan, trace)
+    planned = _keep_what_helps(planned, case.options, replan, trace)
     return replace(planned, attempts=tuple(trace.attempts))
 
 

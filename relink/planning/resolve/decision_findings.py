@@ -241,11 +241,6 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
             f"The version number of the library changed, so the two may be incompatible. If you know that they are not, pass "
             f"--substitute {soname}={decision.candidate}; else u{use[1:]}."
         )
-    return missing_remedy(context, soname, remedy)
-
-
-def missing_remedy(context: ResolveContext, soname: str, remedy: str | None = None) -> str:
-    """Return what to do about a missing library: `remedy`, or else the rule's own, and where the library is to be had."""
     where = context.vendor.libraries.where_to_get(soname, context.distribution, context.providers)
     return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
 
@@ -334,11 +329,14 @@ def _unserved_members(
         f"{posixpath.basename(member)} lacks {join_with_and([*lacking[member].values()])}"
         for member in nearest
     ]
-    no_variant = [*variant_findings(context, filter(profile.is_variant, outcomes), mapped, texts)]
-    yield from no_variant
-    # The nearest variant lacks least, so RLK101 tells what has to be there for that one.
-    if no_variant and nearest:
-        yield from missing_findings(context, {nearest[0]: outcomes[nearest[0]]})
+    variants = [*filter(profile.is_variant, outcomes)]
+    if variants and not any(has_vendors(context, mapped.get(member, ())) for member in variants):
+        where = " in the prefixes" if context.providers else ""
+        text = f"none of the {len(variants)} bundled libraries finds all that it needs{where}"
+        name = profile.name
+        yield finding("RLK104", name, "; ".join([text, *texts[:_MOST_VARIANTS]]), profile=name)
+        # The nearest variant lacks least, so RLK101 tells what has to be there for that one.
+        yield from missing_findings(context, {member: outcomes[member] for member in nearest[:1]})
 
 
 def optional_member_finding(
@@ -360,25 +358,6 @@ def optional_member_finding(
         part = what
     reported = finding("RLK124", member, f"{text}; {why}", profile=profile)
     return replace(reported, without=f"{part} ({lacks})" if lacks else part)
-
-
-def variant_findings(
-    context: ResolveContext,
-    variants: Iterable[str],
-    complete: Mapping[str, Mapped],
-    lacking: Sequence[str] = (),
-) -> Iterator[Finding]:
-    """Yield RLK104 where none of several variants gets the vendor's libraries.
-
-    :param variants: the members of which Python picks one.
-    :param complete: what is mapped for the members that find all they need.
-    :param lacking: what each of the others lacks, in words, the one that lacks least first.
-    """
-    variants = list(variants)
-    if variants and not any(has_vendors(context, complete.get(member, ())) for member in variants):
-        name, where = context.profile.name, " in the prefixes" if context.providers else ""
-        text = f"none of the {len(variants)} bundled libraries finds all that it needs{where}"
-        yield finding("RLK104", name, "; ".join([text, *lacking[:_MOST_VARIANTS]]), profile=name)
 
 
 def list_mapped(outcome: Outcome) -> Mapped:

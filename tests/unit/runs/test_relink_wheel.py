@@ -79,7 +79,8 @@ def planned(wheel: Path, options: Options) -> Plan:
     with ExitStack() as stack:
         target = find_target(interpreter=options.interpreter, sysroot=options.sysroot)
         read = open_wheel(wheel, stack, target)
-        return plan_wheel(Case(read, target, open_providers(options, target), options, "run")).plan
+        case = Case(read, target, open_providers(options, target), options, "run")
+        return plan_wheel(case, open_providers).plan
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from relink.library import relink
 from relink.planning.options import Options
-from relink.planning.resolve.decision_findings import has_vendors, list_mapped, variant_findings
+from relink.planning.resolve.decision_findings import has_vendors, list_mapped
 from relink.providers.profiles import Profile
 from relink.runs.questions import verify_wheel
 from relink.wheel.archive import WheelArchive
@@ -20,7 +20,7 @@ from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, Works
-from tests.unit.planning.resolve.scenes import Scene
+from tests.unit.planning.resolve.scenes import Scene, call, codes
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,17 @@ def test_what_python_has_for_itself_is_nobodys_part(tmp_path: Path) -> None:
 
 
 def test_variants(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, profile=Profile("p"))
+    scene = Scene(tmp_path, profile=Profile("p", variants=("demo/v*.so",)))
     scene.provide("lib/libown.so.1")
-    context, own = scene.context(), [("libamdhip64.so.7", "/opt/lib/libamdhip64.so.7")]
-    assert [*variant_findings(context, [], {})] == []
-    assert [*variant_findings(context, ["a", "b"], {"a": [], "b": own})] == []
+    scene.member("demo/c.so", ["libown.so.1"])
+    assert codes(scene.decide()) == []
+    for member in ("demo/va.so", "demo/vb.so"):
+        scene.member(member, ["libgone.so.1"], call("gone"))
     # What a member that is no variant has does not count.
-    (found,) = variant_findings(context, ["a", "b"], {"a": [], "c": own})
-    assert (found.code, found.level, found.profile) == ("RLK104", "error", "p")
+    (found,) = (one for one in scene.decide().findings if one.code == "RLK104")
+    assert (found.level, found.profile) == ("error", "p")
+    scene.member("demo/vb.so", ["libown.so.1"])
+    assert codes(scene.decide()) == ["RLK103"]
 
 
 PLAN = "demo-1.0+rocm7.2.4.dist-info/relink.json"

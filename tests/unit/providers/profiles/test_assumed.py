@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from relink.planning.model import NeededDecision
 from relink.planning.options import Options
 from relink.planning.resolve.decide import PlanDraft
-from relink.planning.resolve.decision_findings import missing_remedy
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE
 from relink.providers.profiles import DlopenEntry, EqualSonames, Hint, Profile, add_hints
@@ -287,7 +286,6 @@ def test_where_a_library_is_to_be_had(
 ) -> None:
     context = replace(scene.context(), distribution=distribution, providers=())
     assert where_to_get(soname, context.distribution, context.providers) == sentence
-    assert missing_remedy(context, soname, "Do.") == (f"Do. {sentence}" if sentence else "Do.")
 
 
 def test_no_package_is_named_for_a_prefix_that_packages_put_nothing_into(
