@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -43,7 +42,6 @@ from relink.vendors.registry import (
 )
 from relink.wheel.archive import WheelArchive
 from relink.wheel.directory import name_defect
-from relink.wheel.limits import WheelLimits
 from relink.wheel.metadata import check_metadata, read_metadata
 from relink.wheel.record import (
     RecordEntry,
@@ -111,19 +109,6 @@ class Wheel(msgspec.Struct, frozen=True):
         own = {image.soname for image in self.images.values() if image.soname}
         has_runtime = any(vendor.libraries.is_runtime(soname) for vendor in VENDORS for soname in own)
         return set() if has_runtime else self.needed - own
-
-
-def open_wheel(
-    path: Path,
-    stack: ExitStack,
-    target: Target | None = None,
-    limits: WheelLimits | None = None,
-) -> Wheel:
-    """Open a wheel and read its members as :func:`read_wheel` does; `stack` closes the file.
-
-    :param limits: sizes and counts that it may not exceed.
-    """
-    return read_wheel(stack.enter_context(Contents(path, limits)), target)
 
 
 def read_wheel(

@@ -28,7 +28,7 @@ from relink.planning.contents import Contents
 from relink.planning.model import Plan, TargetFacts, read_plan
 from relink.planning.options import Options, check_trust
 from relink.planning.processes import apply_import, follow_wheel
-from relink.planning.reading import open_wheel, read_members, read_wheel
+from relink.planning.reading import read_members, read_wheel
 from relink.planning.resolve.context import Layout
 from relink.planning.site import find_environment_python, find_environment_site, find_own_site
 from relink.planning.wheel_plan import describe_target, describe_wheel
@@ -221,9 +221,8 @@ def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
 
 def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:
     """Describe a wheel, before anything is decided."""
-    with ExitStack() as stack:
-        wheel = open_wheel(path, stack, limits=limits)
-        archive = wheel.archive
+    with Contents(path, limits) as contents:
+        wheel, archive = read_wheel(contents), contents.archive
         members = archive.members.values()
         return Inspection(
             **asdict(describe_wheel(archive, str(path))),
@@ -252,9 +251,9 @@ def explain(path: Path, options: Options) -> Explanation:
     :raises RelinkError: the wheel cannot be read, or there is no such target or prefix.
     """
     trace = Trace()
-    with ExitStack() as stack:
-        target = choose_target(options)
-        wheel = open_wheel(path, stack, target, options.limits)
+    target = choose_target(options)
+    with Contents(path, options.limits) as contents:
+        wheel = read_wheel(contents, target)
         case = Case(wheel, target, open_providers(options, target, wheel.sought), options, "explain")
         assessed = assess(case, trace)
         findings = assessed.findings
@@ -278,8 +277,8 @@ def find_unmatched(profile: Profile, path: Path) -> list[str]:
 
     :raises RelinkError: the wheel cannot be read.
     """
-    with ExitStack() as stack:
-        wheel = open_wheel(path, stack)
+    with Contents(path) as contents:
+        wheel = read_wheel(contents)
         entries = {entry for image in wheel.images.values() for entry in (image.search_path or "").split(":")}
         return list(profile.unmatched(wheel.archive.members, entries))
 

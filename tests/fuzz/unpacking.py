@@ -24,11 +24,11 @@ import installer
 import installer.destinations
 import installer.sources
 
-from relink.planning.reading import open_wheel
 from relink.system.errors import RelinkError
 from relink.wheel.archive import WheelArchive
 from relink.wheel.schemes import ENTRY_POINTS, installed_path, read_script_names
 from tests.support.outside import OFFLINE
+from tests.support.works import open_wheel
 from tests.unit.wheel.build import DIST_INFO, Entry, RawZip, good_entries
 
 Tree = dict[str, bytes]

@@ -29,9 +29,10 @@ from relink.loader.target import find_target
 from relink.make.verification import verify
 from relink.planning.case import Case, build_context
 from relink.planning.options import Options
-from relink.planning.reading import Wheel, open_wheel
+from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from tests.real.conftest import fetch_wheel
+from tests.support.works import open_wheel
 
 PT_DYNAMIC = 2
 

@@ -24,13 +24,13 @@ from relink.elf.image import Image, read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import SymbolTable
 from relink.loader.target import GLIBC_SONAMES, find_target
-from relink.planning.reading import open_wheel
 from relink.providers.prefix import open_prefix
 from relink.system.safe_open import map_file
 from relink.vendors.rocm.places import release_of
 from relink.wheel.record import check_record, read_record
 from tests.support.elf_builder import WEAK, Export, Import, Library, build
 from tests.support.wheels import make_wheel
+from tests.support.works import open_wheel
 
 SCHEMA = "relink.recorded/1"
 DIRECTORY = Path(__file__).resolve().parents[1] / "unit" / "providers" / "profiles" / "recorded"

@@ -30,12 +30,12 @@ from wheel.wheelfile import WheelFile
 from relink.elf.image import read_image
 from relink.elf.symbol_reader import read_symbols
 from relink.loader.target import GLIBC_SONAMES, Target, find_target
-from relink.planning.reading import open_wheel
 from relink.providers.prefix import Provider, open_prefix, soname_stem
 from relink.system.safe_open import map_file
 from relink.vendors.rocm.facts import whose
 from relink.vendors.rocm.places import release_of
 from tests.support.cc import shared
+from tests.support.works import open_wheel
 from tests.unit.gpu.amd.build import kpack_archive
 
 NODE = "AMDROCM_SYSDEPS_1.0"

@@ -7,11 +7,14 @@ import subprocess
 import sys
 import venv
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from relink.loader.target import find_target
+from relink.loader.target import Target, find_target
+from relink.planning.contents import Contents
 from relink.planning.options import Options
+from relink.planning.reading import Wheel, read_wheel
 from tests.support.cc import cc, shared
 from tests.support.wheels import make_wheel
 
@@ -112,3 +115,8 @@ def installed(wheel: Path, directory: Path) -> Path:
     python = directory / "bin" / "python"
     install(python, wheel)
     return python
+
+
+def open_wheel(path: Path, stack: ExitStack, target: Target | None = None) -> Wheel:
+    """Open a wheel and read its members; `stack` closes the file."""
+    return read_wheel(stack.enter_context(Contents(path)), target)

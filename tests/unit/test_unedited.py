@@ -14,12 +14,11 @@ from relink import library
 from relink.elf.patchelf import Patchelf, find_patchelf
 from relink.library import relink
 from relink.planning.model import Plan
-from relink.planning.reading import open_wheel
 from relink.system.errors import PatchelfError
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Import, Library
-from tests.support.works import OUTPUT, VENDOR_PATH, Works
+from tests.support.works import OUTPUT, VENDOR_PATH, Works, open_wheel
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 

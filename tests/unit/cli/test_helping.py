@@ -24,7 +24,6 @@ from relink.gpu.amd.target_id import table
 from relink.loader.target import find_target
 from relink.planning.case import Case, build_context
 from relink.planning.options import Options
-from relink.planning.reading import open_wheel
 from relink.providers.distribution import Distribution
 from relink.providers.profiles import shipped_profiles
 from relink.system.findings.model import RULES
@@ -33,7 +32,7 @@ from relink.vendors.rocm.vendor import where_to_get
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Library, build
 from tests.support.wheels import make_wheel
-from tests.support.works import TAG, Works
+from tests.support.works import TAG, Works, open_wheel
 
 builds = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 

@@ -36,7 +36,6 @@ from relink.make import editing
 from relink.planning import contents as ahead
 from relink.planning.model import Plan
 from relink.planning.options import Options
-from relink.planning.reading import open_wheel
 from relink.report.summary import verdict
 from relink.runs.questions import VerifiedWheel, verify_wheel
 from relink.system.errors import EditError, RelinkError, UsageError, WheelError

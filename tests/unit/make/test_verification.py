@@ -29,7 +29,6 @@ from relink.make import verification as relink_verify
 from relink.make.verification import Verification, list_mapped, verify
 from relink.planning.case import Case, build_context
 from relink.planning.options import Options
-from relink.planning.reading import open_wheel
 from relink.runs.questions import verify_wheel
 from relink.system.errors import TargetError
 from relink.system.findings.model import Finding
@@ -39,7 +38,7 @@ from relink.wheel.archive import WheelArchive
 from tests.support.cc import shared
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 from tests.support.forking import run as forked
-from tests.support.works import OUTPUT, VENDOR_PATH, Works
+from tests.support.works import OUTPUT, VENDOR_PATH, Works, open_wheel
 
 
 @pytest.fixture(autouse=True)

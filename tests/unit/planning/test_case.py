@@ -10,12 +10,11 @@ import pytest
 from relink import Options
 from relink.loader.target import find_target
 from relink.planning.case import Case, Command, build_context, find_prefixes_with, open_providers
-from relink.planning.reading import open_wheel
 from relink.system.errors import ProviderError, SeveralPlacesError, UsageError
 from tests.support.cc import shared, shared_without
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
-from tests.support.works import TAG, Works
+from tests.support.works import TAG, Works, open_wheel
 from tests.unit.providers.test_prefix import library, target
 
 

@@ -36,7 +36,6 @@ from relink.make.verification import verify
 from relink.planning.case import Case, open_providers
 from relink.planning.model import Plan, add_digests, embed_plan, read_plan
 from relink.planning.options import Options
-from relink.planning.reading import open_wheel
 from relink.planning.resolve import evidence
 from relink.planning.wheel_plan import plan_wheel
 from relink.report.model import Report
@@ -49,7 +48,16 @@ from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_patching import Elf
 from tests.support.wheels import make_wheel
-from tests.support.works import MACHINE, OUTPUT, PYTHON_TAG, VENDOR_PATH, Works, copy_glibc, installed
+from tests.support.works import (
+    MACHINE,
+    OUTPUT,
+    PYTHON_TAG,
+    VENDOR_PATH,
+    Works,
+    copy_glibc,
+    installed,
+    open_wheel,
+)
 
 
 @pytest.fixture(autouse=True)
