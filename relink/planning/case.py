@@ -29,7 +29,6 @@ from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import find_compiler_runtime, open_closure, open_place
 from relink.providers.prefix import NAME_ANOTHER, SITE_PACKAGES, Provider, leave_out_package
 from relink.providers.profiles import Hint, Profile, profile_for
-from relink.providers.site_packages import SITE_PACKAGES, leave_out_package
 from relink.system.errors import NoPlaceError, ProviderError, UsageError, WheelError
 from relink.system.progress import RunBudget
 from relink.vendors.protocol import Vendor

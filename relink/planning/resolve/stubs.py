@@ -27,11 +27,11 @@ from msgspec.structs import replace
 
 from relink.elf.constants import EM_X86_64
 from relink.elf.dynamic import Buffer
+from relink.elf.edit import VersionEdit
 from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
-from relink.elf.version_edits import VersionEdit
 from relink.loader.binding import Unbound, bind, check_versions, two_versions
 from relink.loader.closure import Closure
 from relink.loader.tables import Tables

@@ -32,7 +32,7 @@ from packaging.utils import canonicalize_name
 from relink.gpu.amd.target_id import table
 from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target, lookup
-from relink.providers.nix_store import open_place
+from relink.providers.nix_store import open_place, version_in_store_path
 from relink.providers.prefix import (
     NIX_STORE,
     SITE_PACKAGES,

@@ -18,11 +18,24 @@ import msgspec
 from msgspec.structs import replace
 
 from relink.gpu.amd import device
-from relink.gpu.amd.device_code import read_device_code, same_device_code, with_archives
-from relink.gpu.amd.runtime import RUNTIME_WORDS
+from relink.gpu.amd.device import EFFECTS, HARMLESS, Doctor, doctor
+from relink.gpu.amd.device_code import (
+    DeviceCode,
+    as_taken,
+    read_device_code,
+    read_file,
+    resolve_kpack,
+    same_device_code,
+    with_archives,
+)
+from relink.gpu.amd.file_coverage import LibraryCoverage, intersect, library_coverage_of
+from relink.gpu.amd.findings import Library, check_gpus, display_name, remedies
+from relink.gpu.amd.runtime import RUNTIME_WORDS, Capability, find_runtime
 from relink.gpu.amd.side_files import KERNEL_DIRECTORIES
-from relink.gpu.amd.survey import survey
+from relink.gpu.amd.survey import hip_runtime_of, newest_first, survey
 from relink.gpu.amd.target_id import table
+from relink.gpu.coverage import GpuPlan, Intersection, TargetId
+from relink.loader.seen_files import resolve_inside
 from relink.providers.distribution import Distribution
 from relink.providers.prefix import NIX_STORE, Provider, soname_stem
 from relink.system.findings.model import Finding, Level, finding

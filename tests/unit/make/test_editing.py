@@ -48,7 +48,7 @@ from tests.support.cc import shared
 from tests.support.edits import apply_edit
 from tests.support.elf_attacks import FAR, audited, jumping, moved, rewritten
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export
-from tests.support.works import OUTPUT, VENDOR_PATH, Works
+from tests.support.works import OUTPUT, VENDOR_PATH, Works, open_wheel
 from tests.unit.gpu.amd.build import entries_of, raw
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from relink.planning.embedded import PLAN_MEMBER
 
 from relink.indexes.install import installers
 from relink.indexes.install.installers import (
@@ -28,7 +29,6 @@ from relink.indexes.install.installers import (
     store_wheel,
     working_place,
 )
-from relink.planning.embedded import PLAN_MEMBER
 from relink.system.errors import UsageError, WheelError
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
