@@ -203,7 +203,7 @@ def print_report(
     if report.output is not None or dry_run:
         changes = [*text.change_text(report), *text.repaired_text(report.findings)]
     findings = text.findings_text(
-        report.findings, verbose=False, shown=text.text_shortener(report), next_follows=True
+        report.findings, verbose=False, shown=text.text_shortener(report), said=found.step or ""
     )
     roots = [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]

@@ -216,17 +216,16 @@ def _way_out(
         # RLK104 only sums up. What the nearest variant lacks has findings too, and serving that is what helps.
         errors = [error for error in errors if error.code != "RLK104"] or errors
         subjects = {subject for _, subject in proposed}
-        for cause in causes(errors):
-            first = cause.findings[0]
-            for subject in cause.subjects:
-                key = _key(first, subject, proposed, subjects)
-                if key not in proposed:
-                    proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
-                else:
-                    # The first proposal was tried, and the finding is still an error: the next one has its turn.
-                    proposed[key] = proposed[key][1:]
-                if not proposed[key]:
-                    return ()
+        firsts = [(cause.findings[0], subject) for cause in causes(errors) for subject in cause.subjects]
+        # One option may be the proposal for several subjects: its turn comes once.
+        for key, (first, subject) in {_key(*one, proposed, subjects): one for one in firsts}.items():
+            if key not in proposed:
+                proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
+            else:
+                # The first proposal was tried, and the finding is still an error: the next one has its turn.
+                proposed[key] = proposed[key][1:]
+            if not proposed[key]:
+                return ()
         if trace.is_full:
             return ()
         attempt = replan(_with(options, _chosen(proposed)))

@@ -150,7 +150,8 @@ def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
 def _order(version: str) -> list[int]:
     # At most 18 digits of a number: int() of a long one takes time, and refuses more than 4,300 digits
     # (sys.get_int_max_str_digits). A hostile version may have as many.
-    return [int(number) for number in re.findall(r"\d{1,18}", version)]
+    # GLIBC_ABI_DT_X86_64_PLT marks how a library was linked, and is no release.
+    return [] if "_ABI_" in version else [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 
 def find_prefix_loader(context: ResolveContext) -> str | None:

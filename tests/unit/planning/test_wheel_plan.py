@@ -250,6 +250,21 @@ def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, 
         assert find_ways_out(refused, options, never, Trace()) == ()
 
 
+def test_one_option_that_several_libraries_lead_to_is_tried(works: Works, tmp_path: Path) -> None:
+    """Each library of a prefix of a newer glibc has the loader of the prefix as its step."""
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+    step = "--interpreter /p/ld.so"
+    wrong = [replace(finding("RLK301", name, "m", step=step), cause="newer") for name in ("/p/a", "/p/b")]
+    refused = replace(planned, plan=replace(planned.plan, findings=tuple(wrong)))
+
+    def replan(changed: Options) -> PreparedPlan:
+        return planned if changed.interpreter == "/p/ld.so" else refused
+
+    assert find_ways_out(refused, options, replan, Trace()) == (("--interpreter", "/p/ld.so"),)
+
+
 def test_a_wheel_that_needs_no_rocm_is_left_alone(works: Works, tmp_path: Path) -> None:
     """Its search path leads to the build machine, which is nobody's business here: no edit, and no new version."""
     plain = shared(tmp_path / "plain.so", "int f(void){return 1;}", flags=["-Wl,-rpath,/build/machine/lib:"])
