@@ -301,9 +301,9 @@ def _step(
     :param command: that of the run; `ways`: the words that make it succeed, where these are known.
     """
     missing = [cause for cause in errors if cause.code == "RLK101"]
-    # The Python that was named does not install the wheel (RLK520). That comes first, since all else was compared with this
-    # Python.
-    wrong = next((cause for cause in errors if cause.code == "RLK520"), None)
+    # No Python here installs the wheel (RLK521), or not the one that was named (RLK520). That comes first, since all else was
+    # compared with this Python.
+    wrong = next((cause for cause in errors if cause.code in ("RLK521", "RLK520")), None)
     if ways and wrong is None:
         found = [_again([*_without_prefixes(command, way), *way]) for way in ways]
         text = "; or ".join(
