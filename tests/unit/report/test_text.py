@@ -263,7 +263,7 @@ def test_errors_come_last_and_a_shared_remedy_once() -> None:
     told = lines(text.findings_text(found, verbose=False))
     assert told[0] == "warning RLK606 a.so: trusted"
     assert told[2:4] == ["error RLK101 libone.so.1: gone", "error RLK101 libtwo.so.1: gone too"]
-    assert told[4].startswith("    → Add the prefix that has the library")
+    assert told[4].startswith("    → Install the package that has the library")
     assert len(told) == 5
     every = lines(text.findings_text(found, verbose=True))
     assert every[:2] == ["info RLK201 a.so: vendor", "info RLK202 a.so: empty"]
