@@ -80,11 +80,13 @@ class Proposal(msgspec.Struct, frozen=True):
 
     :ivar step: what to type or to do; None where `relink repair` needs nothing beside.
     :ivar commands: of that what can be typed as it is.
+    :ivar nowhere: that the machine has no place with the vendor's libraries, and where one was looked for.
     """
 
     name: str
     step: str | None = None
     commands: tuple[str, ...] = ()
+    nowhere: str | None = None
 
 
 class EnvironmentCheck(msgspec.Struct, frozen=True):
@@ -123,10 +125,14 @@ _OF_ONE_LIBRARY = {"--stub", "--forward"}
 def environment_verdict(check: EnvironmentCheck) -> Verdict:
     """Return the sentence about an environment as a whole, and what to type next."""
     level, text = _answer(check)
+    if nowhere := next((one.nowhere for one in check.proposals if one.nowhere), None):
+        text = f"{text} There is {nowhere}."
     return Verdict(level, text, *_next_step(check))
 
 
 def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
+    from relink.vendors.registry import list_products  # noqa: PLC0415 - slow to load
+
     wrong = [one.name for one in check.distributions if one.level == "error"]
     number = pluralize(len(check.distributions), "package with native code", "packages with native code")
     if wrong:
@@ -138,8 +144,14 @@ def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
         return "error", f"{subjects} cannot be checked; {number} in {check.prefix}."
     if errors:
         return "error", f"Does not work together: {number} in {check.prefix}."
+    none = "" if any(map(_is_for_gpu, check.distributions)) else f", and none of them needs {list_products()}"
     warned = any(one.level == "warning" for one in check.distributions) or bool(check.findings)
-    return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}."
+    return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}{none}."
+
+
+def _is_for_gpu(one: Checked) -> bool:
+    codes = ("RLK128", "RLK132", "RLK4", "RLK538")
+    return bool(one.needs or one.runtimes or any(found.code.startswith(codes) for found in one.findings))
 
 
 def check_text(check: EnvironmentCheck, *, place: str | None = None, verbose: bool) -> list[Line]:

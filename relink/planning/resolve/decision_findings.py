@@ -469,7 +469,7 @@ def _versions(
     """
     loader = find_prefix_loader(context)
     remedy = f"The prefix was built with another C library and has its loader: aim at it with --interpreter {loader}"
-    alone = "The prefix has no loader to aim at: name a ROCm that was built for this system or an older one."
+    alone = f"The prefix has no loader to aim at: name a {context.vendor.product} that was built for this system or an older one."
     for gap in gaps.gaps:
         message = f"needs {', '.join(gap.versions)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
         step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None

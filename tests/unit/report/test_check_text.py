@@ -12,16 +12,21 @@ PARTLY = Checked("jax", "0.12.0", "warning", "works, without dense solvers (libr
 BROKEN = Checked(
     "onnxruntime-rocm", "1.22.2", "error", "its GPU part does not load: libhipblas.so.3 not found", needs=True
 )
+ON_GPU = Checked("torch", "2.13", "info", "works", needs=True)
+OPENS = Checked("triton", "3.7", "info", "works", findings=(finding("RLK538", "triton", "m", level="info"),))
+NONE = ", and none of them needs ROCm"
 REPAIR = ("relink", "repair", "--all", "--python", "my venv/bin/python")
 
 
 @pytest.mark.parametrize(
     ("distributions", "level", "text"),
     [
-        ((WORKS,), "info", "Works: 1 package with native code in /v."),
-        ((WORKS, PARTLY), "warning", "Works: 2 packages with native code in /v."),
+        ((WORKS,), "info", f"Works: 1 package with native code in /v{NONE}."),
+        ((WORKS, ON_GPU), "info", "Works: 2 packages with native code in /v."),
+        ((WORKS, OPENS), "info", "Works: 2 packages with native code in /v."),
+        ((WORKS, PARTLY), "warning", f"Works: 2 packages with native code in /v{NONE}."),
         ((WORKS, BROKEN), "error", "onnxruntime-rocm does not work; 2 packages with native code in /v."),
-        ((), "info", "Works: 0 packages with native code in /v."),
+        ((), "info", f"Works: 0 packages with native code in /v{NONE}."),
     ],
 )
 def test_the_answer(distributions: tuple[Checked, ...], level: str, text: str) -> None:
