@@ -182,7 +182,7 @@ def check(
         Path | None,
         typer.Argument(
             metavar="[ENV|DIR]",
-            help="A virtual environment, or a tree of programs. Default: that of --python, or the active one.",
+            help="A virtual environment, or a tree of programs. Default: that of --python, the active one, or ./.venv.",
         ),
     ] = None,
     *,
@@ -367,8 +367,11 @@ def _take_back(environment: TargetEnvironment) -> None:
 
 
 def installing_into(environment: TargetEnvironment, options: Options) -> Options:
-    """Return the options of a run whose result is installed."""
-    return replace(options, python=environment.python, command=("relink", *sys.argv[1:]))
+    """Return the options of a run whose result is installed; a project of uv keeps it, beside pyproject.toml."""
+    project = environment.prefix.parent
+    output = options.output_directory or (project if (project / "uv.lock").exists() else None)
+    command = ("relink", *sys.argv[1:])
+    return replace(options, python=environment.python, command=command, output_directory=output)
 
 
 def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
@@ -442,24 +445,16 @@ def _show_how_to_keep(outcomes: Sequence[InstallResult], prefix: str, shown: Sho
     from relink.cli.terminal import show
     from relink.report.text import command_line
 
-    every = [one for done in outcomes for one in (done, *done.dependencies) if one.ok]
-    lines = [one.constraint for one in every if one.constraint is not None]
-    if not lines or shown.quiet:
-        return
+    every = [one for done in outcomes for one in (done, *done.dependencies)]
+    every = [one for one in every if one.constraint and (one.ok or one.missing_modules)]
     project = os.path.dirname(prefix)
-    if not os.path.exists(f"{project}/uv.lock"):
+    if every and os.path.exists(f"{project}/uv.lock"):
+        outputs = [one.report.output.path for one in every if one.report and one.report.output]
+        show("`uv run` and `uv sync` put the vendor's wheels back, until the project names these:")
+        show(command_line(shlex.join(["uv", "add", "--project", project, *filter(os.path.exists, outputs)])))
+    elif lines := [f"    {one.constraint}" for one in every if one.ok and not shown.quiet]:
         show("So that no upgrade replaces this, put it into a constraints file (pip install -c FILE):")
-        show(*(f"    {line}" for line in lines))
-        return
-    outputs = [one.report.output.path for one in every if one.report and one.report.output]
-    kept = [path for path in outputs if os.path.exists(path)]
-    if len(kept) < len(lines):
-        show(
-            "`uv sync` puts the vendor's wheels back. So that uv can keep these, run the same with --output DIR."
-        )
-    else:
-        show("`uv sync` puts the vendor's wheels back, until the project names these:")
-        show(command_line(shlex.join(["uv", "add", "--project", project, *kept])))
+        show(*lines)
 
 
 def _show_what_fails(done: InstallResult, what: str, name: str, prefix: str) -> None:

@@ -512,8 +512,9 @@ def install_exactly(
             f"--requirement={requirements}",
         ]
         command = installer_of(environment)
-        again = "--reinstall" if command[1] == "pip" else "--force-reinstall"
-        command += [again, *chosen]
+        # uv would keep the unpacked wheel in its cache, which nothing takes from there again.
+        again = ["--reinstall", "--no-cache"] if command[1] == "pip" else ["--force-reinstall"]
+        command += [*again, *chosen]
         failed = f"{wheel.name} was not installed, and all is as it was before"
         return replace_files(
             environment, installed, wheel, lambda: run_installer(command, place, failed), original

@@ -37,11 +37,11 @@ def propose(
     command = tuple(name if word == "--all" else word for word in options.command)
     options = replace(options, command=command)
     try:
-        nowhere, providers = None, ()
+        nowhere = None
         try:
             providers = open_providers(options, target, wheel.sought)
         except NoPlaceError as error:
-            nowhere = error.message
+            nowhere, providers = error.message, ()
         case = Case(wheel, target, providers, options, "run", gpus, files=files)
         planned = plan_wheel(case, None if nowhere else open_providers)
     except RelinkError:  # a ROCm that cannot be read: the machine is to be looked at

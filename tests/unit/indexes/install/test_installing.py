@@ -392,9 +392,39 @@ def test_one_that_cannot_be_repaired_is_named(
     ]
 
 
+def test_the_environment_of_a_uv_project(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """It is found where nobody activated it; the wheel stays beside pyproject.toml for `uv add`, and nothing in uv's cache.
+
+    Its site-packages does not exist: nothing was installed yet.
+    """
+    project = tmp_path / "my project"
+    site_of(make_environment("my project/.venv", with_pip=False)).rmdir()
+    (project / "uv.lock").touch()
+    vendor(works, index)
+    monkeypatch.chdir(project)
+    code, out, err = run("install", "demo", "--prefix", works.prefix, "-q")
+    assert (code, err) == (0, "")
+    (wheel,) = project.glob("*.whl")
+    assert out.splitlines()[-2:] == [
+        "`uv run` and `uv sync` put the vendor's wheels back, until the project names these:",
+        f"    uv add --project '{project}' '{wheel}'",
+    ]
+    assert version_in(project / ".venv") == "1.0+rocm7.2.4"
+    assert not [*(tmp_path / "uv").glob("archive*/*")]
+    assert f"Works: 1 package with native code in {project}/.venv" in run("check")[1]
+
+
 def test_no_environment_was_named(run: Run, works: Works, index: Path) -> None:
     """Relink's own Python is never changed, whether in a virtual environment or not."""
     vendor(works, index)
+    Path(".venv").symlink_to(sys.prefix)  # that of relink itself
     for command in ("install", "repair"):
         code, _, err = run(command, "demo", "--prefix", works.prefix)
         assert code == 2
