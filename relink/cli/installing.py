@@ -408,8 +408,15 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool 
         if load.problem is not None:
             show(f"load {load.name}: {load.problem}")
         elif load.without_gpu is not None:
+            every = done.report.plan.stubs if done.report else ()
+            aborting = [
+                one.soname
+                for one in every
+                if any((of.answer, of.text) == (None, None) for of in one.functions)
+            ]
+            stub = f"a function of the stub of {join_with_and(aborting)} aborts, or " if aborting else ""
             show(
-                f"{load.name} is bound; to go on it needs a GPU, and this machine has none ({load.without_gpu})"
+                f"{load.name} is bound; {stub}to go on it needs a GPU, and this machine has none ({load.without_gpu})"
             )
     failing = [one.report.plan.wheel.name for one in done.dependencies if one.report and not one.ok]
     if any(result.problem for result in (*done.imports, *done.loads)):

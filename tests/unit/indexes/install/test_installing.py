@@ -11,15 +11,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
+from relink.cli.formats import Shown
+from relink.cli.installing import show_outcome
+from relink.elf.stub import StubFunction
 from relink.indexes.install import cache
 from relink.indexes.install.cache import cached_sha256s, store_wheel, working_place
 from relink.indexes.install.environment import TargetEnvironment, find_installed
-from relink.indexes.install.installing import Trial, import_modules, load_members, required_by
+from relink.indexes.install.installing import InstallResult, Trial, import_modules, load_members, required_by
 from relink.loader.loading import RootRefusedError
+from relink.planning.model import Stub
 from relink.system.errors import UsageError
+from relink.wheel.naming import parse_wheel_name
 from tests.support.cc import shared
 from tests.support.command import Run
+from tests.support.reports import sample_report
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works, copy_glibc
 from tests.unit.indexes.install.conftest import pip_install, put, python_of, site_of, tree
@@ -495,6 +502,24 @@ def test_an_editable_installation(
         code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
         assert code == 2
         assert "demo is an editable installation" in err
+
+
+def test_a_stub_that_may_abort_is_told_beside_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    def tell(*functions: StubFunction) -> str:
+        report = sample_report()
+        plan = replace(report.plan, stubs=(Stub("demo/libsmi.so.1", "libsmi.so.1", "", functions),))
+        wheel = parse_wheel_name("demo-1.0-py3-none-any.whl")
+        trial = Trial("demo/a.so", None, "the process died of SIGABRT")
+        done = InstallResult(replace(report, plan=plan), wheel, loads=(trial,))
+        show_outcome(done, "/venv", Shown(quiet=True))
+        return capsys.readouterr().out
+
+    with_abort = tell(StubFunction("smi_init"), StubFunction("smi_stop", answer=2))
+    assert (
+        "a.so is bound; a function of the stub of libsmi.so.1 aborts, or to go on it needs a GPU"
+        in with_abort
+    )
+    assert "a.so is bound; to go on it needs a GPU" in tell(StubFunction("smi_stop", answer=2))
 
 
 def hand_made(site: Path) -> tuple[TargetEnvironment, Path]:
