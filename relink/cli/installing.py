@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,6 +135,7 @@ def install(
     itself. The import test runs the wheel's code; --no-import-test leaves it out.
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
+    from relink.cli.terminal import show_progress
     from relink.indexes.install.environment import find_environment
     from relink.indexes.install.installers import fetch, parse_requirement
     from relink.indexes.install.installing import install_wheel
@@ -163,6 +165,7 @@ def install(
             extras=extras,
             import_test=not no_import_test,
             dependencies=not no_deps,
+            watch=partial(show_progress, shown.quiet or shown.as_json),
         )
         outcomes.append(done)
         if not shown.as_json:
@@ -306,7 +309,7 @@ def repair(
     That it is the very wheel is checked, by its hash or by every file.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
-    from relink.cli.terminal import say, show
+    from relink.cli.terminal import say, show, show_progress
     from relink.indexes.install import installing
     from relink.indexes.install.environment import find_environment
 
@@ -334,6 +337,7 @@ def repair(
                     replace(installing_into(environment, options), several=every),
                     wheel=wheel,
                     import_test=not no_import_test,
+                    watch=partial(show_progress, shown.quiet or shown.as_json),
                 )
         except RelinkError as error:  # each is as it was, or done: the others are done all the same
             if name is not None:

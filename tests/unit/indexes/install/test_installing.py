@@ -6,7 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -502,6 +503,31 @@ def test_an_editable_installation(
         code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
         assert code == 2
         assert "demo is an editable installation" in err
+
+
+def test_progress_is_shown(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While relink reads, plans and edits; a wheel that is refused has the first three stages."""
+    wheel = make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
+    venv = make_environment(with_pip=False)
+    put(venv, wheel)
+    stages: list[tuple[bool, str]] = []
+
+    @contextmanager
+    def record(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+        yield (lambda stage: stages.append((quiet, stage))), (lambda _done, _total: None)
+
+    monkeypatch.setattr("relink.cli.terminal.show_progress", record)
+    words = ("--prefix", works.prefix, "--python", python_of(venv))
+    for command, quiet in ((("install", wheel, "--no-deps", "-q"), True), (("repair", "demo"), False)):
+        assert run(*command, *words)[0] == 1
+        assert stages[:3] == [(quiet, stage) for stage in ("target", "read", "plan")]
+        stages.clear()
 
 
 def test_a_stub_that_may_abort_is_told_beside_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:
