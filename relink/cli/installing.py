@@ -261,6 +261,7 @@ def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
     from relink.cli.terminal import show
     from relink.planning.model import to_data
     from relink.report.formats import WheelResult
+    from relink.report.summary import verdict_to_json
     from relink.report.text import tree_text
     from relink.runs.questions import check_tree
 
@@ -269,7 +270,8 @@ def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
     if chosen is OutputFormat.text:
         show(*tree_text(found.path, found.maps, found.findings, summed, verbose=shown.verbose))
     else:
-        document = {"schema": "relink.verification/1", **to_data(found), "commands": summed.commands}
+        told = {"ok": found.ok, "verdict": verdict_to_json(summed), "commands": summed.commands}
+        document = {"schema": "relink.verification/1", **to_data(found), **told}
         print_results(chosen, [WheelResult(found.path, None, found.findings, document)])
     if not found.ok:
         raise typer.Exit(1)
@@ -348,7 +350,7 @@ def repair(
         if not shown.as_json:
             show_outcome(done, str(environment.prefix), shown)
     if shown.as_json:
-        print_outcomes(outcomes, str(environment.prefix))
+        print_outcomes(outcomes, str(environment.prefix), failures)
     elif not names:
         what = "has been repaired" if undo else "has to be repaired"
         show(f"Nothing in {environment.prefix} {what}.")
@@ -378,12 +380,16 @@ def installing_into(environment: TargetEnvironment, options: Options) -> Options
     return replace(options, python=environment.python, command=command, output_directory=output)
 
 
-def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
-    """Print what was installed as JSON."""
+def print_outcomes(
+    outcomes: Sequence[InstallResult], prefix: str, failures: Sequence[RelinkError] = ()
+) -> None:
+    """Print what was installed as JSON, and the messages of what could not be."""
     from relink.cli.terminal import print_json
     from relink.indexes.install.installing import to_json
 
-    print_json({"schema": "relink.install/1", "environment": prefix, "wheels": [*map(to_json, outcomes)]})
+    ok = not failures and all(done.ok for done in outcomes)
+    facts = {"ok": ok, "environment": prefix, "failures": [failure.message for failure in failures]}
+    print_json({"schema": "relink.install/1", **facts, "wheels": [*map(to_json, outcomes)]})
 
 
 def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool = True) -> None:

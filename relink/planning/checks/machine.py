@@ -15,7 +15,7 @@ from relink.loader.target import Target, find_target
 from relink.planning.model import to_data
 from relink.planning.resolve.evidence import broken_alone_remedy, find_unbound_alone
 from relink.providers.prefix import Provider, open_prefix
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import Finding, finding, has_errors
 from relink.system.text import join_truncated
 from relink.vendors.protocol import Diagnosis, Vendor
 from relink.vendors.registry import VENDORS, find_places, list_products, prefix_of_libraries, vendor_of
@@ -84,6 +84,7 @@ def to_json(check: MachineCheck) -> dict[str, Any]:
             facts[key] = [*facts.get(key, ()), *value] if isinstance(value, list) else facts.get(key) or value
     return {
         "schema": "relink.doctor/1",
+        "ok": not has_errors(check.findings),
         **facts,
         "prefixes": [prefix for diagnosis in check.diagnoses for prefix in diagnosis.prefixes],
         "findings": to_data(check.findings),
