@@ -35,6 +35,8 @@ _WAY = re.compile(
     r"^Use [^:;]{1,130}|\b[A-Z][A-Z_]+=\d+(?:[.,]\d+)*|pip install [\w.-]+|--[a-z-]+ '[^']{1,200}'", re.ASCII
 )
 _VARIABLE = re.compile(r"Set (?P<setting>[A-Z][A-Z_]+=\d+(?:\.\d+)*),", re.ASCII)
+# What is told of a file that nothing loads, of RECORD, of the version's label, and of this machine's sandbox.
+_HARMLESS = {"RLK116", "RLK502", "RLK508", "RLK604"}
 _ON_A_GPU = {"RLK401", "RLK427", "RLK428"}
 _MAX_REASONS = 3
 _MAX_GPUS = 8
@@ -96,7 +98,8 @@ def verdict(report: Report) -> Verdict:
 
 
 def _without_errors(every: Iterable[Cause]) -> Level:
-    return "warning" if any(cause.level == "warning" for cause in every) else "info"
+    left = [cause for cause in every if cause.level == "warning" and cause.code not in _HARMLESS]
+    return "warning" if left else "info"
 
 
 def _allowed(every: Iterable[Cause]) -> list[str]:
