@@ -467,7 +467,7 @@ def _versions(
 
     A version record of a library that is neither NEEDED nor loaded makes ld.so abort.
     """
-    loader = find_prefix_loader(context)
+    loader = find_prefix_loader(context.providers, context.target, context.files)
     remedy = f"The prefix was built with another C library and has its loader: aim at it with --interpreter {loader}"
     alone = f"The prefix has no loader to aim at: name a {context.vendor.product} that was built for this system or an older one."
     for gap in gaps.gaps:

@@ -29,8 +29,9 @@ from relink.loader.binding import (
 from relink.loader.closure import Closure
 from relink.loader.process import Dlopen, Process
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
-from relink.loader.target import GLIBC_SONAMES
+from relink.loader.target import GLIBC_SONAMES, Target
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import (
     broken_alone_remedy,
@@ -50,7 +51,7 @@ from relink.planning.resolve.strategy import (
 )
 from relink.planning.resolve.stubs import is_its
 from relink.planning.siblings import sibling_findings
-from relink.providers.prefix import soname_stem
+from relink.providers.prefix import Provider, soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import group_pairs, join_truncated, pluralize
 
@@ -154,12 +155,12 @@ def _order(version: str) -> list[int]:
     return [] if "_ABI_" in version else [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 
-def find_prefix_loader(context: ResolveContext) -> str | None:
+def find_prefix_loader(providers: Iterable[Provider], target: Target, files: Files) -> str | None:
     """Return the loader that a prefix carries: it was built with another C library than the target's."""
-    own = context.target.interpreter
-    for directory in (directory for provider in context.providers for directory in provider.directories):
+    own = target.interpreter
+    for directory in (directory for provider in providers for directory in provider.directories):
         path = posixpath.join(directory, posixpath.basename(own))
-        if path != own and context.files.open(path).image is not None:
+        if path != own and files.open(path).image is not None:
             return path
     return None
 
