@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES, Target, find_target
 from relink.planning.model import to_data
 from relink.planning.resolve.evidence import broken_alone_remedy, find_unbound_alone
-from relink.planning.resolve.import_findings import find_prefix_loader
+from relink.planning.resolve.import_findings import find_prefix_loader, order_versions
 from relink.providers.prefix import Provider, open_prefix
 from relink.system.findings.model import Finding, finding, has_errors
 from relink.system.text import join_truncated, pluralize
@@ -71,29 +70,22 @@ def _find_broken(
         for name, (path, *_) in provider.libraries.items()
         if vendor.libraries.is_own(name)
     }
-    own = _numbers(f"GLIBC_{target.glibc}")
-    newer: dict[str, str] = {}
+    newer: list[str] = []
     for path in real.values():
         needs = tables.read(files.open(path).identity or (path,), path).verneeds
         names = (one.name for need in needs if need.file in GLIBC_SONAMES for one in need.versions)
-        if _numbers(highest := max(names, key=_numbers, default="")) > own:
-            newer[path] = highest
+        highest = max(names, key=order_versions, default="")
+        newer += [highest] if order_versions(highest) > order_versions(target.glibc) else []
         if lost := [unbound.name for unbound in find_unbound_alone(path, target, files, tables)]:
             text = f"imports {join_truncated(lost)}, which no library that it loads has"
             remedy = broken_alone_remedy(path, files.open(path).image)
             yield finding("RLK302", path, text, remedy, level="warning")
     if newer:
         who = pluralize(len(newer), "library needs", "libraries need")
-        text = f"{who} up to {max(newer.values(), key=_numbers)}; this machine has glibc {target.glibc}"
+        text = f"{who} up to {max(newer, key=order_versions)}; this machine has glibc {target.glibc}"
         loader = find_prefix_loader([provider], target, files)
         fix = f"Relink with --interpreter {loader}, the loader of this prefix." if loader else None
         yield finding("RLK301", provider.path, text, fix, level="warning")
-
-
-def _numbers(version: str) -> list[int]:
-    """Return the numbers of GLIBC_2.38; none of a name that is no release."""
-    match = re.fullmatch(r"GLIBC_([\d.]{1,18})", version, re.ASCII)
-    return [int(number) for number in match[1].split(".") if number] if match else []
 
 
 def to_json(check: MachineCheck) -> dict[str, Any]:

@@ -116,19 +116,19 @@ def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tabl
     for missing in (missing for outcome in outcomes for missing in check_versions(outcome.closure, tables)):
         key = (shown(missing.requester), missing.file, shown(missing.supplier))
         versions.setdefault(key, {})[missing.version] = None
-        highest[key] = max(missing.defined, key=_order, default="none of that family")
+        highest[key] = max(missing.defined, key=order_versions, default="none of that family")
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
     # glibc's libraries are one thing with one version, that of the target's loader.
     by_supplier = group_pairs(("" if gap.file in GLIBC_SONAMES else gap.file, gap) for gap in gaps)
     sentences: dict[str, str] = {}
     for file, same in by_supplier.items():
-        needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"
+        needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=order_versions)}"
         if file:
             supplier = context.describe_library(file, same[0].supplier)
             sentences[file] = f"{needs} of {file}; {supplier} goes up to {same[0].highest}"
         else:
-            own = target.glibc or max((gap.highest for gap in same), key=_order)
+            own = target.glibc or max((gap.highest for gap in same), key=order_versions)
             cause = mismatch or f"{needs}; the target has {own}"
             sentences |= dict.fromkeys((gap.file for gap in same), cause)
     return VersionGaps(gaps, lost, sentences, mismatch)
@@ -148,7 +148,8 @@ def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
     return f"{' and '.join(filter(None, parts))} need"
 
 
-def _order(version: str) -> list[int]:
+def order_versions(version: str) -> list[int]:
+    """Return the numbers of a version's name, by which it is higher than others of its family; none of a mark."""
     # At most 18 digits of a number: int() of a long one takes time, and refuses more than 4,300 digits
     # (sys.get_int_max_str_digits). A hostile version may have as many.
     # GLIBC_ABI_DT_X86_64_PLT marks how a library was linked, and is no release.
