@@ -184,7 +184,7 @@ def check(
     environment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[ENV|DIR]",
+            metavar="ENV|DIR",
             help="A virtual environment, or a tree of programs. Default: that of --python, the active one, or ./.venv.",
         ),
     ] = None,

@@ -159,7 +159,7 @@ class Options:
         instead={
             **dict.fromkeys(
                 _INSTALLS,
-                "Keep the relinked wheels there. Without it they are removed after they were installed.",
+                "Keep the relinked wheels there. Default: none is kept, but in a project of uv beside pyproject.toml.",
             ),
             "nix": "Where package.nix goes. Default: the current directory.",
             "fetch": "Where the wheels go. Default: the current directory.",

@@ -335,7 +335,8 @@ def test_help_of_all(run: Run) -> None:
 
 def test_version_tells_release_and_commit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.system.shipped_files.source_commit", lambda: "1a2b3c4d5e6f")
-    assert run("--version") == (0, f"relink {relink.__version__} (1a2b3c4d5e6f)\n", "")
+    for option in ("--version", "-V"):
+        assert run(option) == (0, f"relink {relink.__version__} (1a2b3c4d5e6f)\n", "")
     monkeypatch.setattr("relink.system.shipped_files.source_commit", lambda: None)
     assert run("--version") == (0, f"relink {relink.__version__}\n", "")
 
