@@ -71,6 +71,8 @@ class Checked(msgspec.Struct, frozen=True):
         )
 
 
+NOT_FOLLOWED = "its import cannot be followed to the end"
+"""What the text of a distribution begins with of which not all that it opens is known."""
 DOCTOR = ("relink doctor",)
 """The commands where the machine is to be looked at."""
 
@@ -144,14 +146,17 @@ def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
         return "error", f"{subjects} cannot be checked; {number} in {check.prefix}."
     if errors:
         return "error", f"Does not work together: {number} in {check.prefix}."
-    none = "" if any(map(_is_for_gpu, check.distributions)) else f", and none of them needs {list_products()}"
+    unread = any(found.code == "RLK554" for found in check.findings)
+    unsure = unread or any(map(_may_be_for_gpu, check.distributions))
+    none = "" if unsure else f", and none of them needs {list_products()}"
     warned = any(one.level == "warning" for one in check.distributions) or bool(check.findings)
     return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}{none}."
 
 
-def _is_for_gpu(one: Checked) -> bool:
+def _may_be_for_gpu(one: Checked) -> bool:
     codes = ("RLK128", "RLK132", "RLK4", "RLK538")
-    return bool(one.needs or one.runtimes or any(found.code.startswith(codes) for found in one.findings))
+    told = any(found.code.startswith(codes) for found in one.findings)
+    return bool(one.needs or one.runtimes or told or one.text.startswith(NOT_FOLLOWED))
 
 
 def check_text(check: EnvironmentCheck, *, place: str | None = None, verbose: bool) -> list[Line]:
