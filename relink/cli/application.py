@@ -54,7 +54,7 @@ class _WithDefault(TyperGroup):
             for name in (*parameter.opts, *parameter.secondary_opts)
         }
         ctx.meta[WORDS] = tuple(args)
-        args = args or ["--help"]
+        args = ["--help"] if args in ([], ["help"]) else args
         # A first word that is no command is a wheel, or an option of the default command.
         if args and args[0] not in own | set(self.commands):
             # A shell that completes a line (resilient_parsing) is told nothing.
@@ -110,7 +110,11 @@ def _top(
     version: Annotated[  # noqa: ARG001 (its callback prints it)
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Print release and commit, and exit."
+            "--version",
+            "-V",
+            callback=_show_version,
+            is_eager=True,
+            help="Print release and commit, and exit.",
         ),
     ] = False,
 ) -> None:

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -133,6 +134,7 @@ def install(
     itself. The import test runs the wheel's code; --no-import-test leaves it out.
     Example: relink install onnxruntime-rocm==1.22.2.post3 --prefix /opt/rocm --python venv/bin/python
     """
+    from relink.cli.terminal import show_progress
     from relink.indexes.install.environment import find_environment
     from relink.indexes.install.installers import fetch, parse_requirement
     from relink.indexes.install.installing import install_wheel
@@ -162,6 +164,7 @@ def install(
             extras=extras,
             import_test=not no_import_test,
             dependencies=not no_deps,
+            watch=partial(show_progress, shown.quiet or shown.as_json),
         )
         outcomes.append(done)
         if not shown.as_json:
@@ -180,8 +183,8 @@ def check(
     environment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[ENV|DIR]",
-            help="A virtual environment, or a tree of programs. Default: that of --python, or the active one.",
+            metavar="ENV|DIR",
+            help="A virtual environment, or a tree of programs. Default: that of --python, the active one, or ./.venv.",
         ),
     ] = None,
     *,
@@ -257,6 +260,7 @@ def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
     from relink.cli.terminal import show
     from relink.planning.model import to_data
     from relink.report.formats import WheelResult
+    from relink.report.summary import verdict_to_json
     from relink.report.text import tree_text
     from relink.runs.questions import check_tree
 
@@ -265,7 +269,8 @@ def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
     if chosen is OutputFormat.text:
         show(*tree_text(found.path, found.maps, found.findings, summed, verbose=shown.verbose))
     else:
-        document = {"schema": "relink.verification/1", **to_data(found), "commands": summed.commands}
+        told = {"ok": found.ok, "verdict": verdict_to_json(summed), "commands": summed.commands}
+        document = {"schema": "relink.verification/1", **to_data(found), **told}
         print_results(chosen, [WheelResult(found.path, None, found.findings, document)])
     if not found.ok:
         raise typer.Exit(1)
@@ -305,7 +310,7 @@ def repair(
     That it is the very wheel is checked, by its hash or by every file.
     Example: relink repair onnxruntime-rocm --prefix /opt/rocm --python venv/bin/python
     """
-    from relink.cli.terminal import say, show
+    from relink.cli.terminal import say, show, show_progress
     from relink.indexes.install import installing
     from relink.indexes.install.environment import find_environment
 
@@ -333,6 +338,7 @@ def repair(
                     replace(installing_into(environment, options), several=every),
                     wheel=wheel,
                     import_test=not no_import_test,
+                    watch=partial(show_progress, shown.quiet or shown.as_json),
                 )
         except RelinkError as error:  # each is as it was, or done: the others are done all the same
             if name is not None:
@@ -343,7 +349,7 @@ def repair(
         if not shown.as_json:
             show_outcome(done, str(environment.prefix), shown)
     if shown.as_json:
-        print_outcomes(outcomes, str(environment.prefix))
+        print_outcomes(outcomes, str(environment.prefix), failures)
     elif not names:
         what = "has been repaired" if undo else "has to be repaired"
         show(f"Nothing in {environment.prefix} {what}.")
@@ -366,16 +372,23 @@ def _take_back(environment: TargetEnvironment) -> None:
 
 
 def installing_into(environment: TargetEnvironment, options: Options) -> Options:
-    """Return the options of a run whose result is installed."""
-    return replace(options, python=environment.python, command=("relink", *sys.argv[1:]))
+    """Return the options of a run whose result is installed; a project of uv keeps it, beside pyproject.toml."""
+    project = environment.prefix.parent
+    output = options.output_directory or (project if (project / "uv.lock").exists() else None)
+    command = ("relink", *sys.argv[1:])
+    return replace(options, python=environment.python, command=command, output_directory=output)
 
 
-def print_outcomes(outcomes: Sequence[InstallResult], prefix: str) -> None:
-    """Print what was installed as JSON."""
+def print_outcomes(
+    outcomes: Sequence[InstallResult], prefix: str, failures: Sequence[RelinkError] = ()
+) -> None:
+    """Print what was installed as JSON, and the messages of what could not be."""
     from relink.cli.terminal import print_json
     from relink.indexes.install.installing import to_json
 
-    print_json({"schema": "relink.install/1", "environment": prefix, "wheels": [*map(to_json, outcomes)]})
+    ok = not failures and all(done.ok for done in outcomes)
+    facts = {"ok": ok, "environment": prefix, "failures": [failure.message for failure in failures]}
+    print_json({"schema": "relink.install/1", **facts, "wheels": [*map(to_json, outcomes)]})
 
 
 def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool = True) -> None:
@@ -404,8 +417,15 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool 
         if load.problem is not None:
             show(f"load {load.name}: {load.problem}")
         elif load.without_gpu is not None:
+            every = done.report.plan.stubs if done.report else ()
+            aborting = [
+                one.soname
+                for one in every
+                if any((of.answer, of.text) == (None, None) for of in one.functions)
+            ]
+            stub = f"a function of the stub of {join_with_and(aborting)} aborts, or " if aborting else ""
             show(
-                f"{load.name} is bound; to go on it needs a GPU, and this machine has none ({load.without_gpu})"
+                f"{load.name} is bound; {stub}to go on it needs a GPU, and this machine has none ({load.without_gpu})"
             )
     failing = [one.report.plan.wheel.name for one in done.dependencies if one.report and not one.ok]
     if any(result.problem for result in (*done.imports, *done.loads)):
@@ -441,24 +461,16 @@ def _show_how_to_keep(outcomes: Sequence[InstallResult], prefix: str, shown: Sho
     from relink.cli.terminal import show
     from relink.report.text import command_line
 
-    every = [one for done in outcomes for one in (done, *done.dependencies) if one.ok]
-    lines = [one.constraint for one in every if one.constraint is not None]
-    if not lines or shown.quiet:
-        return
+    every = [one for done in outcomes for one in (done, *done.dependencies)]
+    every = [one for one in every if one.constraint and (one.ok or one.missing_modules)]
     project = os.path.dirname(prefix)
-    if not os.path.exists(f"{project}/uv.lock"):
+    if every and os.path.exists(f"{project}/uv.lock"):
+        outputs = [one.report.output.path for one in every if one.report and one.report.output]
+        show("`uv run` and `uv sync` put the vendor's wheels back, until the project names these:")
+        show(command_line(shlex.join(["uv", "add", "--project", project, *filter(os.path.exists, outputs)])))
+    elif lines := [f"    {one.constraint}" for one in every if one.ok and not shown.quiet]:
         show("So that no upgrade replaces this, put it into a constraints file (pip install -c FILE):")
-        show(*(f"    {line}" for line in lines))
-        return
-    outputs = [one.report.output.path for one in every if one.report and one.report.output]
-    kept = [path for path in outputs if os.path.exists(path)]
-    if len(kept) < len(lines):
-        show(
-            "`uv sync` puts the vendor's wheels back. So that uv can keep these, run the same with --output DIR."
-        )
-    else:
-        show("`uv sync` puts the vendor's wheels back, until the project names these:")
-        show(command_line(shlex.join(["uv", "add", "--project", project, *kept])))
+        show(*lines)
 
 
 def _show_what_fails(done: InstallResult, what: str, name: str, prefix: str) -> None:

@@ -62,8 +62,6 @@ def explain_unknown_word(word: str, commands: Iterable[str]) -> str | None:
     if word.lower().endswith(".whl"):
         # Opening the wheel says that it is not there.
         return None
-    if word == "help":
-        return "No such command or file: help. `relink --help` lists the commands, and `relink COMMAND --help` is about one."
     if close := difflib.get_close_matches(word.lower(), [*commands], n=1, cutoff=_CLOSE):
         return f"No such command or file: {word}. Did you mean `relink {close[0]}`?"
     if "." in word:

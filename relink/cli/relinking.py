@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,6 +56,7 @@ def run(
     # Programs read the output: no progress, and no sentences beside it.
     quiet = shown.quiet or not text
     options = replace(options, epoch=read_source_date_epoch(os.environ), command=("relink", *sys.argv[1:]))
+    wheels = [*_without_results(wheels)]
     options = replace(options, several=len(wheels) > 1)
     from relink.cli.terminal import print_report, say, show, show_progress
     from relink.report.text import several_text
@@ -136,6 +137,26 @@ def _check_paths(paths: Sequence[Path]) -> None:
         raise UsageError(
             f"{directories[0]}: a directory is relinked alone, as --output is the name of its copy"
         )
+
+
+def _without_results(wheels: Sequence[Path]) -> Iterator[Path]:
+    """Yield the wheels without what relink has made of another of them, which a glob has found beside it."""
+    names = {path.name for path in wheels}
+    for path in wheels:
+        made_from = None
+        if len(names) > 1 and path.is_file():
+            from relink.planning.embedded import read_plan
+            from relink.wheel.archive import WheelArchive
+
+            # What cannot be read is told when it is relinked.
+            with suppress(RelinkError), WheelArchive(path) as archive:
+                made_from = (plan := read_plan(archive)) and os.path.basename(plan.wheel.path)
+        if made_from in names - {path.name}:
+            from relink.cli.terminal import say
+
+            say(f"{path} is left out: it was relinked from {made_from}")
+        else:
+            yield path
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from relink.report.lines import show as show_on
 from relink.report.summary import verdict
 from relink.system.errors import RelinkError, UsageError, describe_failure
 from relink.system.findings.model import RULES
+from relink.system.progress import unwatched
 from relink.system.text import escape_untrusted, format_json
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def show_progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable
     :return: two callbacks: the name of a stage as it begins, and the bytes done and to do in it.
     """
     if quiet or not sys.stderr.isatty():
-        yield (lambda _: None), (lambda _done, _total: None)
+        with unwatched() as callbacks:
+            yield callbacks
         return
     from rich.progress import (
         BarColumn,
@@ -203,7 +205,7 @@ def print_report(
     if report.output is not None or dry_run:
         changes = [*text.change_text(report), *text.repaired_text(report.findings)]
     findings = text.findings_text(
-        report.findings, verbose=False, shown=text.text_shortener(report), next_follows=True
+        report.findings, verbose=False, shown=text.text_shortener(report), said=found.step or ""
     )
     roots = [found for found in report.findings if found.code == "RLK702"]
     notes = [f"garbage collector roots: {found.message}. {RULES[found.code].meaning}" for found in roots]

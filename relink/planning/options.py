@@ -159,7 +159,7 @@ class Options:
         instead={
             **dict.fromkeys(
                 _INSTALLS,
-                "Keep the relinked wheels there. Without it they are removed after they were installed.",
+                "Keep the relinked wheels there. Default: none is kept, but in a project of uv beside pyproject.toml.",
             ),
             "nix": "Where package.nix goes. Default: the current directory.",
             "fetch": "Where the wheels go. Default: the current directory.",
@@ -179,9 +179,9 @@ class Options:
         metavar="PATH",
         instead=dict.fromkeys(
             _INSTALLS,
-            "The Python of the environment to change. Default: that of the active virtual environment.",
+            "The Python of the environment to change. Default: that of the active virtual environment, or of ./.venv.",
         )
-        | {"check": "The Python of the environment. Default: that of the active virtual environment."},
+        | {"check": "The Python of the environment. Default: that of the active one, or of ./.venv."},
     ).field(None)
     interpreter: str | os.PathLike[str] | None = Option(  # noqa: RUF009 (a field)
         (*_TARGETS, "nix", "fetch"),
@@ -415,6 +415,8 @@ class Options:
     kept_gpus: tuple[RequestedGpu, ...] = field(init=False, default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.output_directory is not None:  # a program may pass text
+            object.__setattr__(self, "output_directory", Path(self.output_directory))
         if self.gpus or self.only_gpus:
             from relink.vendors.registry import requested_gpus  # noqa: PLC0415 - slow to load, and here only
 

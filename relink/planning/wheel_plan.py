@@ -82,20 +82,22 @@ Replan: TypeAlias = Callable[[Options], PreparedPlan]
 """Makes the plan of the same wheel with other options."""
 
 
-def plan_wheel(case: Case, find_places: FindPlaces) -> PreparedPlan:
+def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
     """Decide everything about one wheel, and after a refusal search for the way out; writes nothing.
 
-    :param find_places: finds the providers of another target, which may be the way out.
+    :param find_places: finds the providers of another target, which may be the way out; None: no way out is looked for.
     """
     trace = Trace()
     planned = _plan_once(case, trace)
 
     def replan(options: Options) -> PreparedPlan:
         target, places = choose_target(options), case.providers
-        if (target, options.prefixes) != (case.target, case.options.prefixes):
+        if find_places is not None and (target, options.prefixes) != (case.target, case.options.prefixes):
             places = find_places(options, target, case.wheel.sought)
         return _plan_once(replace(case, target=target, providers=places, options=options), trace)
 
+    if find_places is None:
+        return replace(planned, attempts=tuple(trace.attempts))
     if not (planned.plan.ok or case.options.force):
         ways = _find_other_prefix(planned, case, replan, trace)
         planned = replace(planned, ways_out=ways or find_ways_out(planned, case.options, replan, trace))
@@ -258,17 +260,16 @@ def _way_out(
         # RLK104 only sums up. What the nearest variant lacks has findings too, and serving that is what helps.
         errors = [error for error in errors if error.code != "RLK104"] or errors
         subjects = {subject for _, subject in proposed}
-        for cause in causes(errors):
-            first = cause.findings[0]
-            for subject in cause.subjects:
-                key = _key(first, subject, proposed, subjects)
-                if key not in proposed:
-                    proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
-                else:
-                    # The first proposal was tried, and the finding is still an error: the next one has its turn.
-                    proposed[key] = proposed[key][1:]
-                if not proposed[key]:
-                    return ()
+        firsts = [(cause.findings[0], subject) for cause in causes(errors) for subject in cause.subjects]
+        # One option may be the proposal for several subjects: its turn comes once.
+        for key, (first, subject) in {_key(*one, proposed, subjects): one for one in firsts}.items():
+            if key not in proposed:
+                proposed[key] = list(_proposals(attempt.context, first, subject, options, choice))
+            else:
+                # The first proposal was tried, and the finding is still an error: the next one has its turn.
+                proposed[key] = proposed[key][1:]
+            if not proposed[key]:
+                return ()
         if trace.is_full:
             return ()
         attempt = replan(_with(options, _chosen(proposed)))

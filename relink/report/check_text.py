@@ -71,6 +71,8 @@ class Checked(msgspec.Struct, frozen=True):
         )
 
 
+NOT_FOLLOWED = "its import cannot be followed to the end"
+"""What the text of a distribution begins with of which not all that it opens is known."""
 DOCTOR = ("relink doctor",)
 """The commands where the machine is to be looked at."""
 
@@ -80,11 +82,13 @@ class Proposal(msgspec.Struct, frozen=True):
 
     :ivar step: what to type or to do; None where `relink repair` needs nothing beside.
     :ivar commands: of that what can be typed as it is.
+    :ivar nowhere: that the machine has no place with the vendor's libraries, and where one was looked for.
     """
 
     name: str
     step: str | None = None
     commands: tuple[str, ...] = ()
+    nowhere: str | None = None
 
 
 class EnvironmentCheck(msgspec.Struct, frozen=True):
@@ -123,10 +127,14 @@ _OF_ONE_LIBRARY = {"--stub", "--forward"}
 def environment_verdict(check: EnvironmentCheck) -> Verdict:
     """Return the sentence about an environment as a whole, and what to type next."""
     level, text = _answer(check)
+    if nowhere := next((one.nowhere for one in check.proposals if one.nowhere), None):
+        text = f"{text} There is {nowhere}."
     return Verdict(level, text, *_next_step(check))
 
 
 def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
+    from relink.vendors.registry import list_products  # noqa: PLC0415 - slow to load
+
     wrong = [one.name for one in check.distributions if one.level == "error"]
     number = pluralize(len(check.distributions), "package with native code", "packages with native code")
     if wrong:
@@ -138,8 +146,17 @@ def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
         return "error", f"{subjects} cannot be checked; {number} in {check.prefix}."
     if errors:
         return "error", f"Does not work together: {number} in {check.prefix}."
+    unread = any(found.code == "RLK554" for found in check.findings)
+    unsure = unread or any(map(_may_be_for_gpu, check.distributions))
+    none = "" if unsure else f", and none of them needs {list_products()}"
     warned = any(one.level == "warning" for one in check.distributions) or bool(check.findings)
-    return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}."
+    return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}{none}."
+
+
+def _may_be_for_gpu(one: Checked) -> bool:
+    codes = ("RLK128", "RLK132", "RLK4", "RLK538")
+    told = any(found.code.startswith(codes) for found in one.findings)
+    return bool(one.needs or one.runtimes or told or one.text.startswith(NOT_FOLLOWED))
 
 
 def check_text(check: EnvironmentCheck, *, place: str | None = None, verbose: bool) -> list[Line]:

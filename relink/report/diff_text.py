@@ -81,7 +81,7 @@ def diff_findings(diff: WheelDiff) -> tuple[Finding, ...]:
 
 def to_json(diff: WheelDiff) -> dict[str, Any]:
     """Return the difference as JSON data (``relink.comparison/1``)."""
-    return {"schema": SCHEMA, **to_data(diff)}
+    return {"schema": SCHEMA, "ok": diff.ok, **to_data(diff)}
 
 
 def to_text(diff: WheelDiff, *, verbose: bool = False) -> list[Line]:

@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -63,7 +62,7 @@ _PROPERTY = _DATA | str.maketrans({":": "%3A", ",": "%2C"})
 def github(results: Results) -> str:
     """Return a command for each cause of errors and of warnings, errors first: GitHub shows the first ten of a level in a step.
 
-    Infos are left out, as they are in text.
+    Infos are left out, as they are in text. A notice has the verdict of each wheel, and what is next.
     """
     lines = [_command("error", "relink", escape_untrusted(message)) for message in results.failures]
     for level in ("error", "warning"):
@@ -78,6 +77,11 @@ def github(results: Results) -> str:
                 for cause in causes(outcome.findings)
                 if cause.level == level
             ]
+    for outcome in results.outcomes:
+        if isinstance(summed := outcome.document.get("verdict"), Mapping):
+            told = [f"{os.path.basename(outcome.path)}: {summed['text']}"]
+            told += [f"Next: {summed['step']}"] if summed["step"] else []
+            lines.append(_command("notice", "relink", "\n".join(map(escape_untrusted, told))))
     return "".join(lines)
 
 
@@ -149,7 +153,11 @@ def _result(found: Finding, outcome: WheelResult, index: int) -> dict[str, Any]:
         "message": {"text": f"{_plain(found.subject)}: {_plain(found.message)}\n\n{_plain(found.remedy)}"},
         "locations": [
             {
-                "physicalLocation": {"artifactLocation": {"uri": _uri(outcome.path), "index": index}},
+                # Code scanning wants a line, and a wheel has none.
+                "physicalLocation": {
+                    "artifactLocation": {"uri": _uri(outcome.path), "index": index},
+                    "region": {"startLine": 1},
+                },
                 "logicalLocations": [
                     {"fullyQualifiedName": escape_untrusted(subject)}
                     for subject in dict.fromkeys(found.subjects)
@@ -166,11 +174,8 @@ def _plain(text: str) -> str:
 
 
 def _uri(path: str) -> str:
-    """Return a URI that is relative to the current directory where the wheel is below it: code scanning takes no other."""
-    relative = os.path.relpath(path) if os.path.isabs(path) else os.path.normpath(path)
-    if os.path.isabs(path) and relative.startswith(f"..{os.sep}"):
-        return Path(path).as_uri()
-    return quote(os.fsencode(relative))
+    """Return a URI that is relative to the current directory: code scanning takes no other."""
+    return quote(os.fsencode(os.path.relpath(path)))
 
 
 Format: TypeAlias = Callable[[Results], str]

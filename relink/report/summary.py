@@ -35,6 +35,8 @@ _WAY = re.compile(
     r"^Use [^:;]{1,130}|\b[A-Z][A-Z_]+=\d+(?:[.,]\d+)*|pip install [\w.-]+|--[a-z-]+ '[^']{1,200}'", re.ASCII
 )
 _VARIABLE = re.compile(r"Set (?P<setting>[A-Z][A-Z_]+=\d+(?:\.\d+)*),", re.ASCII)
+# What is told of a file that nothing loads, of RECORD, of the version's label, and of this machine's sandbox.
+_HARMLESS = {"RLK116", "RLK502", "RLK508", "RLK604"}
 _ON_A_GPU = {"RLK401", "RLK427", "RLK428"}
 _MAX_REASONS = 3
 _MAX_GPUS = 8
@@ -96,7 +98,8 @@ def verdict(report: Report) -> Verdict:
 
 
 def _without_errors(every: Iterable[Cause]) -> Level:
-    return "warning" if any(cause.level == "warning" for cause in every) else "info"
+    left = [cause for cause in every if cause.level == "warning" and cause.code not in _HARMLESS]
+    return "warning" if left else "info"
 
 
 def _allowed(every: Iterable[Cause]) -> list[str]:
@@ -301,9 +304,9 @@ def _step(
     :param command: that of the run; `ways`: the words that make it succeed, where these are known.
     """
     missing = [cause for cause in errors if cause.code == "RLK101"]
-    # The Python that was named does not install the wheel (RLK520). That comes first, since all else was compared with this
-    # Python.
-    wrong = next((cause for cause in errors if cause.code == "RLK520"), None)
+    # No Python here installs the wheel (RLK521), or not the one that was named (RLK520). That comes first, since all else was
+    # compared with this Python.
+    wrong = next((cause for cause in errors if cause.code in ("RLK521", "RLK520")), None)
     if ways and wrong is None:
         found = [_again([*_without_prefixes(command, way), *way]) for way in ways]
         text = "; or ".join(

@@ -146,14 +146,14 @@ def findings_text(
     *,
     verbose: bool,
     shown: Callable[[str], str] = lambda text: text,
-    next_follows: bool = False,
+    said: str = "",
 ) -> list[Line]:
     """The findings by cause, errors last so that they are what stays on the screen; with `verbose` each by itself, infos too.
 
     A remedy that several in a row share is printed once, behind them.
 
     :param shown: shortens paths in subjects and messages, not in remedies: these are there to be typed.
-    :param next_follows: a verdict is printed below, which has the options that the errors lead to.
+    :param said: the next step that is printed below: the options in it are not told for an error as well.
     """
     if verbose:
         every = sorted(findings, key=_place)
@@ -165,7 +165,7 @@ def findings_text(
     for cause in listed:
         remedy = cause.remedy
         if cause.step and cause.step.startswith("--"):
-            remedy = "" if next_follows and cause.level == "error" else f"Pass {cause.step}"
+            remedy = "" if cause.step in said and cause.level == "error" else f"Pass {cause.step}"
         elif counts[cause.code] > _MAX_REMEDIES:
             remedy = f"{RULES[cause.code].fix} What to do about each: -v"
         start = "" if cause.whole else join_truncated([*map(shown, cause.subjects)], _MAX_SUBJECTS)

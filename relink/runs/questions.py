@@ -192,9 +192,8 @@ def read_report(path: Path) -> tuple[Report, bool]:
         with WheelArchive(path) as archive:
             plan = read_plan(archive)
         if plan is None:
-            raise UsageError(
-                f"{path}: relink has not made this wheel, so there is no plan in it; `relink {path.name} --report FILE.html`"
-            )
+            again = f"`relink {shlex.quote(str(path))} --report FILE.html`"
+            raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it; {again}")
         # The wheel may be for the loader of another machine: then the plan's word is all that there is.
         with suppress(RelinkError):
             return _relinked_as_it_is(path, plan), False

@@ -100,7 +100,7 @@ def make_plan(
     # A stub is linked without a place, too.
     alone = shrinks and not options.stub
     with clock.stage("plan"):
-        several = None
+        several = nowhere = None
         try:
             providers = find_providers(options, target, wheel.sought)
         except SeveralPlacesError as error:
@@ -109,15 +109,19 @@ def make_plan(
             # The one that fits best is not taken. It is planned with, as the command that names it is printed.
             several, options = error, dataclasses.replace(options, prefixes=error.places)
             providers = find_providers(options, target, wheel.sought)
-        except NoPlaceError:
-            if not alone:
+        except NoPlaceError as error:
+            # That a GPU has no code in the wheel comes first: no place changes that.
+            nowhere = None if alone else error
+            if nowhere and not gpus:
                 raise
             providers = ()
-        if alone and not providers:
+        if nowhere or (alone and not providers):
             # There is nothing to link against: the code goes out, and how files are linked is not looked at.
             wheel = replace(wheel, images={})
         case = Case(wheel, target, providers, options, "tree" if layout else "run", gpus, layout)
         planned = plan_wheel(case, find_providers)
+        if nowhere and (planned.plan.ok or options.force):
+            raise nowhere
         if several is not None:
             raise _with_command(several, planned, options.command)
         return wheel, planned

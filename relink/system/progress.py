@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeAlias
 
 import msgspec
@@ -19,6 +19,16 @@ OnBytes: TypeAlias = Callable[[int, int], None]
 """Takes the bytes that are done and those that there are in all."""
 OnProgress: TypeAlias = Callable[[int], object]
 """Takes the bytes done since the last call; may be called on any thread."""
+
+
+Watch: TypeAlias = Callable[[], AbstractContextManager[tuple[Callable[[str], None], OnBytes]]]
+"""Begins to show a run; gives what is told each stage, and the bytes of it."""
+
+
+@contextmanager
+def unwatched() -> Iterator[tuple[Callable[[str], None], OnBytes]]:
+    """Show nothing."""
+    yield (lambda _: None), (lambda _done, _total: None)
 
 
 class Count(msgspec.Struct):

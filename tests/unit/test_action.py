@@ -31,6 +31,7 @@ class Job:
         self.environment = own_python_first() | {
             "RUNNER_TEMP": str(directory / "temp"),
             "GITHUB_OUTPUT": str(directory / "outputs"),
+            "GITHUB_STEP_SUMMARY": str(directory / "summary.md"),
         }
 
     def with_this_tree(self) -> Job:
@@ -95,7 +96,13 @@ def test_run(job: Job, works: Works) -> None:
     works.small(job.directory / "in one")
     done = job.step(RELINK, wheels="in one/*.whl\n", prefix=f"{works.prefix}\n", output="out dir")
     assert done.returncode == 0, done.stdout
-    assert all(line.startswith("::warning title=RLK") for line in done.stdout.splitlines()), done.stdout
+    *warnings, verdict = done.stdout.splitlines()
+    assert all(line.startswith("::warning title=RLK") for line in warnings), done.stdout
+    assert verdict.startswith("::notice title=relink::demo-1.0-")
+    title, empty, *told = (job.directory / "summary.md").read_text().splitlines()
+    assert (title, empty, len(told)) == ("### relink", "", 2)
+    assert re.fullmatch(r"    demo-1\.0-\S+\.whl: Loads; checked by ld\.so for 1 file\.", told[0])
+    assert told[1] == f"    Next: pip install 'out dir/{OUTPUT}'"
     assert job.outputs() == {"wheels": f"out dir/{OUTPUT}\n", "sarif": "\n"}
     assert (job.directory / "out dir" / OUTPUT).is_file()
 
@@ -155,16 +162,29 @@ def test_verify_and_inspect(job: Job, works: Works) -> None:
     works.small(job.directory / "in")
     assert job.step(RELINK, wheels="in/*.whl", prefix=str(works.prefix)).returncode == 0
     done = job.step(RELINK, wheels="dist/*.whl", command="verify")
-    assert (done.returncode, done.stdout) == (0, "")
+    assert (done.returncode, "Loads; checked by ld.so" in done.stdout) == (0, True)
     assert job.step(RELINK, wheels="in/*.whl", command="verify").returncode == 1
     assert job.step(RELINK, wheels="in/*.whl\ndist/*.whl", command="inspect").returncode == 0
+
+
+def test_check(job: Job, works: Works) -> None:
+    """Of a tree here; without one of the job's Python."""
+    works.wheel(job.directory)
+    (job.directory / "tree").mkdir()
+    shutil.copy(works.lost, job.directory / "tree/lost.so")
+    done = job.step(RELINK, wheels="tree", command="check")
+    assert done.returncode == 1
+    assert "::error title=RLK101 missing library::" in done.stdout
+    assert "    tree: Does not load: " in (job.directory / "summary.md").read_text()
+    assert not (job.directory / "dist").exists()
+    assert "native code in " in job.step(RELINK, command="check").stdout
 
 
 @pytest.mark.few(1, reason="a process each")
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [
-        ({"command": "install", "wheels": "x"}, "the input command is run, verify or inspect"),
+        ({"command": "install", "wheels": "x"}, "the input command is run, verify, inspect or check"),
         ({"wheels": "gone*.whl"}, "gone"),
         ({"wheels": "--help"}, "--help"),
         ({"wheels": '$(touch hit) "; touch hit; `touch hit`'}, "touch hit"),

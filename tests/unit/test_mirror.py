@@ -60,6 +60,7 @@ ACROSS = {
     "test_rocm_sdk": "the stand-in for ROCm as pip installs it",
     "test_demo_standin": "the demo's stand-in for a GPU library",
     "test_fixed_hosts": "hosts whose ROCm nobody may change: reports rebuilt, one command each",
+    "test_json_documents": "the JSON that commands print, its schema, and the jq of docs/ci.md",
     "test_faults": "disks, memory and patchelf that fail during a run",
     "test_lock": "requirements/*.txt",
     "test_mirror": "this test",

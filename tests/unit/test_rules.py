@@ -99,3 +99,14 @@ def test_the_comparison_sees_other_words() -> None:
         first.partition("\n")[0],
     ):
         assert not same_words(first, other)
+
+
+def test_a_missing_library_has_the_ways_of_its_page() -> None:
+    """In the page's order, which begins with the best; the last one proves nothing, so it is not proposed."""
+    page = (ROOT / "docs/missing.md").read_text()
+    ways = page.partition("## The ways, the best first")[2].partition("\n## ")[0]
+    options = [re.findall(r"`(--[a-z-]+)", way) for way in re.split(r"^\d\. ", ways, flags=re.MULTILINE)]
+    assert [option for option, *_ in filter(None, options)] == [
+        *("--prefix", "--substitute", "--prefix", "--stub", "--allow-missing")
+    ]
+    assert re.findall(r"--[a-z-]+", RULES["RLK101"].fix) == ["--prefix", "--substitute", "--stub"]

@@ -53,6 +53,7 @@ from relink.providers.profiles import add_hints, profile_for
 from relink.python.facts_cache import FactsCache, user_cache_directory
 from relink.report.check_text import (
     DOCTOR,
+    NOT_FOLLOWED,
     Checked,
     EnvironmentCheck,
     Imported,
@@ -441,7 +442,7 @@ def _checked(
     relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
     level, text = _judge(findings, vendor, gpu_part=needs)
     if outcome.stopped and not errors:
-        level, text = "warning", f"its import cannot be followed to the end: {outcome.stopped}"
+        level, text = "warning", f"{NOT_FOLLOWED}: {outcome.stopped}"
     runtime = vendor.libraries.runtime
     unfound = [f.subject for f in findings if f.code == "RLK132" and soname_stem(f.subject) == runtime]
     found = any(edge.resolved and soname_stem(edge.name) == runtime for edge in assessed.draft.opened)

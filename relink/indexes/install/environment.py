@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,13 +82,16 @@ class TargetEnvironment(msgspec.Struct, frozen=True):
 def find_environment(
     python: str | None, environment: Mapping[str, str], *, changed: bool = True
 ) -> TargetEnvironment:
-    """Return the environment of `python`, or the active one ($VIRTUAL_ENV).
+    """Return the environment of `python`, or the active one ($VIRTUAL_ENV), or else that of ``./.venv``.
 
     :param changed: it will be changed: then nobody else may keep it.
     :raises UsageError: none is named, or another program keeps it (PEP 668).
     :raises TargetError: its Python cannot be asked.
     """
     named = python or active_python(environment)
+    here = os.path.abspath(".venv")
+    if named is None and os.path.realpath(here) != os.path.realpath(sys.prefix) and os.path.exists(here):
+        named = f"{here}/bin/python"
     if named is None:
         raise UsageError(
             "no environment was named: activate a virtual environment, or pass --python PATH; relink's own is never changed"

@@ -58,6 +58,7 @@ from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import UsageError, describe_failure
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.programs import NoAnswerError, ask_program
+from relink.system.progress import Watch, unwatched
 from relink.system.safe_open import file_sha256, read_text
 from relink.system.text import join_truncated
 from relink.vendors.registry import RECOGNIZED, find_local_gpus, is_distribution, list_products, vendor_of
@@ -75,11 +76,13 @@ def install_wheel(
     extras: Collection[str] = (),
     import_test: bool = True,
     dependencies: bool = True,
+    watch: Watch = unwatched,
 ) -> InstallResult:
     """Relink a wheel for an environment and install it there, with its `dependencies`; no error may be among the findings.
 
     :param options: what relinking is told; the target is the environment's Python. The relinked wheel stays in
         `output_directory`, if one is given.
+    :param watch: shows how far it is, while relink works and no installer does.
     :raises UsageError: conda has installed the package, or it is an editable installation.
     :raises InstallerError: pip or uv fails.
     """
@@ -96,7 +99,7 @@ def install_wheel(
             )
             if has_errors(refused):
                 return InstallResult(None, None, refused=refused)
-        report, result = relink_for(place, wheel, environment, options)
+        report, result = relink_for(place, wheel, environment, options, watch)
         if result is None:
             return InstallResult(report, None)
         original = copy_to_cache(wheel).path
@@ -109,7 +112,7 @@ def install_wheel(
             requirement = f"{done.distribution}{chosen}=={done.version}"
             failed = f"{requirement} is installed, but not all that it depends on"
             run_installer([*installer_of(environment), requirement], place, failed)
-            relinked = _relink(done.canonical, environment, options, import_test=import_test)
+            relinked = _relink(done.canonical, environment, options, watch, import_test=import_test)
         imports, loads = import_and_load(result, report, environment) if import_test else ((), ())
         return InstallResult(report, done, imports, required_by(result), loads, relinked, kept=kept)
 
@@ -201,13 +204,15 @@ def _other_stack(name: str, new: Sequence[str], wanted: Sequence[str]) -> list[F
 
 
 def _relink(
-    name: str, environment: TargetEnvironment, options: Options, *, import_test: bool
+    name: str, environment: TargetEnvironment, options: Options, watch: Watch, *, import_test: bool
 ) -> tuple[InstallResult, ...]:
     """Relink what an installed distribution depends on and cannot load its libraries; not what others have brought."""
     below = _below(name, environment)
     checked = check_environment(environment, options)
     return tuple(
-        repair(one, environment, options, import_test=import_test) for one in checked.mendable if one in below
+        repair(one, environment, options, import_test=import_test, watch=watch)
+        for one in checked.mendable
+        if one in below
     )
 
 
@@ -231,6 +236,7 @@ def repair(
     *,
     wheel: Path | None = None,
     import_test: bool = True,
+    watch: Watch = unwatched,
 ) -> InstallResult:
     """Relink an installed distribution and install the result in its place, without dependencies.
 
@@ -243,7 +249,7 @@ def repair(
         original = _original(installed, environment, wheel)
         if installed.plan is None:
             refuse_another(original, installed, environment)
-        report, result = relink_for(place, original, environment, options)
+        report, result = relink_for(place, original, environment, options, watch)
         if result is None or (installed.plan is None and not report.plan.changed):
             return InstallResult(report, None)
         kept = install_exactly(environment, installed, result, original)
@@ -456,7 +462,7 @@ def _is_gpu_part(file: FilePlan) -> bool:
 
 
 def relink_for(
-    place: Path, wheel: Path, environment: TargetEnvironment, options: Options
+    place: Path, wheel: Path, environment: TargetEnvironment, options: Options, watch: Watch
 ) -> tuple[Report, Path | None]:
     """Relink a wheel for an environment.
 
@@ -464,9 +470,9 @@ def relink_for(
     """
     is_kept = options.output_directory is not None
     directory = options.output_directory or place
-    report = relink(
-        wheel, dataclasses.replace(options, python=environment.python, output_directory=directory)
-    )
+    options = dataclasses.replace(options, python=environment.python, output_directory=directory)
+    with watch() as (on_stage, on_bytes):
+        report = relink(wheel, options, on_stage=on_stage, on_bytes=on_bytes)
     if not report.ok:
         # An environment's Python brings its own loader: no advice to name another one.
         remedy = "Name a release of the libraries that was built for this system by --prefix: the Python has its own loader."
@@ -516,8 +522,9 @@ def install_exactly(
             f"--requirement={requirements}",
         ]
         command = installer_of(environment)
-        again = "--reinstall" if command[1] == "pip" else "--force-reinstall"
-        command += [again, *chosen]
+        # uv would keep the unpacked wheel in its cache, which nothing takes from there again.
+        again = ["--reinstall", "--no-cache"] if command[1] == "pip" else ["--force-reinstall"]
+        command += [*again, *chosen]
         failed = f"{wheel.name} was not installed, and all is as it was before"
         return replace_files(
             environment, installed, wheel, lambda: run_installer(command, place, failed), original

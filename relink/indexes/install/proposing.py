@@ -20,7 +20,7 @@ from relink.planning.wheel_plan import plan_wheel
 from relink.report.check_text import DOCTOR, Proposal
 from relink.report.summary import list_serving_words, verdict
 from relink.runs.relink_wheel import make_report
-from relink.system.errors import RelinkError
+from relink.system.errors import NoPlaceError, RelinkError
 from relink.system.progress import Clock
 
 __all__ = ["propose"]
@@ -37,12 +37,17 @@ def propose(
     command = tuple(name if word == "--all" else word for word in options.command)
     options = replace(options, command=command)
     try:
-        providers = open_providers(options, target, wheel.sought)
-        planned = plan_wheel(
-            Case(wheel, target, providers, options, "run", gpus, files=files), open_providers
-        )
-    except RelinkError:  # no ROCm, or one that cannot be read: the machine is to be looked at
+        nowhere = None
+        try:
+            providers = open_providers(options, target, wheel.sought)
+        except NoPlaceError as error:
+            nowhere, providers = error.message, ()
+        case = Case(wheel, target, providers, options, "run", gpus, files=files)
+        planned = plan_wheel(case, None if nowhere else open_providers)
+    except RelinkError:  # a ROCm that cannot be read: the machine is to be looked at
         return Proposal(name, DOCTOR[0], DOCTOR)
+    if nowhere and planned.plan.ok:  # a repair would find no ROCm, either
+        return Proposal(name, DOCTOR[0], DOCTOR, nowhere)
     if planned.plan.ok and (words := list_serving_words(planned.plan.findings)):
         again = shlex.join([*command, *words])
         return Proposal(name, again, (again,))
@@ -51,4 +56,4 @@ def propose(
     found = verdict(make_report(planned, options, Clock()))
     # Where nothing can be typed, the same command would be another one than the reader's.
     step = found.step if found.commands else (found.step or "").removesuffix(", then the same command")
-    return Proposal(name, step, found.commands)
+    return Proposal(name, step, found.commands, nowhere)

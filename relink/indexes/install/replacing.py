@@ -71,6 +71,7 @@ def own(environment: TargetEnvironment) -> Iterator[list[str]]:
         yield []
         return
     with describe_failure(UsageError, f"{site}: cannot be opened"):
+        site.mkdir(parents=True, exist_ok=True)  # the first package of a Python makes it
         descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         end = time.monotonic() + PATIENCE

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
-from relink.loader.target import Target, find_target
+from relink.loader.target import GLIBC_SONAMES, Target, find_target
 from relink.planning.model import to_data
 from relink.planning.resolve.evidence import broken_alone_remedy, find_unbound_alone
+from relink.planning.resolve.import_findings import find_prefix_loader, order_versions
 from relink.providers.prefix import Provider, open_prefix
-from relink.system.findings.model import Finding, finding
-from relink.system.text import join_truncated
+from relink.system.findings.model import Finding, finding, has_errors
+from relink.system.text import join_truncated, pluralize
 from relink.vendors.protocol import Diagnosis, Vendor
 from relink.vendors.registry import VENDORS, find_places, list_products, prefix_of_libraries, vendor_of
 
@@ -63,17 +64,28 @@ def check_machine(
 def _find_broken(
     provider: Provider, vendor: Vendor, target: Target, files: Files, tables: Tables
 ) -> Iterator[Finding]:
-    """Yield RLK302 for each of the vendor's libraries in a prefix that imports what nothing there has."""
+    """Yield RLK302 for each of a prefix's own libraries that imports what nothing there has, and RLK301 for a newer glibc."""
     real = {
         os.path.realpath(path): path
         for name, (path, *_) in provider.libraries.items()
         if vendor.libraries.is_own(name)
     }
+    newer: list[str] = []
     for path in real.values():
+        needs = tables.read(files.open(path).identity or (path,), path).verneeds
+        names = (one.name for need in needs if need.file in GLIBC_SONAMES for one in need.versions)
+        highest = max(names, key=order_versions, default="")
+        newer += [highest] if order_versions(highest) > order_versions(target.glibc) else []
         if lost := [unbound.name for unbound in find_unbound_alone(path, target, files, tables)]:
             text = f"imports {join_truncated(lost)}, which no library that it loads has"
             remedy = broken_alone_remedy(path, files.open(path).image)
             yield finding("RLK302", path, text, remedy, level="warning")
+    if newer:
+        who = pluralize(len(newer), "library needs", "libraries need")
+        text = f"{who} up to {max(newer, key=order_versions)}; this machine has glibc {target.glibc}"
+        loader = find_prefix_loader([provider], target, files)
+        fix = f"Relink with --interpreter {loader}, the loader of this prefix." if loader else None
+        yield finding("RLK301", provider.path, text, fix, level="warning")
 
 
 def to_json(check: MachineCheck) -> dict[str, Any]:
@@ -84,6 +96,7 @@ def to_json(check: MachineCheck) -> dict[str, Any]:
             facts[key] = [*facts.get(key, ()), *value] if isinstance(value, list) else facts.get(key) or value
     return {
         "schema": "relink.doctor/1",
+        "ok": not has_errors(check.findings),
         **facts,
         "prefixes": [prefix for diagnosis in check.diagnoses for prefix in diagnosis.prefixes],
         "findings": to_data(check.findings),

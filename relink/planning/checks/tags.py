@@ -23,7 +23,7 @@ from relink.loader.python import PythonFacts, active_python, ask_python
 from relink.loader.target import Target, interpreter_of
 from relink.planning.options import Options
 from relink.system.errors import TargetError
-from relink.system.findings.model import Finding, finding
+from relink.system.findings.model import RULES, Finding, finding
 from relink.wheel.naming import WheelName
 from relink.wheel.source import MemberSource
 
@@ -104,7 +104,13 @@ def tag_findings(
     machine = machine_name(target.header.machine)
     if not any(fits_machine(platform, machine) for platform in name.platform.split(".")):
         message = f"is for {name.platform}; the target is Linux with glibc on {machine}"
-        return (finding("RLK521", filename, message),)
+        fetched = f"`relink fetch {name.canonical}=={name.version}`, where an index has it"
+        musl = (
+            f"Get the manylinux wheel, which is for glibc: {fetched}."
+            if "musllinux" in name.platform
+            else None
+        )
+        return (finding("RLK521", filename, message, musl or f"{RULES['RLK521'].fix} To get it: {fetched}."),)
     python = target.python_facts
     written = f"{name.python}-{name.abi}"
     if python is None and own is not None and not accepts_wheel(own, name, machine):

@@ -446,12 +446,15 @@ def _versions(
 
     A version record of a library that is neither NEEDED nor loaded makes ld.so abort.
     """
-    loader = find_prefix_loader(context)
+    loader = find_prefix_loader(context.providers, context.target, context.files)
     remedy = f"The prefix was built with another C library and has its loader: aim at it with --interpreter {loader}"
+    alone = f"The prefix has no loader to aim at: name a {context.vendor.product} that was built for this system or an older one."
     for gap in gaps.gaps:
         message = f"needs {', '.join(gap.versions)} of {gap.file}; {gap.supplier} goes up to {gap.highest}"
         step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
-        fix = _newer_beside_python(context, gap) or (remedy if loader else None)
+        of_prefix = any(provider.holds(gap.requester) for provider in context.providers)
+        none = alone if of_prefix and gap.file in GLIBC_SONAMES else None
+        fix = _newer_beside_python(context, gap) or (remedy if loader else none)
         lacking = finding("RLK301", gap.requester, message, fix, step=step)
         yield replace(lacking, cause=gaps.sentences[gap.file])
     left: dict[tuple[str, str], None] = {}

@@ -29,8 +29,9 @@ from relink.loader.binding import (
 from relink.loader.closure import Closure
 from relink.loader.process import Dlopen, Process
 from relink.loader.search import Environment
+from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
-from relink.loader.target import GLIBC_SONAMES
+from relink.loader.target import GLIBC_SONAMES, Target
 from relink.planning.resolve.context import ResolveContext
 from relink.planning.resolve.evidence import (
     broken_alone_remedy,
@@ -49,7 +50,7 @@ from relink.planning.resolve.strategy import (
 )
 from relink.planning.resolve.stubs import is_answered, is_its
 from relink.planning.siblings import sibling_findings
-from relink.providers.prefix import soname_stem
+from relink.providers.prefix import Provider, soname_stem
 from relink.system.findings.model import Finding, Level, finding
 from relink.system.text import group_pairs, join_truncated, pluralize
 
@@ -114,19 +115,19 @@ def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tabl
     for missing in (missing for outcome in outcomes for missing in check_versions(outcome.closure, tables)):
         key = (shown(missing.requester), missing.file, shown(missing.supplier))
         versions.setdefault(key, {})[missing.version] = None
-        highest[key] = max(missing.defined, key=_order, default="none of that family")
+        highest[key] = max(missing.defined, key=order_versions, default="none of that family")
     gaps = tuple(VersionGap(*key, tuple(names), highest[key]) for key, names in versions.items())
     lost = frozenset((gap.requester, gap.file, version) for gap in gaps for version in gap.versions)
     # glibc's libraries are one thing with one version, that of the target's loader.
     by_supplier = group_pairs(("" if gap.file in GLIBC_SONAMES else gap.file, gap) for gap in gaps)
     sentences: dict[str, str] = {}
     for file, same in by_supplier.items():
-        needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=_order)}"
+        needs = f"{_requesters(context, same)} up to {max((name for gap in same for name in gap.versions), key=order_versions)}"
         if file:
             supplier = context.describe_library(file, same[0].supplier)
             sentences[file] = f"{needs} of {file}; {supplier} goes up to {same[0].highest}"
         else:
-            own = target.glibc or max((gap.highest for gap in same), key=_order)
+            own = target.glibc or max((gap.highest for gap in same), key=order_versions)
             cause = mismatch or f"{needs}; the target has {own}"
             sentences |= dict.fromkeys((gap.file for gap in same), cause)
     return VersionGaps(gaps, lost, sentences, mismatch)
@@ -146,18 +147,20 @@ def _requesters(context: ResolveContext, gaps: list[VersionGap]) -> str:
     return f"{' and '.join(filter(None, parts))} need"
 
 
-def _order(version: str) -> list[int]:
+def order_versions(version: str) -> list[int]:
+    """Return the numbers of a version's name, by which it is higher than others of its family; none of a mark."""
     # At most 18 digits of a number: int() of a long one takes time, and refuses more than 4,300 digits
     # (sys.get_int_max_str_digits). A hostile version may have as many.
-    return [int(number) for number in re.findall(r"\d{1,18}", version)]
+    # GLIBC_ABI_DT_X86_64_PLT marks how a library was linked, and is no release.
+    return [] if "_ABI_" in version else [int(number) for number in re.findall(r"\d{1,18}", version)]
 
 
-def find_prefix_loader(context: ResolveContext) -> str | None:
+def find_prefix_loader(providers: Iterable[Provider], target: Target, files: Files) -> str | None:
     """Return the loader that a prefix carries: it was built with another C library than the target's."""
-    own = context.target.interpreter
-    for directory in (directory for provider in context.providers for directory in provider.directories):
+    own = target.interpreter
+    for directory in (directory for provider in providers for directory in provider.directories):
         path = posixpath.join(directory, posixpath.basename(own))
-        if path != own and context.files.open(path).image is not None:
+        if path != own and files.open(path).image is not None:
             return path
     return None
 

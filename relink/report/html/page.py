@@ -550,7 +550,8 @@ def _planned(report: Report) -> Iterator[Html]:
     what = (
         f"{changed} of {pluralize(len(report.files), 'ELF file')} change." if changed else "No file changes."
     )
-    yield tag("p", tag("strong", "The plan of a wheel."), f" {what}", class_="verdict plain")
+    asked = "Whether the wheel loads is told by `relink verify WHEEL`, on a machine that has its loader."
+    yield tag("p", tag("strong", "The plan of a wheel."), f" {what} {asked}", class_="verdict plain")
 
 
 def _verdict(report: Report) -> Iterator[Html]:

@@ -155,6 +155,16 @@ def test_verbose_shows_every_needed_and_all_findings(run: Run, works: Works, tmp
     assert "demo/plain.so  unchanged" in verbose
 
 
+def test_a_glob_that_has_the_result_of_the_run_before(run: Run, works: Works, tmp_path: Path) -> None:
+    works.small(tmp_path)
+    for left_out in (False, True):
+        code, out, err = run(*sorted(tmp_path.glob("*.whl")), "--prefix", works.prefix)
+        assert (code, out.count("Next")) == (0, 1), err
+        assert ("is left out: it was relinked from demo-1.0-cp" in err) is left_out
+    alone = run(tmp_path / OUTPUT, "--prefix", works.prefix)
+    assert (alone[0], "relink that one" in alone[2]) == (2, True)
+
+
 def test_several_wheels(run: Run, works: Works, tmp_path: Path) -> None:
     """What cannot be read does not keep the others from being done."""
     good = works.small(tmp_path)
@@ -325,7 +335,8 @@ def test_help_of_all(run: Run) -> None:
 
 def test_version_tells_release_and_commit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.system.shipped_files.source_commit", lambda: "1a2b3c4d5e6f")
-    assert run("--version") == (0, f"relink {relink.__version__} (1a2b3c4d5e6f)\n", "")
+    for option in ("--version", "-V"):
+        assert run(option) == (0, f"relink {relink.__version__} (1a2b3c4d5e6f)\n", "")
     monkeypatch.setattr("relink.system.shipped_files.source_commit", lambda: None)
     assert run("--version") == (0, f"relink {relink.__version__}\n", "")
 

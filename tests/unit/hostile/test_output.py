@@ -317,7 +317,7 @@ def test_ci_log_commands(ci_printed: dict[str, str], asked: str) -> None:
     lines = ci_printed[asked].splitlines()
     assert any("add-path" in line for line in lines)
     read = [command for line in lines if (command := ci_command(line)) is not None]
-    own = [command for command in read if command.split(" ")[0] in ("error", "warning")]
+    own = [command for command in read if command.split(" ")[0] in ("error", "notice", "warning")]
     assert (read, bool(own)) == (own, "github" in asked)
 
 

@@ -113,3 +113,8 @@ def test_a_field_names_its_option() -> None:
 
 def test_mebibytes() -> None:
     assert (parse_mebibytes(None), parse_mebibytes(300)) == (None, 300 << 20)
+
+
+def test_a_program_may_name_the_output_by_text() -> None:
+    named = Options(output_directory="out")  # type: ignore[arg-type]
+    assert (named.output_directory, named.output_place) == (Path("out"), Path("out"))

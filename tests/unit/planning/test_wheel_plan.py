@@ -27,6 +27,7 @@ from relink.system.progress import Clock
 from tests.support.cc import shared
 from tests.support.command import Run
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
+from tests.support.therock import device_code
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works
 
@@ -252,6 +253,21 @@ def test_a_step_that_is_no_option_of_a_known_kind_is_not_followed(works: Works, 
         assert find_ways_out(refused, options, never, Trace()) == ()
 
 
+def test_one_option_that_several_libraries_lead_to_is_tried(works: Works, tmp_path: Path) -> None:
+    """Each library of a prefix of a newer glibc has the loader of the prefix as its step."""
+    options = works.options(tmp_path / "out")
+    with Contents(works.small(tmp_path)) as contents:
+        planned = make_plan(contents, options, Clock())[1]
+    step = "--interpreter /p/ld.so"
+    wrong = [replace(finding("RLK301", name, "m", step=step), cause="newer") for name in ("/p/a", "/p/b")]
+    refused = replace(planned, plan=replace(planned.plan, findings=tuple(wrong)))
+
+    def replan(changed: Options) -> PreparedPlan:
+        return planned if changed.interpreter == "/p/ld.so" else refused
+
+    assert find_ways_out(refused, options, replan, Trace()) == (("--interpreter", "/p/ld.so"),)
+
+
 def test_a_wheel_that_needs_no_rocm_is_left_alone(works: Works, tmp_path: Path) -> None:
     """Its search path leads to the build machine, which is nobody's business here: no edit, and no new version."""
     plain = shared(tmp_path / "plain.so", "int f(void){return 1;}", flags=["-Wl,-rpath,/build/machine/lib:"])
@@ -346,6 +362,22 @@ def test_a_wheel_that_needs_the_runtime_needs_a_prefix(works: Works, tmp_path: P
     wheel = works.wheel(tmp_path / "w", {"demo/a.so": shared(tmp_path / "a.so", uses, needed=[hip])})
     with pytest.raises(UsageError, match="no ROCm: name one"):
         relink(wheel, Options(output_directory=tmp_path / "out"))
+
+
+@pytest.mark.usefixtures("no_rocm")
+def test_code_that_the_wheel_lacks_comes_before_a_rocm(works: Works, tmp_path: Path) -> None:
+    hip = shared(tmp_path / "libamdhip64.so.7", "int hipMalloc(void){return 0;}")
+    uses = "extern int hipMalloc(void); int f(void){return hipMalloc();}\n" + device_code(("gfx1030",))
+    wheel = works.wheel(tmp_path / "w", {"demo/a.so": shared(tmp_path / "a.so", uses, needed=[hip])})
+    for lacking in (Options(gpus=("gfx1031",)), Options(only_gpus=("gfx1031",))):
+        options = dataclasses.replace(lacking, output_directory=tmp_path / "out")
+        report = relink(wheel, options)
+        assert [found.code for found in report.findings if found.level == "error"] == ["RLK401"]
+        assert "no code for this GPU (gfx1031): HSA_OVERRIDE_GFX_VERSION=10.3.0" in verdict(report).text
+        with pytest.raises(UsageError, match="no ROCm: name one"):
+            relink(wheel, dataclasses.replace(options, force=True))
+    with pytest.raises(UsageError, match="no ROCm: name one"):
+        relink(wheel, Options(gpus=("gfx1030",)))
 
 
 def test_an_option_that_was_seen_to_help_is_advised(works: Works, tmp_path: Path) -> None:

@@ -12,16 +12,23 @@ PARTLY = Checked("jax", "0.12.0", "warning", "works, without dense solvers (libr
 BROKEN = Checked(
     "onnxruntime-rocm", "1.22.2", "error", "its GPU part does not load: libhipblas.so.3 not found", needs=True
 )
+ON_GPU = Checked("torch", "2.13", "info", "works", needs=True)
+OPENS = Checked("triton", "3.7", "info", "works", findings=(finding("RLK538", "triton", "m", level="info"),))
+STOPPED = Checked("mlx", "1.0", "warning", "its import cannot be followed to the end: SyntaxError")
+NONE = ", and none of them needs ROCm"
 REPAIR = ("relink", "repair", "--all", "--python", "my venv/bin/python")
 
 
 @pytest.mark.parametrize(
     ("distributions", "level", "text"),
     [
-        ((WORKS,), "info", "Works: 1 package with native code in /v."),
-        ((WORKS, PARTLY), "warning", "Works: 2 packages with native code in /v."),
+        ((WORKS,), "info", f"Works: 1 package with native code in /v{NONE}."),
+        ((WORKS, ON_GPU), "info", "Works: 2 packages with native code in /v."),
+        ((WORKS, OPENS), "info", "Works: 2 packages with native code in /v."),
+        ((WORKS, STOPPED), "warning", "Works: 2 packages with native code in /v."),
+        ((WORKS, PARTLY), "warning", f"Works: 2 packages with native code in /v{NONE}."),
         ((WORKS, BROKEN), "error", "onnxruntime-rocm does not work; 2 packages with native code in /v."),
-        ((), "info", "Works: 0 packages with native code in /v."),
+        ((), "info", f"Works: 0 packages with native code in /v{NONE}."),
     ],
 )
 def test_the_answer(distributions: tuple[Checked, ...], level: str, text: str) -> None:
@@ -35,6 +42,11 @@ def test_a_finding_about_several() -> None:
     check = EnvironmentCheck("/v", (WORKS,), (finding("RLK426", "rocm", "two releases", level="error"),))
     assert environment_verdict(check).text.startswith("Does not work together: ")
     assert not check.ok
+
+
+def test_a_package_that_nobody_can_read_may_need_rocm() -> None:
+    unread = finding("RLK554", "numpy-2.1.0", "was not looked at: no RECORD", level="warning")
+    assert environment_verdict(EnvironmentCheck("/v", (WORKS,), (unread,))).text.endswith(" in /v.")
 
 
 def test_the_lines() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from relink.report.formats import FORMATS, Results, WheelResult
 from relink.system.findings.model import RULES, Finding
+from relink.system.text import escape_untrusted
 from tests.unit.report.formatted import HOSTILE, commands, log, results
 
 # SARIF
@@ -48,6 +49,7 @@ def test_a_result_has_its_wheel_and_its_subjects() -> None:
     artifact = location["physicalLocation"]["artifactLocation"]
     assert run["artifacts"][artifact["index"]]["hashes"] == {"sha-256": "0" * 64}
     assert artifact["uri"] == "dist/a%20b%3Ac-1.whl"
+    assert location["physicalLocation"]["region"] == {"startLine": 1}
     assert [place["fullyQualifiedName"] for place in location["logicalLocations"]] == ["a.so", "b.so"]
 
 
@@ -65,7 +67,8 @@ def test_a_path_below_the_current_directory_is_relative(
         log(FORMATS["sarif"](results(path=path)))["artifacts"][0]["location"]["uri"]
         for path in (f"{tmp_path}/dist/x.whl", "./dist/x.whl", "/elsewhere/ü.whl", "../x.whl", "..x/y.whl")
     ]
-    assert uris == ["dist/x.whl", "dist/x.whl", "file:///elsewhere/%C3%BC.whl", "../x.whl", "..x/y.whl"]
+    outside = "../" * (len(tmp_path.parts) - 1) + "elsewhere/%C3%BC.whl"
+    assert uris == ["dist/x.whl", "dist/x.whl", outside, "../x.whl", "..x/y.whl"]
 
 
 def test_the_fingerprint_is_that_of_the_next_release() -> None:
@@ -121,6 +124,17 @@ def test_commands_of_errors_come_first_and_infos_do_not_come() -> None:
         ),
     ]
     assert "100%25 gone%0AAdd it." in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_verdict_is_a_notice(name: str) -> None:
+    """Also where nothing was found: the log of the step would be empty."""
+    summed = {"level": "info", "text": f"Loads {name}.", "step": "pip install out.whl", "commands": []}
+    document = {"schema": "x", "verdict": summed}
+    outcome = WheelResult("in/a.whl", None, (), document)
+    ((command, properties, message),) = commands(FORMATS["github"](Results((outcome,))))
+    assert (command, properties) == ("notice", {"title": "relink"})
+    assert message == f"a.whl: Loads {escape_untrusted(name)}.\nNext: pip install out.whl"
 
 
 def test_one_cause_is_one_annotation() -> None:

@@ -146,6 +146,10 @@ def test_verdict(made: Report, text: str, step: str) -> None:
 def test_the_level_is_the_worst_that_is_left() -> None:
     assert verdict(report(finding("RLK201", "a", "m"))).level == "info"
     assert verdict(report(left("sparse"))).level == "warning"
+    for harmless in ("RLK116", "RLK502", "RLK508", "RLK604"):
+        told = finding(harmless, "a", "m", level="warning")
+        assert verdict(report(told)).level == "info"
+        assert verdict(report(told, left("sparse"))).level == "warning"
     assert verdict(report(missing("liba.so"))).level == "error"
 
 

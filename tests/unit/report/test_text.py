@@ -263,7 +263,7 @@ def test_errors_come_last_and_a_shared_remedy_once() -> None:
     told = lines(text.findings_text(found, verbose=False))
     assert told[0] == "warning RLK606 a.so: trusted"
     assert told[2:4] == ["error RLK101 libone.so.1: gone", "error RLK101 libtwo.so.1: gone too"]
-    assert told[4].startswith("    → Add the prefix that has the library")
+    assert told[4].startswith("    → Install the package that has the library")
     assert len(told) == 5
     every = lines(text.findings_text(found, verbose=True))
     assert every[:2] == ["info RLK201 a.so: vendor", "info RLK202 a.so: empty"]
@@ -309,11 +309,21 @@ def test_an_option_that_the_verdict_has_is_not_told_twice() -> None:
         finding("RLK301", "a", "m", "Aim.", step="--interpreter /p/ld.so"),
         finding("RLK116", "b", "m", "Do."),
     ]
-    assert lines(text.findings_text(found, verbose=False, next_follows=True)) == [
+    again = "relink w.whl --interpreter /p/ld.so"
+    assert lines(text.findings_text(found, verbose=False, said=again)) == [
         "error RLK116 b: m",
         "    → Do.",
         "error RLK301 a: m",
     ]
+
+
+def test_options_that_the_verdict_has_not_are_told_one_by_one() -> None:
+    """Of four that are opened in vain one has no option, so no command is tried, and none of them goes without its arrow."""
+    names = ("liba.so", "libb.so", "libc.so")
+    found = [finding("RLK132", name, f"opened {name}", step=f"--forward {name}") for name in names]
+    last = finding("RLK132", "libd.so", "opened libd.so", "Install it.")
+    told = lines(text.findings_text([*found, last], verbose=False, said="relink rules RLK132"))
+    assert [line for line in told if "→" in line][:3] == [f"    → Pass --forward {name}" for name in names]
 
 
 def test_more_than_two_of_a_code_have_one_remedy() -> None:

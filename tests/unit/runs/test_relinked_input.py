@@ -255,6 +255,9 @@ def test_the_page_of_a_relinked_wheel_has_a_verdict_and_gpu_code(pair: tuple[Pat
     page = html_page(report, plan=is_plan)
     assert "Loads; checked by ld.so" in page
     assert "GPU code" in page
+    with pytest.raises(UsageError) as refused:
+        read_report(pair[0])
+    assert f"`relink {pair[0]} --report FILE.html`" in refused.value.message
 
 
 # The attack

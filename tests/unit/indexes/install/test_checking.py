@@ -66,7 +66,7 @@ def test_a_pin_on_the_local_version(run: Run, venv: Path, rocm: Path, index: Pat
 def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path, rocm: Path) -> None:
     code, out, err = run("check", venv)
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == f"Works: 1 package with native code in {venv}."
+    assert out.splitlines()[0] == f"Works: 1 package with native code in {venv}, and none of them needs ROCm."
     assert "Next" not in out
 
     put(venv, gpu)
@@ -424,7 +424,10 @@ def test_a_driver_that_this_machine_has_not(run: Run, venv: Path, index: Path, t
         }
         put(venv, make_wheel(index, files, name=name, tag=TAG))
     code, out, _ = run("check", venv)
-    assert (code, out.splitlines()[0]) == (0, f"Works: 3 packages with native code in {venv}.")
+    assert (code, out.splitlines()[0]) == (
+        0,
+        f"Works: 3 packages with native code in {venv}, and none of them needs ROCm.",
+    )
     assert out.count("RLK553") == 1
     assert "needs the driver of NVIDIA's CUDA, which this machine has not: first, second" in out
 
@@ -442,7 +445,10 @@ def test_the_process_decides_and_not_the_file(run: Run, venv: Path, index: Path,
         put(venv, make_wheel(index, files, name=name, tag=TAG))
     code, out, _ = run("check", venv)
     first, line, last = out.splitlines()
-    assert (code, first, last) == (0, *[f"Works: 3 packages with native code in {venv}."] * 2)
+    assert (code, first, last) == (
+        0,
+        *[f"Works: 3 packages with native code in {venv}, and none of them needs ROCm."] * 2,
+    )
     assert line == "  guarded 1.0: works, without a.so (libtbb.so.12)"
     document = json.loads(run("check", venv, "--json")[1])
     assert {one["name"]: one["parts"] for one in document["distributions"]} == {

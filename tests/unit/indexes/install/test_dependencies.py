@@ -216,14 +216,12 @@ def test_uv_sync_keeps_what_the_printed_command_puts_into_the_project(
 
     uv("sync")
     words = ("install", "gpu", "--prefix", rocm, "--python", python_of(project / ".venv"))
-    code, out, err = run(*words)
+    code, out, err = run(*words, "-q")
     assert (code, err, version()) == (0, "", "1.0+relinked")
-    assert out.splitlines()[-1].endswith("run the same with --output DIR.")
     uv("sync")
     assert version() == "1.0"
-    code, out, _ = run(*words, "--output", tmp_path / "kept dir")
     told, command = out.splitlines()[-2:]
-    assert told == "`uv sync` puts the vendor's wheels back, until the project names these:"
+    assert told == "`uv run` and `uv sync` put the vendor's wheels back, until the project names these:"
     uv(*shlex.split(command)[1:])
     for step in (("sync",), ("lock", "--check"), ("sync", "--reinstall")):
         uv(*step)

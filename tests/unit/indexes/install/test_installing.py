@@ -6,20 +6,28 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
+from relink.cli.formats import Shown
+from relink.cli.installing import show_outcome
+from relink.elf.stub import StubFunction
 from relink.indexes.install import installers
 from relink.indexes.install.environment import TargetEnvironment, find_installed
 from relink.indexes.install.installers import cached_sha256s, store_wheel, working_place
-from relink.indexes.install.installing import Trial, import_modules, load_members, required_by
+from relink.indexes.install.installing import InstallResult, Trial, import_modules, load_members, required_by
 from relink.loader.loading import RootRefusedError
+from relink.planning.model import Stub
 from relink.system.errors import UsageError
+from relink.wheel.naming import parse_wheel_name
 from tests.support.cc import shared
 from tests.support.command import Run
+from tests.support.reports import sample_report
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works, copy_glibc
 from tests.unit.indexes.install.conftest import pip_install, put, python_of, site_of, tree
@@ -392,9 +400,39 @@ def test_one_that_cannot_be_repaired_is_named(
     ]
 
 
+def test_the_environment_of_a_uv_project(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """It is found where nobody activated it; the wheel stays beside pyproject.toml for `uv add`, and nothing in uv's cache.
+
+    Its site-packages does not exist: nothing was installed yet.
+    """
+    project = tmp_path / "my project"
+    site_of(make_environment("my project/.venv", with_pip=False)).rmdir()
+    (project / "uv.lock").touch()
+    vendor(works, index)
+    monkeypatch.chdir(project)
+    code, out, err = run("install", "demo", "--prefix", works.prefix, "-q")
+    assert (code, err) == (0, "")
+    (wheel,) = project.glob("*.whl")
+    assert out.splitlines()[-2:] == [
+        "`uv run` and `uv sync` put the vendor's wheels back, until the project names these:",
+        f"    uv add --project '{project}' '{wheel}'",
+    ]
+    assert version_in(project / ".venv") == "1.0+rocm7.2.4"
+    assert not [*(tmp_path / "uv").glob("archive*/*")]
+    assert f"Works: 1 package with native code in {project}/.venv" in run("check")[1]
+
+
 def test_no_environment_was_named(run: Run, works: Works, index: Path) -> None:
     """Relink's own Python is never changed, whether in a virtual environment or not."""
     vendor(works, index)
+    Path(".venv").symlink_to(sys.prefix)  # that of relink itself
     for command in ("install", "repair"):
         code, _, err = run(command, "demo", "--prefix", works.prefix)
         assert code == 2
@@ -465,6 +503,49 @@ def test_an_editable_installation(
         code, _, err = run(command, "demo", "--prefix", works.prefix, "--python", python_of(environment))
         assert code == 2
         assert "demo is an editable installation" in err
+
+
+def test_progress_is_shown(
+    run: Run,
+    works: Works,
+    index: Path,
+    make_environment: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While relink reads, plans and edits; a wheel that is refused has the first three stages."""
+    wheel = make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
+    venv = make_environment(with_pip=False)
+    put(venv, wheel)
+    stages: list[tuple[bool, str]] = []
+
+    @contextmanager
+    def record(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+        yield (lambda stage: stages.append((quiet, stage))), (lambda _done, _total: None)
+
+    monkeypatch.setattr("relink.cli.terminal.show_progress", record)
+    words = ("--prefix", works.prefix, "--python", python_of(venv))
+    for command, quiet in ((("install", wheel, "--no-deps", "-q"), True), (("repair", "demo"), False)):
+        assert run(*command, *words)[0] == 1
+        assert stages[:3] == [(quiet, stage) for stage in ("target", "read", "plan")]
+        stages.clear()
+
+
+def test_a_stub_that_may_abort_is_told_beside_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    def tell(*functions: StubFunction) -> str:
+        report = sample_report()
+        plan = replace(report.plan, stubs=(Stub("demo/libsmi.so.1", "libsmi.so.1", "", functions),))
+        wheel = parse_wheel_name("demo-1.0-py3-none-any.whl")
+        trial = Trial("demo/a.so", None, "the process died of SIGABRT")
+        done = InstallResult(replace(report, plan=plan), wheel, loads=(trial,))
+        show_outcome(done, "/venv", Shown(quiet=True))
+        return capsys.readouterr().out
+
+    with_abort = tell(StubFunction("smi_init"), StubFunction("smi_stop", answer=2))
+    assert (
+        "a.so is bound; a function of the stub of libsmi.so.1 aborts, or to go on it needs a GPU"
+        in with_abort
+    )
+    assert "a.so is bound; to go on it needs a GPU" in tell(StubFunction("smi_stop", answer=2))
 
 
 def hand_made(site: Path) -> tuple[TargetEnvironment, Path]:

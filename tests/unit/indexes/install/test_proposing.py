@@ -83,9 +83,15 @@ def test_an_option_for_one_of_several_wheels(
 
 
 def test_no_command_that_cannot_help(run: Run, venv: Path, gpu: Path) -> None:
-    """There is no ROCm: no repair is printed, since it would end with that."""
+    """There is no ROCm: that is told, and no repair is printed, since it would end with that."""
     put(venv, gpu)
-    assert commands_of(run, venv) == [("relink doctor", None)]
+    assert commands_of(run, venv) == []
+    lines = run("check", venv)[1].splitlines()
+    told = (
+        f"gpu does not work; 1 package with native code in {venv}. There is no ROCm: name one by --prefix DIR"
+    )
+    assert lines[0].startswith(told)
+    assert lines[-1] == "Next: gpu: a ROCm that has librocblas.so.5 (--prefix DIR)"
 
 
 def test_what_the_prefix_lacks(run: Run, venv: Path, gpu: Path, rocm: Path) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from relink import Options, relink
+from relink.loader.target import find_target
 from relink.planning.checks.machine import check_machine, to_json
 from relink.report.text import doctor_text
+from relink.system.findings.model import Finding
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
-from tests.support.works import Works
+from tests.support.works import Works, copy_glibc
 
 
 def test_no_gpu_no_nodes_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,3 +70,24 @@ def test_a_prefix_that_is_broken_by_itself(tmp_path: Path) -> None:
         assert found.remedy.startswith("libMIOpen.so.1 lacks this without any wheel, too: ")
         assert "libamdhip64.so.7" in found.remedy
     assert seen.level == "warning"
+
+
+def test_a_prefix_of_a_newer_glibc(works: Works, tmp_path: Path) -> None:
+    """Debian's libraries of a newer release, in a directory; its own loader is the way to use them."""
+    script = tmp_path / "versions"
+    script.write_text("GLIBC_9.98 { global: newer; };\nGLIBC_ABI_DT_X86_99 { global: plt; };\n")
+    source = "int newer(void){return 1;} int plt(void){return 1;}"
+    libc = shared(tmp_path / "newer/libc.so.6", source, flags=[f"-Wl,--version-script={script}"])
+    source = "int newer(void), plt(void); int hipMalloc(void){return newer() + plt();}"
+    shared(tmp_path / "rocm/lib/libamdhip64.so.7", source, needed=[libc])
+    own = [found for found in check_machine([str(works.prefix)]).findings if found.code == "RLK301"]
+    assert own == []
+
+    def told() -> Finding:
+        (found,) = [one for one in check_machine([str(tmp_path / "rocm")]).findings if one.code == "RLK301"]
+        return found
+
+    message = f"1 library needs up to GLIBC_9.98; this machine has glibc {find_target().glibc}"
+    assert (told().subject, told().level, told().message) == (str(tmp_path / "rocm"), "warning", message)
+    loader = copy_glibc(tmp_path / "rocm/lib")
+    assert told().remedy == f"Relink with --interpreter {loader}, the loader of this prefix."

@@ -183,6 +183,16 @@ def test_a_wheel_for_another_machine(run: Run, works: Works, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_wheel_for_musl_is_had_for_glibc(run: Run, works: Works, tmp_path: Path) -> None:
+    """Its own C library is missing as well, and no prefix is to have that."""
+    wheel = works.wheel(tmp_path, {"demo/a.so": works.lost}, tag=f"cp39-cp39-musllinux_1_2_{MACHINE}")
+    code, out, _ = run(wheel, "--prefix", works.prefix)
+    assert (code, "error RLK101" in out) == (1, True)
+    assert out.splitlines()[-1].startswith(
+        "Next: get the manylinux wheel, which is for glibc: `relink fetch demo==1.0`"
+    )
+
+
 def test_a_loader_does_not_hide_a_wrong_python(run: Run, works: Works, tmp_path: Path) -> None:
     """Who names a loader alone is told that the Python which runs relink does not install the wheel."""
     wheel = works.wheel(tmp_path, {"demo/a.so": works.library}, tag=f"cp39-cp39-manylinux_2_34_{MACHINE}")

@@ -382,6 +382,21 @@ def test_versions_are_compared_as_numbers(scene: Scene) -> None:
     assert found.message.endswith("goes up to hip_2.34")
 
 
+def test_a_mark_of_the_c_library_is_no_release(scene: Scene) -> None:
+    """ld.so of glibc 2.43 defines GLIBC_ABI_DT_X86_64_PLT. And a prefix without a loader is told as that."""
+    nodes = scene.versions("GLIBC_9.98:newer", "GLIBC_ABI_DT_X86_64_PLT:plt")
+    source = "int newer(void){return 1;} int plt(void){return 1;}"
+    stub = scene.library(scene.root / "newer" / "libc.so.6", source=source, flags=[nodes])
+    scene.provide("lib/libhip.so.1", [], call("newer", "plt"), [str(stub)])
+    scene.member(
+        "demo/a.so", ["libhip.so.1", "libc.so.6"], call("uses").replace("int uses(void){", "int g(void){")
+    )
+    found = next(item for item in scene.decide().findings if item.code == "RLK301")
+    assert found.cause is not None
+    assert found.cause.startswith("libhip.so.1 needs up to GLIBC_9.98; the target has ")
+    assert found.remedy.startswith("The prefix has no loader to aim at")
+
+
 @pytest.mark.parametrize("option", ["-f", "-F"])
 def test_a_filter_library_is_told(tmp_path: Path, option: str) -> None:
     """DT_AUXILIARY (-f) and DT_FILTER (-F): what the loader maps is not simulated, and never "all well"."""

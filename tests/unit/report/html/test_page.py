@@ -247,7 +247,10 @@ def test_the_verdict_and_the_next_step_are_those_of_the_text(errors: bool, outpu
 def test_a_plan_offers_no_command_of_whoever_wrote_it() -> None:
     report = sample_report(output=True)
     header = Page(html_page(report, plan=True)).root.one("header")
-    assert header.one("p", "verdict").text == "The plan of a wheel. 1 of 3 ELF files change."
+    assert header.one("p", "verdict").text == (
+        "The plan of a wheel. 1 of 3 ELF files change. Whether the wheel loads is told by `relink verify WHEEL`, "
+        "on a machine that has its loader."
+    )
     assert not header.all("button")
 
 
