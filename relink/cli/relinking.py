@@ -145,7 +145,7 @@ def _without_results(wheels: Sequence[Path]) -> Iterator[Path]:
     for path in wheels:
         made_from = None
         if len(names) > 1 and path.is_file():
-            from relink.planning.embedded import read_plan
+            from relink.planning.model import read_plan
             from relink.wheel.archive import WheelArchive
 
             # What cannot be read is told when it is relinked.

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from relink.planning.embedded import read_plan
 from rich.console import Console
 
 from relink import library
@@ -39,7 +38,7 @@ from relink.gpu.amd.file_coverage import coverage_of
 from relink.gpu.amd.survey import survey
 from relink.loader.scan import MOST_REFUSALS, scan
 from relink.loader.target import find_target, parse_cache
-from relink.planning.model import from_json, to_json
+from relink.planning.model import from_json, read_plan, to_json
 from relink.providers.profiles import read_profile
 from relink.report import inspection, text
 from relink.report.diff_text import to_json as diff_json

@@ -41,7 +41,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 from relink import __version__
 from relink.indexes.install.installers import InstallerError, cache_directory, find_pip
-from relink.providers.profiles.document import parse_document, read_named_text
+from relink.providers.profiles import parse_document, read_named_text
 from relink.system.atomic import atomic_file
 from relink.system.bounded_json import parse_json
 from relink.system.errors import RelinkError, UsageError, WheelError, raise_if_machine_fault

@@ -33,7 +33,7 @@ from relink.indexes.install.replacing import held_locks
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
 from relink.planning.checks.tags import list_supported_tags
-from relink.planning.embedded import PLAN_MEMBER
+from relink.planning.model import PLAN_MEMBER
 from relink.python.facts_cache import user_cache_directory
 from relink.system.atomic import atomic_file, copy_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT

@@ -21,8 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.embedded import map_strings
-from relink.planning.model import FilePlan, Load, NeededDecision, Origin
+from relink.planning.model import FilePlan, Load, NeededDecision, Origin, map_strings
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import TREE
 from relink.report.html.gpu_code import Isa, gpu_section

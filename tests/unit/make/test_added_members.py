@@ -6,10 +6,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from relink.planning.embedded import PLAN_MEMBER
 
 from relink.library import relink
 from relink.make.added_members import SBOM_MEMBER, STORE_MEMBER
+from relink.planning.model import PLAN_MEMBER
 from tests.support.elf_builder import SUPPORTED, WHY_NOT
 from tests.support.two_prefixes import RCCL, build_two_prefixes
 

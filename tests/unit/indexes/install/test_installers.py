@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from relink.planning.embedded import PLAN_MEMBER
 
 from relink.indexes.install import installers
 from relink.indexes.install.installers import (
@@ -29,6 +28,7 @@ from relink.indexes.install.installers import (
     store_wheel,
     working_place,
 )
+from relink.planning.model import PLAN_MEMBER
 from relink.system.errors import UsageError, WheelError
 from tests.support.command import Run
 from tests.support.wheels import make_wheel
