@@ -32,6 +32,7 @@ from relink.make.added_members import make_added_members
 from relink.make.editing import edit_members
 from relink.make.output import Staging
 from relink.make.second_readers import reread_files
+from relink.make.store_roots import register_roots
 from relink.make.verification import verify
 from relink.planning.assess import assess
 from relink.planning.case import Case, choose_target, open_providers
@@ -46,7 +47,6 @@ from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_co
 from relink.providers.site_packages import SITE_PACKAGES
 from relink.report.commands import why_untried
 from relink.report.model import OutputFacts, Report
-from relink.report.nix.roots import register_roots
 from relink.system.errors import NoPlaceError, SeveralPlacesError, TargetError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes
