@@ -92,7 +92,8 @@ def test_every_form_evaluates(nix: Nix, tmp_path: Path) -> None:
     for name, packages in forms().items():
         (tmp_path / f"{name}.nix").write_text(package_nix(packages))
     long = "x" * 60
-    for path in (tmp_path / "demo-1.0-py3-none-any.whl", tmp_path.parent / long / f"{long}.whl"):
+    names = ("demo-1.0-py3-none-any.whl", "12.whl", "13.whl", f"../{long}/{long}.whl")
+    for path in (tmp_path / name for name in names):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     expression = (
@@ -105,7 +106,7 @@ def test_every_form_evaluates(nix: Nix, tmp_path: Path) -> None:
     )
     found = nix.value(expression)
     assert {name for name, one in found.items() if one["broken"]} == {
-        *("plugin", "plugins", "torch", "plugin-torch", "sibling")
+        *("plugin", "plugins", "several-plugins", "torch", "plugin-torch", "sibling")
     }
     assert all(one["broken"] or one["path"] for one in found.values())
 
