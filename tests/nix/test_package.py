@@ -68,6 +68,21 @@ def test_another_major_of_rocm_is_broken_at_evaluation(
         assert "# The wheel needs libamdhip64.so.7.\n    broken = " in written.path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ('relinkFlags = [ "--odd" ];', "No such option: --odd"),
+        ("buildInputs = [ ];", "libamdhip64.so.7: needed by a.so"),
+    ],
+)
+def test_what_is_overridden_reaches_the_hook(
+    nix: Nix, vendor_wheel: Path, tmp_path: Path, attributes: str, said: str
+) -> None:
+    package = write(vendor_wheel, "--url", vendor_wheel, output=tmp_path / "package").expression(nix)
+    overridden = f"({package}.overridePythonAttrs (_: {{ {attributes} }}))"
+    assert said in " ".join(nix.log(overridden, fails=True).split())
+
+
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_one_of_several_wheels_is_built(nix: Nix, tmp_path: Path, version: str) -> None:
     """And a Python without a wheel is told by nixpkgs."""

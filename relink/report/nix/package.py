@@ -43,16 +43,8 @@ _TABLE_LIMIT = 4 << 20  # bytes
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
 _COMPILER = "stdenv.cc.cc"
-# Attributes of autoRelinkHook → the options that they are for.
-_SETTINGS = {
-    "relinkAllowMissing": "allow_missing",
-    "relinkAssumeSymbols": "assume_symbols",
-    "relinkForward": "forward",
-    "relinkGpus": "gpus",
-    "relinkPreload": "preload",
-    "relinkStub": "stub",
-    "relinkSubstitute": "substitute",
-}
+# Options that autoRelinkHook has an attribute for: relinkAllowMissing is allow_missing.
+_SETTINGS = ("allow_missing", "assume_symbols", "forward", "gpus", "preload", "stub", "substitute")
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -204,7 +196,10 @@ def _settings(options: Options) -> dict[str, Sequence[str]]:
             f"--profile {options.profile}: the build does not have this file; write the package without it, and give the file to "
             'the hook: relinkFlags = [ "--profile=${./profile.toml}" ]'
         )
-    rows = {name: tuple(dict.fromkeys(getattr(options, field))) for name, field in _SETTINGS.items()}
+    rows = {
+        f"relink{field.title().replace('_', '')}": tuple(dict.fromkeys(getattr(options, field)))
+        for field in _SETTINGS
+    }
     profile = [f"--profile={options.profile}"] if options.profile else []
     rows["relinkFlags"] = (*profile, *([] if options.preload_known else ["--no-preload"]))
     return {name: words for name, words in rows.items() if words}
