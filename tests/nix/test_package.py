@@ -131,6 +131,25 @@ def json_list(names: Iterable[str]) -> str:
     return f"[ {' '.join(json.dumps(name) for name in names)} ]"
 
 
+def test_which_wheels_of_uv2nix_get_the_hook(nix: Nix) -> None:
+    """Those for ROCm, with clr; extensions of torch with torch, which builds of pyproject.nix do not have by themselves."""
+    wheels = {"torch": "2.9+rocm7.0", "torch-cluster-rocm": "1.6", "numpy": "2.2", "rocm-sdk-core": "7.0"}
+    packages = "".join(f"{name} = wheel {json.dumps(version)}; " for name, version in wheels.items())
+    expression = (
+        'let wheel = version: { inherit version; src.name = "x-linux_x86_64.whl"; overrideAttrs = f: f { }; }; '
+        'of = _: { autoRelinkHook.override = _: "hook"; }; '
+        f'prev = {{ pkgs = {{ inherit ({nix.packages()}) lib; rocmPackages.clr = "clr"; }}; {packages} }}; '
+        f'made = import {ROOT}/nix/uv-overlay.nix of {{ }} (prev // {{ torch = "torch"; }}) prev; '
+        'in builtins.mapAttrs (_: package: package.buildInputs or null) (removeAttrs made [ "pkgs" ])'
+    )
+    assert nix.value(expression) == {
+        "torch": ["clr"],
+        "torch-cluster-rocm": ["clr", "torch"],
+        "numpy": None,
+        "rocm-sdk-core": None,
+    }
+
+
 def test_what_was_in_an_earlier_release_names_its_successor(nix: Nix) -> None:
     for name, successor in (("relinkWheel", "autoRelinkHook"), ("rocmSdk", "examples/nix/rocm-sdk.nix")):
         said = nix.eval(f"{nix.packages()}.own.{name}", check=False).stderr
