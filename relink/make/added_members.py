@@ -11,8 +11,8 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from relink import __version__
+from relink.make.store_roots import store_paths
 from relink.planning.model import BASE_PREFIX, PLAN_MEMBER, SITE, Plan, Stub, add_digests, embed_plan, to_json
-from relink.report.nix.roots import store_paths
 from relink.wheel.archive import WheelArchive
 from relink.wheel.changes import NewContent
 from relink.wheel.naming import WheelName, rename_directory

@@ -26,6 +26,7 @@ from relink.elf.constants import EM_AMDGPU
 from relink.elf.image import is_elf, read_image
 from relink.loader.target import Target
 from relink.make.editing import edit_members
+from relink.make.store_roots import register_roots
 from relink.planning.case import open_providers
 from relink.planning.contents import Contents, check_room, make_spool
 from relink.planning.model import PLAN_MEMBER, from_json, is_plain
@@ -36,7 +37,6 @@ from relink.planning.wheel_plan import PreparedPlan
 from relink.providers.prefix import Provider, make_tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
-from relink.report.nix.roots import register_roots
 from relink.runs.relink_wheel import check_edits, make_plan, make_report, relinked_error
 from relink.system.atomic import copy_content, publish_directory, working_directory
 from relink.system.bounded_json import JSON_LIMIT

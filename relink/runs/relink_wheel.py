@@ -30,6 +30,7 @@ from relink.loader.target import Target, find_target
 from relink.make.added_members import make_added_members
 from relink.make.editing import edit_members
 from relink.make.output import Staging, reread_files
+from relink.make.store_roots import register_roots
 from relink.make.verification import verify
 from relink.planning.assess import assess
 from relink.planning.case import Case, choose_target, open_providers
@@ -43,7 +44,6 @@ from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_co
 from relink.providers.prefix import SITE_PACKAGES
 from relink.report.commands import why_untried
 from relink.report.model import OutputFacts, Report
-from relink.report.nix.roots import register_roots
 from relink.system.errors import NoPlaceError, SeveralPlacesError, TargetError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes

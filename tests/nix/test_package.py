@@ -68,6 +68,21 @@ def test_another_major_of_rocm_is_broken_at_evaluation(
         assert "# The wheel needs libamdhip64.so.7.\n    broken = " in written.path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ('relinkFlags = [ "--odd" ];', "No such option: --odd"),
+        ("buildInputs = [ ];", "libamdhip64.so.7: needed by a.so"),
+    ],
+)
+def test_what_is_overridden_reaches_the_hook(
+    nix: Nix, vendor_wheel: Path, tmp_path: Path, attributes: str, said: str
+) -> None:
+    package = write(vendor_wheel, "--url", vendor_wheel, output=tmp_path / "package").expression(nix)
+    overridden = f"({package}.overridePythonAttrs (_: {{ {attributes} }}))"
+    assert said in " ".join(nix.log(overridden, fails=True).split())
+
+
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_one_of_several_wheels_is_built(nix: Nix, tmp_path: Path, version: str) -> None:
     """And a Python without a wheel is told by nixpkgs."""
@@ -92,7 +107,8 @@ def test_every_form_evaluates(nix: Nix, tmp_path: Path) -> None:
     for name, packages in forms().items():
         (tmp_path / f"{name}.nix").write_text(package_nix(packages))
     long = "x" * 60
-    for path in (tmp_path / "demo-1.0-py3-none-any.whl", tmp_path.parent / long / f"{long}.whl"):
+    names = ("demo-1.0-py3-none-any.whl", "12.whl", "13.whl", f"../{long}/{long}.whl")
+    for path in (tmp_path / name for name in names):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     expression = (
@@ -105,7 +121,7 @@ def test_every_form_evaluates(nix: Nix, tmp_path: Path) -> None:
     )
     found = nix.value(expression)
     assert {name for name, one in found.items() if one["broken"]} == {
-        *("plugin", "plugins", "torch", "plugin-torch", "sibling")
+        *("plugin", "plugins", "several-plugins", "torch", "plugin-torch", "sibling")
     }
     assert all(one["broken"] or one["path"] for one in found.values())
 
@@ -113,6 +129,25 @@ def test_every_form_evaluates(nix: Nix, tmp_path: Path) -> None:
 def json_list(names: Iterable[str]) -> str:
     """A list of strings in Nix."""
     return f"[ {' '.join(json.dumps(name) for name in names)} ]"
+
+
+def test_which_wheels_of_uv2nix_get_the_hook(nix: Nix) -> None:
+    """Those for ROCm, with clr; extensions of torch with torch, which builds of pyproject.nix do not have by themselves."""
+    wheels = {"torch": "2.9+rocm7.0", "torch-cluster-rocm": "1.6", "numpy": "2.2", "rocm-sdk-core": "7.0"}
+    packages = "".join(f"{name} = wheel {json.dumps(version)}; " for name, version in wheels.items())
+    expression = (
+        'let wheel = version: { inherit version; src.name = "x-linux_x86_64.whl"; overrideAttrs = f: f { }; }; '
+        'of = _: { autoRelinkHook.override = _: "hook"; }; '
+        f'prev = {{ pkgs = {{ inherit ({nix.packages()}) lib; rocmPackages.clr = "clr"; }}; {packages} }}; '
+        f'made = import {ROOT}/nix/uv-overlay.nix of {{ }} (prev // {{ torch = "torch"; }}) prev; '
+        'in builtins.mapAttrs (_: package: package.buildInputs or null) (removeAttrs made [ "pkgs" ])'
+    )
+    assert nix.value(expression) == {
+        "torch": ["clr"],
+        "torch-cluster-rocm": ["clr", "torch"],
+        "numpy": None,
+        "rocm-sdk-core": None,
+    }
 
 
 def test_what_was_in_an_earlier_release_names_its_successor(nix: Nix) -> None:

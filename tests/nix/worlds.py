@@ -74,8 +74,8 @@ class World:
         )
         numpy = plain_wheel("numpy==2.2.6", "numpy-2.2.6-cp312-*.whl")
         return (
-            f"((scope: scope.callPackage {self.written[name]}/package.nix {{ }}) "
-            f"{self.nix.packages(self.dependencies(numpy, name.split('-')[1]))}){more}"
+            f"(((scope: scope.callPackage {self.written[name]}/package.nix {{ }}) "
+            f"{self.nix.packages(self.dependencies(numpy, name.split('-')[1]))}){more})"
         )
 
 

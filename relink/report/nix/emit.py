@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from relink.report.nix.package import OLDEST, Package, Source, is_sibling, nixpkgs_names
@@ -13,8 +14,6 @@ from relink.system.errors import UsageError, describe_failure
 from relink.vendors.registry import find_component
 
 _WIDTH = 100  # characters of a line, as nixfmt counts them: without its indentation
-# Libraries of rocm.toml whose name nixpkgs has a Python package for, too, which callPackage would take.
-_SHADOWED = frozenset({"zstd"})
 
 
 def package_nix(packages: Sequence[Package]) -> str:
@@ -37,6 +36,7 @@ def package_nix(packages: Sequence[Package]) -> str:
         disabled = f'pythonOlder "3.{least}"' if package.exact or least > OLDEST else ""
         disabled += f' || pythonAtLeast "3.{least + 1}"' if package.exact else ""
     inputs = sorted({name.removeprefix("pkgs.") for item in packages for name in item.inputs})
+    system = [name for name in inputs if "." not in name]
     unknown = _unknown(name for item in packages for name in item.unknown)
     broken = _broken(package, "version" if several else "finalAttrs.version")
     blocks = [
@@ -68,10 +68,16 @@ def package_nix(packages: Sequence[Package]) -> str:
         "wheelUnpackHook",
         *(["python"] if several else []),
         *([libraries.package_set] if f"{libraries.package_set or None}." in text else []),
-        *(name for name in inputs if "." not in name),
+        *system,
         *sorted(required.union(package.same_version)),
     ]
-    head = ["{", *_indented(map(_formal, dict.fromkeys(formals))), "}:", ""]
+    # callPackage would take the Python package of that name, which nixpkgs has, too.
+    remarks = {
+        name: f" # the library: callPackage ./package.nix {{ inherit (pkgs) {name}; }}"
+        for name in {*system}.intersection(nixpkgs_names()["names"])
+    }
+    arguments = [f"{name},{remarks.get(name, '')}" for name in dict.fromkeys(formals)]
+    head = ["{", *_indented(arguments), "}:", ""]
     if several:
         rows = zip(packages, sources, strict=True)
         lines = [line for item, found in rows for line in _assigned(f'"3.{item.pythons[0]}"', found)]
@@ -79,13 +85,6 @@ def package_nix(packages: Sequence[Package]) -> str:
     if "finalAttrs" in text:
         return "\n".join([*head, "buildPythonPackage (finalAttrs: {", text, "})", ""])
     return "\n".join([*head, "buildPythonPackage {", text, "}", ""])
-
-
-def _formal(name: str) -> str:
-    """An argument; where it is a library that a Python package of nixpkgs is called like, callPackage has to be given it."""
-    if name in _SHADOWED:
-        return f"{name}, # the library: callPackage ./package.nix {{ inherit (pkgs) {name}; }}"
-    return f"{name},"
 
 
 def _source(source: Source, version: str) -> list[str]:
@@ -101,57 +100,49 @@ def _dependencies(packages: Sequence[Package]) -> list[str]:
     """The attribute: what every Python needs, then a list for each condition about Python's version."""
     admitted = sorted({minor for item in packages for minor in item.pythons})
     rows = [row for item in packages for row in item.dependencies]
-    unknown = _unknown(row.name for row in rows if row.attribute is None)
-    groups: dict[str, list[str]] = {"": []}
+    plain = _unknown(row.name for row in rows if row.attribute is None)
+    groups = {"": plain}
     for name in sorted({row.attribute for row in rows if row.attribute}):
         asked = {minor for row in rows if row.attribute == name for minor in row.pythons}
         group = groups.setdefault(_condition(asked, admitted), [])
         if is_sibling(name):
             group.append("# nixpkgs does not have it; relink nix writes a package of its wheel, too.")
         group.append(name)
-    plain = [*unknown, *groups.pop("")]
-    parts = [_list(plain)] if plain else []
-    for condition, names in groups.items():
-        parts.append(_list(names, f"lib.optionals ({condition}) "))
-    if len(parts) < 2:
-        return [line for part in parts for line in _assigned("dependencies", part)]
-    if not plain or sum(map(len, parts)) == 2:
-        return _joined("dependencies", parts, "++")
-    # nixfmt leaves a list behind the equals sign, and each item on a line of its own.
-    lines = [
-        *_list(plain, expanded=True),
-        *(line for first, *rest in parts[1:] for line in (f"++ {first}", *rest)),
-    ]
-    return _assigned("dependencies", lines)
+    heads = {condition: f"lib.optionals ({condition}) " if condition else "" for condition in groups}
+    parts = [_list(names, heads[condition]) for condition, names in groups.items() if names]
+    if len(parts) > 1:
+        if not plain or sum(map(len, parts)) == 2:
+            return _joined("dependencies", parts, "++")
+        # nixfmt leaves a list behind the equals sign, and each item on a line of its own.
+        parts[0] = _list(plain, expanded=True)
+    return _assigned("dependencies", _chained(parts, "++")) if parts else []
+
+
+def _chained(parts: Sequence[Sequence[str]], operator: str) -> list[str]:
+    """The lines of several parts, each below the other."""
+    first, *others = parts
+    return [*first, *(line for head, *rest in others for line in (f"{operator} {head}", *rest))]
 
 
 def _joined(name: str, parts: Sequence[Sequence[str]], operator: str) -> list[str]:
     """An attribute whose value is several parts, each in lines: on one line, else below the name, else each below the other."""
-    flat = all(len(part) == 1 for part in parts)
-    line = f" {operator} ".join(part[0] for part in parts) + ";"
+    lines = _chained(parts, operator)
+    line = f"{' '.join(lines)};"
+    flat = len(lines) == len(parts)
     if flat and len(f"{name} = {line}") <= _WIDTH:
         return [f"{name} = {line}"]
-    if flat and len(line) <= _WIDTH:
-        return [f"{name} =", f"  {line}"]
-    first, *others = parts
-    lines = [*first, *(line for head, *rest in others for line in (f"{operator} {head}", *rest))]
-    return [f"{name} =", *_indented([*lines[:-1], f"{lines[-1]};"])]
+    return [f"{name} =", *_indented([line] if flat and len(line) <= _WIDTH else _ended(lines))]
 
 
 def _condition(asked: Collection[int], admitted: Sequence[int]) -> str:
     """Nix for Python's minor version being one of `asked`; "" for all of `admitted`, which ascend."""
-    runs: list[list[int]] = []
-    for before, minor in zip((None, *admitted), admitted, strict=False):
-        if minor in asked:
-            if runs and runs[-1][-1] == before:
-                runs[-1].append(minor)
-            else:
-                runs.append([minor])
     bounds = []
-    for run in runs:
+    for wanted, group in groupby(admitted, lambda minor: minor in asked):
+        run = [*group]
         least = [f'pythonAtLeast "3.{run[0]}"'] if run[0] > admitted[0] else []
         end = [f'pythonOlder "3.{run[-1] + 1}"'] if run[-1] < admitted[-1] else []
-        bounds.append(" && ".join(least + end))
+        if wanted:
+            bounds.append(" && ".join(least + end))
     return " || ".join(bounds)
 
 
@@ -184,12 +175,8 @@ def _unknown(names: Iterable[str]) -> list[str]:
 
 def _meta(meta: Mapping[str, str]) -> list[str]:
     lines = [f"{name} = {nix_string(text)};" for name, text in meta.items() if name != "license"]
-    words = [
-        word
-        for word in re.split(r"[\s()]+", meta.get("license", ""))
-        if word not in ("", "AND", "OR", "WITH")
-    ]
     known = nixpkgs_names()["licenses"]
+    words = re.findall(r"[^\s()]+", meta.get("license", ""))
     names = [f"lib.licenses.{known[word]}" for word in dict.fromkeys(words) if word in known]
     if len(names) == 1:
         lines.append(f"license = {names[0]};")
@@ -258,19 +245,19 @@ def _list(items: Iterable[str], before: str = "", *, expanded: bool = False) -> 
     return [f"{before}[", *_indented(rows), "]"]
 
 
+def _ended(lines: Sequence[str]) -> list[str]:
+    return [*lines[:-1], f"{lines[-1]};"]
+
+
 def _assigned(name: str, lines: Sequence[str]) -> list[str]:
     """An attribute whose value has these lines."""
-    first, *rest = [*lines[:-1], f"{lines[-1]};"]
-    return [f"{name} = {first}", *rest]
+    return _ended([f"{name} = {lines[0]}", *lines[1:]])
 
 
 def _attribute(name: str, items: Iterable[str]) -> list[str]:
     """An attribute that is a list; nothing for an empty one."""
     rows = list(items)
-    if not rows:
-        return []
-    *lines, last = _list(rows, f"{name} = ")
-    return [*lines, f"{last};"]
+    return _ended(_list(rows, f"{name} = ")) if rows else []
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

@@ -14,12 +14,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-from packaging.metadata import RawMetadata, parse_email
+from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from relink.elf.image import Image
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
@@ -31,37 +29,22 @@ from relink.system.findings.model import Finding, finding
 from relink.system.safe_open import read_text
 from relink.system.shipped_files import shipped_directory
 from relink.system.text import group_pairs
+from relink.vendors.majors import newest_major
 from relink.vendors.protocol import NO_VENDOR, Vendor
-from relink.vendors.registry import find_component, is_distribution, list_components
+from relink.vendors.registry import find_component, is_distribution
+from relink.wheel.about import read_about
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
+from relink.wheel.pythons import find_minors, select_minors
 
 OLDEST, NEWEST = 10, 15
 """Minor versions of Python 3 that nixpkgs has; the newest stands for newer ones, too."""
 _TABLE_LIMIT = 4 << 20  # bytes
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
-_VERSIONED = re.compile(r"(?P<stem>.+\.so)\.(?P<major>\d{1,9})", re.ASCII)
-_COMPILER = "stdenv.cc.cc"  # brought by autoRelinkHook, so never an input of the package
-# Attributes of autoRelinkHook → the options that they are for.
-_SETTINGS = {
-    "relinkAllowMissing": "allow_missing",
-    "relinkAssumeSymbols": "assume_symbols",
-    "relinkForward": "forward",
-    "relinkGpus": "gpus",
-    "relinkPreload": "preload",
-    "relinkStub": "stub",
-    "relinkSubstitute": "substitute",
-}
-_CHANGES = "changelog", "changes", "release notes", "release-notes", "releases"
-# Licences as METADATA spells them → as SPDX does.
-_LICENSES = {
-    "apache 2.0": "Apache-2.0",
-    "apache license 2.0": "Apache-2.0",
-    "apache license, version 2.0": "Apache-2.0",
-    "license :: osi approved :: mit license": "MIT",
-    "license :: osi approved :: mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
-}
+_COMPILER = "stdenv.cc.cc"
+# Options that autoRelinkHook has an attribute for: relinkAllowMissing is allow_missing.
+_SETTINGS = ("allow_missing", "assume_symbols", "forward", "gpus", "preload", "stub", "substitute")
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -129,6 +112,11 @@ def package_of(
     :raises UsageError: the wheel has no such address, no Python of nixpkgs takes it, or the package cannot have an option.
     """
     images, profile, wheel = context.images, context.profile, archive.name
+    if not (pythons := find_minors(wheel, OLDEST, NEWEST)):
+        raise UsageError(
+            f"{wheel.filename}: nixpkgs' sets of Python packages are for CPython 3 with the GIL, its GPU libraries for x86_64 "
+            "Linux: take the vendor's wheel for these"
+        )
     plain = [image for member, image in images.items() if not profile.is_variant(member)]
     # Variants may be for several releases, so they count only where no other file says which.
     own_major = newest_major(plain, context.vendor)
@@ -150,23 +138,21 @@ def package_of(
         if not profile.is_variant(member) or all(name in own or attribute_with(name) for name in image.needed)
     ]
     read = parse_email(archive.read(f"{archive.dist_info}/METADATA"))[0]
-    lines, pythons = read.get("requires_dist") or profile.requires, find_pythons(wheel)
-    found: dict[str, list[str]] = {}
-    unknown: dict[str, None] = {}
-    imported: list[str] = []
-    for soname in dict.fromkeys(name for image in served for name in image.needed):
-        allowed = any(matches_library(pattern, soname) for pattern in options.allow_missing)
-        if soname in own or allowed or soname in options.stub:
-            continue
-        if (sibling := find_sibling(context.siblings, soname)) is not None:
-            imported.append(sibling.profile.distributions[0])
-        elif (attribute := attribute_with(soname)) is None:
-            unknown[soname] = None
-        else:
-            found.setdefault(attribute, []).append(soname)
-    for soname in (name for entry in profile.dlopen for name in entry.sonames if name not in options.stub):
-        if attribute := attribute_with(soname):
-            found.setdefault(attribute, []).append(soname)
+    lines = read.get("requires_dist") or profile.requires
+    asked = [
+        soname
+        for soname in dict.fromkeys(name for image in served for name in image.needed)
+        if soname not in {*own, *options.stub}
+        and not any(matches_library(pattern, soname) for pattern in options.allow_missing)
+    ]
+    siblings = {name: found for name in asked if (found := find_sibling(context.siblings, name))}
+    imported = [sibling.profile.distributions[0] for sibling in siblings.values()]
+    needed = [(attribute_with(name), name) for name in asked if name not in siblings]
+    unknown = tuple(name for attribute, name in needed if attribute is None)
+    opened = (name for entry in profile.dlopen for name in entry.sonames if name not in options.stub)
+    needed += [(attribute_with(name), name) for name in opened]
+    # The compiler's libraries are brought by autoRelinkHook.
+    inputs = group_pairs((name, soname) for name, soname in needed if name and name != _COMPILER)
     dependencies, findings = read_dependencies([*lines, *imported], pythons, archive.path.name)
     where = source(archive, address, options.output_place)
     if unknown:
@@ -187,30 +173,17 @@ def package_of(
         pythons=pythons,
         # cp312-cp312 is for that Python alone, cp39-abi3 for newer ones too.
         exact=len(pythons) == 1 and pythons[0] < NEWEST,
-        inputs={name: found[name] for name in sorted(found) if name != _COMPILER},
-        unknown=tuple(unknown),
+        inputs=dict(sorted(inputs.items())),
+        unknown=unknown,
         major=own_major,
         vendor=context.vendor,
-        meta=read_meta(read),
+        meta=read_about(read),
         dependencies=dependencies,
         same_version=profile.nixpkgs_version_of,
         imports=profile.imports or tuple(sorted(tops)),
         settings=_settings(options),
         findings=tuple(findings),
     )
-
-
-def newest_major(images: Iterable[Image], vendor: Vendor) -> int | None:
-    """Return the newest major that libraries were linked with: of the vendor's runtime, or of sonames that one alone has."""
-    needed = {soname for image in images for soname in image.needed}
-    versions = [match for match in map(_VERSIONED.fullmatch, needed) if match]
-    found = [int(match["major"]) for match in versions if match["stem"] == vendor.libraries.runtime]
-    if not found:
-        rows = (row for component in list_components() for row in component.sonames.items())
-        majors = group_pairs((soname, key) for key, sonames in rows for soname in sonames)
-        single = [next(iter(majors[soname])) for soname in needed if len({*majors.get(soname, ())}) == 1]
-        found = [int(key) for key in single if key != "any"]
-    return max(found, default=None)
 
 
 def _settings(options: Options) -> dict[str, Sequence[str]]:
@@ -223,34 +196,13 @@ def _settings(options: Options) -> dict[str, Sequence[str]]:
             f"--profile {options.profile}: the build does not have this file; write the package without it, and give the file to "
             'the hook: relinkFlags = [ "--profile=${./profile.toml}" ]'
         )
-    rows = {name: tuple(dict.fromkeys(getattr(options, field))) for name, field in _SETTINGS.items()}
+    rows = {
+        f"relink{field.title().replace('_', '')}": tuple(dict.fromkeys(getattr(options, field)))
+        for field in _SETTINGS
+    }
     profile = [f"--profile={options.profile}"] if options.profile else []
     rows["relinkFlags"] = (*profile, *([] if options.preload_known else ["--no-preload"]))
     return {name: words for name, words in rows.items() if words}
-
-
-def find_pythons(wheel: WheelName) -> tuple[int, ...]:
-    """Return the minor versions of Python 3 that take a wheel: all from `OLDEST` to `NEWEST` that its tags admit.
-
-    An ABI of its own is for one Python, abi3 and ``py3N`` are for that one and newer ones (PEP 425).
-
-    :raises UsageError: no Python of nixpkgs' takes it.
-    """
-    found: set[int] = set()
-    for tag in wheel.tags:
-        match = re.fullmatch(r"(cp|py)3([0-9]{0,3})", tag.interpreter)
-        if match is None or tag.abi not in ("none", "abi3", tag.interpreter):
-            continue
-        if tag.platform != "any" and not re.fullmatch(r"(many)?linux\w*_x86_64", tag.platform):
-            continue
-        newer = tag.abi == "abi3" or match[1] == "py" or not match[2]
-        found |= {*range(max(int(match[2] or 0), OLDEST), NEWEST + 1)} if newer else {int(match[2])}
-    if not found:
-        raise UsageError(
-            f"{wheel.filename}: nixpkgs' sets of Python packages are for CPython 3 with the GIL, its GPU libraries for x86_64 "
-            "Linux: take the vendor's wheel for these"
-        )
-    return tuple(sorted(found))
 
 
 def source(archive: WheelArchive, address: str | None, directory: Path) -> Source:
@@ -309,24 +261,10 @@ def read_dependencies(
     """
     found: dict[str, set[int]] = {}
     findings = []
-    platform = {
-        "platform_machine": "x86_64",
-        "platform_system": "Linux",
-        "sys_platform": "linux",
-        "extra": "",
-    }
     for line in lines:
         try:
             wanted = Requirement(line)
-            # A marker may ask for the patch release, which no tag tells.
-            applies = {
-                minor
-                for minor in pythons
-                if wanted.marker is None
-                or wanted.marker.evaluate(
-                    platform | {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.0"}
-                )
-            }
+            applies = select_minors(wanted, pythons)
         except (ValueError, RecursionError):  # thousands of brackets, or a number of thousands of digits
             findings.append(finding("RLK713", subject, f"cannot be read: {line}"))
             continue
@@ -354,29 +292,3 @@ def nixpkgs_names() -> Mapping[str, Any]:
     ``scripts/record-nixpkgs-names`` makes the file of them.
     """
     return tomllib.loads(read_text(shipped_directory("profiles") / "nixpkgs/names.toml", _TABLE_LIMIT))
-
-
-def read_meta(metadata: RawMetadata) -> dict[str, str]:
-    """Return what the package says of itself, by the names of nixpkgs' `meta`; `license` is an expression of SPDX."""
-    urls = {label.strip().lower(): url for label, url in metadata.get("project_urls", {}).items()}
-    homes = [metadata.get("home_page", ""), urls.get("homepage", "")]
-    stated = [
-        metadata.get("license_expression", ""),
-        metadata.get("license", "").removesuffix(" License"),
-        *metadata.get("classifiers", ()),
-    ]
-    rows = {
-        "description": re.sub(r"\s+", " ", metadata.get("summary", "")).strip().removesuffix("."),
-        "homepage": next((home for home in homes if home.startswith("http")), ""),
-        "changelog": next((urls[name] for name in _CHANGES if urls.get(name, "").startswith("http")), ""),
-        "license": next(filter(None, map(_spdx, stated)), ""),
-    }
-    return {name: text for name, text in rows.items() if text}
-
-
-def _spdx(text: str) -> str:
-    text = _LICENSES.get(text.strip().lower(), text)
-    try:
-        return str(canonicalize_license_expression(text))
-    except InvalidLicenseExpression:
-        return ""

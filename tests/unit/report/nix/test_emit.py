@@ -388,6 +388,14 @@ def forms() -> dict[str, list[Package]]:
         "imports": replace(PLAIN, imports=("a", "b")),
     }
     rows = {"plain": [PLAIN], "several": several}
+    rows["several-requirements"] = [
+        replace(package, dependencies=needs(*names, pythons=frozenset(package.pythons)))
+        for package, names in zip(several, (("numpy", "x"), ("audioop-lts", "numpy", "y")), strict=True)
+    ]
+    rows["several-plugins"] = [replace(package, same_version=("jaxlib",)) for package in several]
+    rows["several-files"] = [
+        replace(package, source=Source(None, {"path": f"./{package.pythons[0]}.whl"})) for package in several
+    ]
     rows |= {name: [replace(anyone, meta=meta)] for name, meta in metas.items()}
     rows |= {name: [replace(anyone, dependencies=found)] for name, found in dependencies.items()}
     rows |= {name: [replace(anyone, inputs=found)] for name, found in inputs.items()}
@@ -406,7 +414,7 @@ def test_nixfmt_leaves_every_form_as_it_is() -> None:
     """
     texts = {name: package_nix(packages) for name, packages in forms().items()}
     hashes = {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in texts.items()}
-    assert len(texts) >= 36
+    assert len(texts) == 39
     if nixfmt := os.environ.get("RELINK_NIXFMT"):
         version = subprocess.run([nixfmt, "--version"], capture_output=True, text=True, check=True).stdout
         assert version.strip() == "nixfmt 1.4.0"

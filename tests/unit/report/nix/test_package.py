@@ -14,19 +14,14 @@ from packaging.metadata import parse_email
 from relink.planning.options import Options
 from relink.report.nix.package import (
     Package,
-    find_pythons,
     is_sibling,
-    newest_major,
     nixpkgs_names,
     read_dependencies,
-    read_meta,
     source,
 )
 from relink.runs.questions import nix_package
 from relink.system.errors import UsageError
-from relink.vendors.rocm.vendor import rocm
 from relink.wheel.archive import WheelArchive
-from relink.wheel.naming import parse_wheel_name
 from tests.support.built import ROOT
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
@@ -133,7 +128,6 @@ def test_a_wheel_for_one_python_says_which(tmp_path: Path, tag: str, exact: bool
 
 
 def test_the_rocm_that_it_was_linked_with(tmp_path: Path) -> None:
-    assert newest_major([], rocm) is None
     assert packaged(tmp_path / "six", "libamdhip64.so.6").major == 6
     assert packaged(tmp_path / "none", "libstdc++.so.6").major is None
 
@@ -213,35 +207,9 @@ def test_a_name_for_fetchurl(tmp_path: Path, url: str, name: str | None) -> None
     assert (found.arguments["url"], found.arguments.get("name")) == (url, name)
 
 
-@pytest.mark.parametrize(
-    ("tags", "minors"),
-    [
-        ("cp312-cp312-manylinux_2_34_x86_64", [12]),
-        ("cp38-cp38-linux_x86_64", [8]),
-        ("cp312-abi3-manylinux_2_34_x86_64", [12, 13, 14, 15]),
-        ("cp38-abi3-linux_x86_64", [10, 11, 12, 13, 14, 15]),
-        ("py3-none-manylinux_2_34_x86_64", [10, 11, 12, 13, 14, 15]),
-        ("py2.py3-none-any", [10, 11, 12, 13, 14, 15]),
-        ("py313-none-any", [13, 14, 15]),
-        ("cp312-none-linux_x86_64", [12]),
-        ("cp311.cp312-cp311.cp312-linux_x86_64", [11, 12]),
-        ("cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64", [12]),
-        ("cp313-cp313t-manylinux_2_34_x86_64", None),
-        ("pp310-pypy310_pp73-manylinux_2_17_x86_64", None),
-        ("cp312-cp312-manylinux_2_34_aarch64", None),
-        ("cp312-cp312-musllinux_1_2_x86_64", None),
-        ("cp312-cp312-win_amd64", None),
-    ],
-)
-def test_which_pythons_take_a_wheel(tags: str, minors: list[int] | None) -> None:
-    name = parse_wheel_name(f"demo-1.0-{tags}.whl")
-    if minors is None:
-        with pytest.raises(
-            UsageError, match="nixpkgs' sets of Python packages are for CPython 3 with the GIL"
-        ):
-            find_pythons(name)
-    else:
-        assert list(find_pythons(name)) == minors
+def test_a_wheel_that_no_python_of_nixpkgs_takes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nixpkgs' sets of Python packages are for CPython 3 with the GIL"):
+        packaged(tmp_path, tag="cp313-cp313t-manylinux_2_34_x86_64")
 
 
 REQUIRES = """\
@@ -292,32 +260,6 @@ def test_a_dependency_that_would_be_something_else(name: str) -> None:
     (row,), (found,) = read_dependencies(metadata["requires_dist"], [12], "x.whl")
     assert (row.name, row.attribute, found.code, found.subject) == (name, None, "RLK713", name)
     assert found.level == "error"
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (
-            "Summary: S.\nHome-page: https://h\nLicense: MIT License",
-            {"description": "S", "homepage": "https://h", "license": "MIT"},
-        ),
-        (
-            "License-Expression: apache-2.0\nProject-URL: HomePage, https://p",
-            {"homepage": "https://p", "license": "Apache-2.0"},
-        ),
-        ("License: Copyright AMD, see LICENSE\nHome-page: UNKNOWN", {}),
-        ("License-Expression: MIT OR Apache-2.0", {"license": "MIT OR Apache-2.0"}),
-        ("Summary: A demonstration\n  of it.", {"description": "A demonstration of it"}),
-        ("License: Apache 2.0", {"license": "Apache-2.0"}),
-        ("Classifier: License :: OSI Approved :: MIT License", {"license": "MIT"}),
-        ("Classifier: License :: OSI Approved :: BSD License", {}),
-        ("Project-URL: Changelog, https://c", {"changelog": "https://c"}),
-        ("License-Expression: LicenseRef-AMD", {"license": "LicenseRef-AMD"}),
-    ],
-)
-def test_what_the_wheel_says_of_itself(lines: str, expected: dict[str, str]) -> None:
-    text = f"Metadata-Version: 2.4\nName: x\nVersion: 1\n{lines}\n\nText\n"
-    assert read_meta(parse_email(text.encode())[0]) == expected
 
 
 def test_what_is_imported(tmp_path: Path) -> None:

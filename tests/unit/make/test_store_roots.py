@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from relink.make.store_roots import register_roots, store_paths
 from relink.planning.model import (
     FilePlan,
     InterpreterChange,
@@ -17,7 +18,6 @@ from relink.planning.model import (
     TargetFacts,
     WheelFacts,
 )
-from relink.report.nix.roots import register_roots, store_paths
 
 ITEM = "0123456789abcdfghijklmnpqrsvwxyz"
 
