@@ -3,7 +3,7 @@
 / is the relinked copy; /d
 /^Next:/,$d
 s|/[^ :,;]*/\.relink\.[A-Za-z0-9]{6}/||g
-s/Add the prefix that has the library \(--prefix\), install it, or,/Add the package that has it to buildInputs, or,/
+s/Install the package that has the library, or name a prefix that has it \(--prefix\)\./Add the package that has it to buildInputs./
 s/pass --allow-missing [A-Z]+/name it in relinkAllowMissing/
 s/--allow-missing/relinkAllowMissing/g
 s/--assume-symbols/relinkAssumeSymbols/g

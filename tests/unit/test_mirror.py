@@ -37,6 +37,7 @@ ACROSS = {
     "cli/test_directories": "`relink DIR` as a command",
     "gpu/amd/test_clr_rules": "what HIP takes of a bundle, and what older ones load: target ids and runtimes together",
     "gpu/amd/test_hostile": "damaged device code through every reader",
+    "report/nix/test_example": "what `relink nix` writes for a wheel, held to examples/nix/package.nix",
     "planning/resolve/test_search_kind": "--search-path: the plan, LD_LIBRARY_PATH and the real loader together",
     "hostile/test_elf_files": "damaged ELF files through the command line",
     "hostile/test_output": "names that steer a terminal, through every command",

@@ -125,8 +125,8 @@ def test_what_no_input_has_ends_the_build(works: Works, tmp_path: Path) -> None:
     done = fixup(tmp_path / "out", [works.prefix])
     assert done.returncode == 1
     assert "error RLK101 libnowhere.so.1" in done.stdout
-    assert "Add the package that has it to buildInputs, or," in done.stdout
-    assert "name it in relinkAllowMissing." in done.stdout
+    assert "Add the package that has it to buildInputs. To go on without:" in done.stdout
+    assert "(relinkSubstitute), or a stub, which refuses (relinkStub)." in done.stdout
     assert "--" not in done.stdout
 
 

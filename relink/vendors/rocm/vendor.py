@@ -469,6 +469,7 @@ rocm = Vendor(
         is_runtime=facts.is_runtime,
         # The driver of AMD's GPUs is a module of the kernel (amdgpu), and each library is ROCm's or the system's.
         is_driver=lambda _: False,
+        driver_file="/dev/kfd",
         of_host=lambda soname: facts.rocm_facts().of_host.get(soname_stem(soname)),
         needs_host=lambda root: device.is_wsl(root),  # noqa: PLW0108 (looked up when it is asked)
         same_abi=facts.same_abi,
