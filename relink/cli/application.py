@@ -16,7 +16,7 @@ from relink import __version__
 from relink.cli.options import explain_unknown_word, removed_option_message
 from relink.cli.settings import WORDS, apply_settings
 from relink.cli.system import EndedError, die_of, drop_output, open_streams, unwind_on_signals
-from relink.system.errors import MachineError, RelinkError, raise_if_machine_fault
+from relink.system.errors import MachineError, RelinkError, UsageError, raise_if_machine_fault
 from relink.system.text import escape_untrusted
 
 # click's UsageError, reached by way of typer: some releases of typer bring a click of their own.
@@ -30,7 +30,7 @@ _INTERRUPTED = "interrupted; no unfinished file was left behind"
 
 @contextmanager
 def _escaped_usage() -> Iterator[None]:
-    """Escape usage errors: an argument may be an untrusted file name, and typer prints it unchanged.
+    """Make relink's errors of typer's: the first line is the answer, and an argument, which may be untrusted, is escaped.
 
     An option that relink had in an earlier release gets its advice in the place of typer's message.
     """
@@ -39,7 +39,10 @@ def _escaped_usage() -> Iterator[None]:
     except _UsageError as error:
         # Only the error about an unknown option has `option_name`.
         removed = removed_option_message(getattr(error, "option_name", ""))
-        raise _UsageError(removed or escape_untrusted(error.format_message()), error.ctx) from None
+        message = removed or escape_untrusted(error.format_message())
+        if error.ctx and not (removed or message.endswith(("?", "`"))):
+            message = f"{message.removesuffix('.')}; see {error.ctx.command_path} --help"
+        raise UsageError(message) from None
 
 
 class _WithDefault(TyperGroup):

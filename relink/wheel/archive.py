@@ -20,7 +20,7 @@ from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Spool
 from relink.wheel.deflate.stream import CHUNK, OnCheckpoint, content, raw_content
-from relink.wheel.directory import read_directory
+from relink.wheel.directory import NoArchiveError, read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
 from relink.wheel.schemes import (
@@ -76,6 +76,8 @@ class WheelArchive:
             issues.append(error.message)
         try:
             members, defects = read_directory(self._pread, self.size, limits)
+        except NoArchiveError as error:
+            raise WheelError(f"{self.path.name} {error.message}", [*issues, *error.issues]) from error
         except WheelError as error:
             issues.extend(error.issues or [error.message])
             raise self._refused(issues) from error

@@ -127,6 +127,10 @@ class DirectoryScan(msgspec.Struct):
             self.issues.append("and more")
 
 
+class NoArchiveError(WheelError):
+    """A file is no archive, or the beginning of one; the message says which without the file's name."""
+
+
 def unreadable_error(reason: str) -> WheelError:
     """Return the error for a structure of which no member can be read."""
     return WheelError("the ZIP structure cannot be read", [reason])
@@ -162,7 +166,8 @@ def _find_end(scan: DirectoryScan) -> tuple[int, tuple[int, ...]]:
         raise unreadable_error("trailing data after the end record, or the file is cut inside it")
     is_cut = z.LOCAL_SIGNATURE.startswith(scan.read(0, min(4, scan.file_size)))
     what = "the file is truncated" if is_cut else "the file is no ZIP archive, as a wheel is"
-    raise unreadable_error(f"no end of central directory record: {what}")
+    issue = f"no end of central directory record: {what}"
+    raise NoArchiveError("is truncated; get it again" if is_cut else "is not a wheel", [issue])
 
 
 def read_end_records(scan: DirectoryScan) -> EndRecord:

@@ -213,12 +213,21 @@ def test_wrong_usage(run: Run, works: Works, tmp_path: Path, words: list[str], s
 
 
 @pytest.mark.parametrize(
-    "words", [["--no-such-option"], ["--prefix"], ["run"], ["explain"], ["rules", "A", "B"]]
+    ("words", "answer"),
+    [
+        (["a.whl", "--prefx", "x"], "No such option: --prefx (Possible options: --prefix, "),
+        (["--prefix"], "Option '--prefix' requires an argument."),
+        (["run"], "Missing argument 'WHEEL…'; see relink run --help"),
+        (["explain"], "Missing argument 'WHEEL'; see relink explain --help"),
+        (["rules", "A", "B"], "Got unexpected extra argument"),
+        (["chek"], "No such command or file: chek. Did you mean `relink check`?"),
+    ],
 )
-def test_words_that_make_no_command(run: Run, words: list[str]) -> None:
+def test_words_that_make_no_command(run: Run, words: list[str], answer: str) -> None:
+    """The first line is the answer, as it is of every other error."""
     code, out, err = run(*words)
     assert (code, out) == (2, "")
-    assert "Error" in err
+    assert err.startswith(f"relink: {answer}")
 
 
 def test_no_rocm_at_all(run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -421,6 +421,15 @@ def test_truncated(tmp_path: Path, length: int) -> None:
     with pytest.raises(WheelError) as caught:
         WheelArchive(path)
     assert "no end of central directory" in caught.value.issues[0]
+    assert caught.value.message == f"{path.name} is truncated; get it again"
+
+
+def test_what_is_no_archive(tmp_path: Path) -> None:
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    path.write_bytes(b"hello\n")
+    with pytest.raises(WheelError) as caught:
+        WheelArchive(path)
+    assert caught.value.message == f"{path.name} is not a wheel"
 
 
 def test_cut_at_the_front(tmp_path: Path) -> None:
