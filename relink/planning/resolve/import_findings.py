@@ -525,12 +525,8 @@ def dlopen_findings(
         names = [source.profile for source in callers.values()]
         profile = None if None in names else names[0]
         path = context.provider_path(soname)
-        # Any other library is the system's business where nothing but a string in a file's data names it.
-        is_known = any(source.kind != "string" for source in callers.values())
-        is_own = context.vendor.libraries.is_own(soname)
-        if (is_own or (is_known and find_forwardable(context, soname))) and any(
-            caller.startswith(own) for caller in callers
-        ):
+        is_told = context.vendor.libraries.is_own(soname) or find_forwardable(context, soname)
+        if is_told and any(caller.startswith(own) for caller in callers):
             yield _not_opened(context, soname, callers, lacks.get(soname), profile)
         elif path:
             who_opens = join_truncated([posixpath.basename(caller) for caller in callers])

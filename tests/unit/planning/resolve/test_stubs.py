@@ -381,17 +381,6 @@ def test_a_name_in_the_data_is_told_with_what_would_serve(opening: Scene) -> Non
     assert found.message.endswith("the prefix has librocblas.so.4, librocblas.so.5")
 
 
-def test_a_library_of_the_system_is_not_advised_for_a_string_alone(opening: Scene) -> None:
-    """A prefix like /usr has every library of the system, too."""
-    opening.provide("lib/libwidget.so.6", [], define("x"))
-    opening.member(MEMBER, ["libamdhip64.so.6"], call("hip") + opens("libwidget.so"))
-    draft = opening.decide()
-    assert not told(draft, "RLK132")
-    assert ("libwidget.so", "info", None) in [
-        (found.subject, found.level, found.step) for found in told(draft, "RLK120")
-    ]
-
-
 def test_a_profile_that_requires_it_makes_it_an_error(opening: Scene) -> None:
     opening.profile = PROFILE
     (found,) = told(opening.decide(), "RLK132")
