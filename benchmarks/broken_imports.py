@@ -16,22 +16,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+from benchmarks.imports import check
 
 WAYS = ("deleted", "of another version", "shadowed")
-
-
-def check(directory: Path, *options: str, variables: Mapping[str, str] = {}) -> list[dict[str, Any]]:
-    """Return what `relink check` says of the distributions of an environment."""
-    command = [sys.executable, "-m", "relink", "check", str(directory), "--json", *options]
-    run = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **variables}
-    )
-    found: list[dict[str, Any]] = json.loads(run.stdout)["distributions"]
-    return found
 
 
 def soname_of(library: Path) -> str:
@@ -71,7 +62,7 @@ def broken(library: Path, soname: str, way: str) -> Iterator[dict[str, str]]:
 
 def candidates(directory: Path) -> Iterator[tuple[str, Path, str]]:
     """Yield packages that work, with a library of theirs that another file of theirs needs: name, path and soname."""
-    for one in check(directory):
+    for one in check(directory)[0]["distributions"]:
         if one["level"] == "error" or not one["text"].startswith("works"):
             continue
         for member, part in one["parts"].items():
@@ -88,8 +79,8 @@ def main(arguments: list[str]) -> int:
     for name, library, soname in itertools.islice(candidates(directory), count):
         for way in WAYS:
             with broken(library, soname, way) as variables:
-                (said,) = check(directory, "--why", name, variables=variables)
-                (real,) = check(directory, "--why", name, "--import", variables=variables)
+                (said,) = check(directory, "--why", name, variables=variables)[0]["distributions"]
+                (real,) = check(directory, "--why", name, "--import", variables=variables)[0]["distributions"]
             fails = real["imported"]["error"] is not None
             told = said["level"] == "error"
             named = soname in json.dumps(said["findings"]) + said["text"]

@@ -8,15 +8,18 @@ tried again, so an interrupted run goes on. The code of the packages runs. ``--t
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from relink.report.check_text import NOT_FOLLOWED
 
 LIST: Final = Path(__file__).with_name("imports.tsv")
 TABLE: Final = Path(__file__).parents[1] / "docs" / "imports.md"
@@ -40,7 +43,7 @@ class Outcome:
     @property
     def verdict(self) -> str:
         """The first word of the answer: works, fails, or unknown where the import could not be followed."""
-        if "cannot be followed" in self.text:
+        if self.text.startswith(NOT_FOLLOWED):
             return "unknown"
         return "fails" if self.level == "error" else "works"
 
@@ -56,11 +59,15 @@ class Outcome:
         return self.error is None and not self.missed and not self.invented
 
 
-def check(directory: Path, *options: str) -> tuple[Any, float]:
-    """Return the JSON of `relink check` and its seconds of processor time."""
+def check(directory: Path, *options: str, variables: Mapping[str, str] | None = None) -> tuple[Any, float]:
+    """Return the JSON of `relink check` and its seconds of processor time.
+
+    :param variables: environment variables that it has besides this process's own.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "relink", "check", str(directory), "--json", *options]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **(variables or {})}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if run.returncode not in (0, 1):
         raise SystemExit(run.stderr)
