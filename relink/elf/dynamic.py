@@ -30,6 +30,7 @@ from relink.elf.constants import (
     DT_VERSYM,
 )
 from relink.system.errors import ElfError
+from relink.system.spool import fill, take
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 """The bytes of one ELF file: a member inflated into memory, or a mapped file."""
@@ -97,6 +98,7 @@ class Memory:
                 f"the {number} program headers of {size} bytes at {start:#x} lie outside of the file"
             )
         dynamic = None
+        fill(view, start, start + number * size)
         for at in range(start, start + number * size, size or 1):
             kind, offset, address, length, size_in_memory = row.unpack_from(view, at)
             if kind == 1:  # PT_LOAD
@@ -149,7 +151,7 @@ class Memory:
         for start, length, offset in self.loads:
             if start <= address < start + length:
                 at = offset + address - start
-                return bytes(self.view[at : at + min(size, start + length - address)])
+                return take(self.view, at, at + min(size, start + length - address))
         return b""
 
     def available(self, address: int) -> int:

@@ -23,7 +23,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit_checks import MOVABLE
 from relink.elf.image import Image, Section, read_sections
 from relink.system.errors import ElfError
-from relink.system.spool import release_pages
+from relink.system.spool import NO_RESERVE, release_pages
 
 Gap: TypeAlias = range
 """File offsets whose content an edit does not change."""
@@ -31,8 +31,6 @@ Gap: TypeAlias = range
 # Bytes: the largest page of any machine that glibc knows.
 _UNIT: Final = 1 << 16
 _PAGE: Final = mmap.PAGESIZE
-# MAP_NORESERVE: the kernel sets no memory aside for a mapping that is never all in use (mmap(2)).
-_NO_RESERVE: Final = 0x4000
 # Bytes of all gaps together: below that a short copy costs more checks than it saves.
 MIN_TOTAL: Final = 1 << 20
 _MAX_GAPS: Final = 64  # the largest are chosen
@@ -147,7 +145,7 @@ def pages_in(gaps: Iterable[Gap], parts: Iterable[range]) -> tuple[range, ...]:
 
 def sparse(size: int) -> memoryview:
     """Return `size` bytes of zeros that take memory only where something is written."""
-    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE))
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE))
 
 
 def _move_headers(file: bytearray | memoryview, gaps: Sequence[Gap], *, to_short: bool) -> None:

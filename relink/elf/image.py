@@ -24,6 +24,7 @@ from relink.elf import constants as c
 from relink.elf.dynamic import Buffer, Memory, Strings, open_memory
 from relink.system.bounded_json import parse_json
 from relink.system.errors import ElfError
+from relink.system.spool import fill, take
 
 _NOTE_TYPE = 0x407C0C0A
 _NOTE_OWNER = b"FDO"
@@ -243,10 +244,10 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
             raise ElfError(f"{path}: damaged ELF file: {kind} ends past the end of the file ({size} bytes)")
         # Of several PT_INTERP Linux takes the first (fs/binfmt_elf.c).
         if segment.type == c.PT_INTERP and interpreter is None:
-            raw = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, _MAX_PATH)])
+            raw = take(buffer, segment.offset, segment.offset + min(segment.file_size, _MAX_PATH))
             interpreter = raw.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
         elif segment.type == c.PT_NOTE and inside:
-            data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
+            data = take(buffer, segment.offset, segment.offset + min(segment.file_size, left))
             notes.extend(dlopen_notes(data, little_endian=header.little_endian, align=segment.align))
             left -= min(left, segment.file_size)
     # elf/dl-load.c reads them from the last one on, and the first note with properties counts (sysdeps/x86/dl-prop.h).
@@ -257,7 +258,7 @@ def _read(buffer: Buffer, path: str, header: Header) -> Image:
             and segment.type in (c.PT_NOTE, c.PT_GNU_PROPERTY)
             and not isa_needed
         ):
-            data = bytes(buffer[segment.offset : segment.offset + min(segment.file_size, left)])
+            data = take(buffer, segment.offset, segment.offset + min(segment.file_size, left))
             isa_needed = _isa_needed(data, segment.align)
             left -= len(data)
     if len(notes) > _MAX_DLOPENED:
@@ -309,7 +310,7 @@ def _segments(buffer: Buffer, header: Header) -> Iterator[Segment]:
         raise ValueError(f"program headers of {size} bytes instead of {layout.size}")
     if count > _MAX_SEGMENTS or start + count * size > len(buffer):
         raise ValueError(f"{count} program headers at {start:#x} do not fit into the file")
-    for entry in layout.iter_unpack(bytes(buffer[start : start + count * size])):
+    for entry in layout.iter_unpack(take(buffer, start, start + count * size)):
         kind, flags, offset, address, _, file_size, memory_size, align = (
             entry if wide else (entry[0], entry[6], *entry[1:6], entry[7])
         )
@@ -413,6 +414,7 @@ def library_names(buffer: Buffer, image: Image) -> tuple[str, ...]:
         low, end = section.offset, min(section.offset + min(section.file_size, _MAX_SEARCHED), len(buffer))
         for start in range(low, end, SEARCHED_AT_ONCE):
             stop = min(start + SEARCHED_AT_ONCE, end)
+            fill(buffer, start, min(stop + _LONGEST, end))
             # Two bytes more, for a name whose first three letters lie across the end of this part.
             for hit in _LIB.finditer(buffer, start, min(stop + 2, end)):
                 at = hit.start()
@@ -471,17 +473,17 @@ def _sections(buffer: Buffer, head: bytes, header: Header) -> Iterator[Section]:
     row = struct.Struct(f"{order}IIQQQQIIQQ" if wide else f"{order}10I")
     if size != row.size:
         raise ValueError(f"section headers of {size} bytes instead of {row.size}")
-    first = row.unpack_from(buffer, start)
+    first = row.unpack(take(buffer, start, start + size))
     # What does not fit into the header is in the first entry (gABI, e_shnum and e_shstrndx).
     count = count or first[5]
     index = first[6] if index == _SHN_XINDEX else index
     if count > _MAX_SECTIONS or start + count * size > len(buffer):
         raise ValueError(f"{count} section headers at {start:#x} do not fit into the file")
-    rows = list(row.iter_unpack(buffer[start : start + count * size]))
+    rows = list(row.iter_unpack(take(buffer, start, start + count * size)))
     if index >= max(count, 1):
         raise ValueError(f"the names of {count} sections are in the section of number {index}")
     at, length = rows[index][4:6] if index else (0, 0)
-    names = bytes(buffer[at : at + min(length, _MAX_NAMES)])
+    names = take(buffer, at, at + min(length, _MAX_NAMES))
     known: dict[int, str] = {}
     for name_at, kind, flags, address, offset, length, *_ in rows:
         name = known.get(name_at)

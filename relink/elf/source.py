@@ -16,7 +16,7 @@ from relink.elf.dynamic import Buffer, open_memory
 from relink.elf.image import read_image
 from relink.system.errors import raise_if_machine_fault
 from relink.system.safe_open import open_regular
-from relink.system.spool import release_pages
+from relink.system.spool import fill, release_pages, take
 
 # Bytes that hold the ELF header and the program headers of any real file.
 _HEADERS: Final = 64 + 56 * 64
@@ -36,11 +36,11 @@ def linking_digest(buffer: Buffer) -> str:
     digest = hashlib.sha256(f"{image.size}\n".encode())
     with open_memory(buffer) as memory:
         view = memory.view
-        digest.update(view[:_HEADERS])
+        digest.update(take(view, 0, _HEADERS))
         left = _NOTES
         for segment in image.segments:
             if segment.type == c.PT_NOTE:
-                note = view[segment.offset : segment.offset + min(segment.file_size, left)]
+                note = take(view, segment.offset, segment.offset + min(segment.file_size, left))
                 digest.update(note)
                 left -= len(note)
         digest.update(repr(memory.entries).encode())
@@ -76,6 +76,7 @@ class BufferSource:
         """Return a view; nothing is copied."""
         if offset < 0 or length <= 0:
             return self._view[:0]
+        fill(self._view, offset, offset + length)
         return self._view[offset : offset + length]
 
 

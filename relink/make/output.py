@@ -174,7 +174,7 @@ def read_linking(elf: ELFFile, stream: Any) -> Linking:
     def text(offset: int) -> str:
         if "DT_STRTAB" not in last:
             raise ElfError("there is no DT_STRTAB")
-        return read_string(stream, find_offset(elf, last["DT_STRTAB"]) + offset)
+        return read_string(stream, find_offset(headers, last["DT_STRTAB"]) + offset)
 
     def optional(tag: str) -> str | None:
         return text(last[tag]) if tag in last else None
@@ -203,15 +203,15 @@ def _tags(elf: ELFFile, stream: Any, start: int) -> Iterator[tuple[str | int, in
     raise ElfError(f"the dynamic array has more than {_MAX_ENTRIES} entries")
 
 
-def find_offset(elf: ELFFile, address: int) -> int:
-    """Return the file offset of an address.
+def find_offset(headers: Iterable[Any], address: int) -> int:
+    """Return the file offset of an address, by the program headers that pyelftools has read.
 
     :raises ElfError: no PT_LOAD segment has it.
     """
-    offset = next(elf.address_offsets(address), None)
-    if offset is None:
-        raise ElfError(f"no PT_LOAD segment has the address {address:#x}")
-    return offset
+    for header in headers:
+        if header.p_type == "PT_LOAD" and header.p_vaddr <= address < header.p_vaddr + header.p_filesz:
+            return int(header.p_offset + address - header.p_vaddr)
+    raise ElfError(f"no PT_LOAD segment has the address {address:#x}")
 
 
 def read_string(stream: Any, offset: int) -> str:

@@ -1,9 +1,9 @@
 """The contents of one wheel's members between reading and writing, the memory for them, and the threads that work ahead.
 
-Takes a source of members; gives each member's content to the reader once, and to the writer once more. A large member stays in
-memory without its gaps (:mod:`relink.elf.gaps`): some megabytes of several hundred. The largest stays whole. With
-``--max-memory`` a content that is too large goes to a file (:mod:`relink.system.spool`), and what is edited side by side waits
-for its turn. What remains are the facts of all files, and what patchelf gets of a file.
+Takes a source of members; gives each member's content to the reader once, and to the writer once more. Of a large member only
+what is read is in memory (:mod:`relink.wheel.deflate.ranges`), and what is outside of its gaps (:mod:`relink.elf.gaps`) stays:
+some megabytes of several hundred. With ``--max-memory`` a content that is too large goes to a file (:mod:`relink.system.spool`),
+and what is edited side by side waits for its turn. What remains are the facts of all files, and what patchelf gets of a file.
 
 Inflating, hashing and looking for deflate blocks hardly need the interpreter lock (GIL), so threads do them while the main
 thread reads, plans and edits. No caller has to know: each method returns when its result is there.
@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
@@ -30,7 +30,7 @@ from relink.planning.options import Options
 from relink.system.errors import UsageError, WheelError
 from relink.system.progress import OnProgress
 from relink.system.safe_open import read_text
-from relink.system.spool import KEPT, WHOLE, Spool, release_pages
+from relink.system.spool import KEPT, WHOLE, LazyMemory, Spool, fill, is_spooled, release_pages
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.limits import WheelLimits
@@ -53,8 +53,6 @@ _JOINED: Final = 64 << 10
 SHARE: Final = 8
 # Chunks of 1 MiB that are inflated before they are asked for.
 _CHUNKS_AHEAD: Final = 4
-# Bytes. Few, since a slice stays in memory until the next is asked for; many, since each slice takes the interpreter lock once.
-_SLICE: Final = 8 << 20
 # Bytes. Smaller members stay in memory, as each file takes a descriptor.
 MOVED: Final = 8 << 20
 
@@ -62,16 +60,14 @@ MOVED: Final = 8 << 20
 class LoadedMember(msgspec.Struct, frozen=True):
     """The part of a large member that stays in memory.
 
-    :ivar view: its bytes; unless `whole`, zeros in `gaps` except in `kept_ranges`.
+    :ivar view: its bytes; zeros in `gaps` except in `kept_ranges`, unless it is a file.
     :ivar gaps: ranges of the file that no edit touches.
     :ivar kept_ranges: whole pages in the gaps that readers of device code have read.
-    :ivar whole: the gaps are in memory, too.
     """
 
     view: memoryview
     gaps: tuple[Gap, ...]
     kept_ranges: tuple[range, ...]
-    whole: bool
 
 
 class Contents:
@@ -115,7 +111,6 @@ class Contents:
         self._reading: dict[str, Future[memoryview]] = {}
         self._checkpoints: dict[str, list[Checkpoint]] = {}
         self._finding_spans: dict[str, Future[tuple[Span, ...]]] = {}
-        self._digests: dict[str, Future[bytes | None]] = {}
         self._unreleased: list[tuple[int, Future[tuple[Span, ...]]]] = []
         try:
             self._read_ahead()
@@ -175,13 +170,18 @@ class Contents:
             raise WheelError(f"{self.source.path} has been closed")
 
     def _read(self, name: str, on_progress: OnProgress) -> memoryview:
-        if not self._reuse or self.source.members[name].size < REUSE:
+        if not isinstance(self.source, WheelArchive) or self.source.members[name].size < REUSE:
             return self.source.read_into(name, on_progress, spool=self.spool)
-        checkpoints = self._checkpoints[name] = []
-        return self.archive.read_into(name, on_progress, spool=self.spool, on_checkpoint=checkpoints.append)
+        # The thread that reads ahead imports it, while the main thread imports the rest of relink.
+        from relink.vendors.registry import list_signatures  # noqa: PLC0415
+
+        content, self._checkpoints[name] = self.source.read_lazily(
+            name, on_progress, list_signatures(), self.spool
+        )
+        return content
 
     def read(self, name: str, on_progress: OnProgress) -> memoryview:
-        """Return a member's content in a buffer of its own (:func:`relink.wheel.source.load_member`).
+        """Return a member's content in a buffer of its own, in which parts are missing until :func:`fill` is asked for them.
 
         :raises WheelError: the content is not what the archive's directory says.
         :raises RelinkError: there is not that much memory.
@@ -207,9 +207,8 @@ class Contents:
         *,
         edited: range = range(0),
         replaced: Sequence[Replacement] = (),
-        whole: bool = False,
     ) -> None:
-        """Keep a member in memory, without its gaps unless `whole`.
+        """Keep a member in memory, without its gaps.
 
         :param content: from :meth:`read`.
         :param noted: ranges inside of gaps that must remain readable.
@@ -217,19 +216,30 @@ class Contents:
         :param replaced: ranges that get other bytes.
         """
         kept_ranges = pages_in(gaps, noted)
-        spooled = content.readonly
-        self.loaded[name] = LoadedMember(content, gaps, kept_ranges, whole or spooled)
+        parts = [*ranges_between(gaps, len(content)), *kept_ranges]
+        for part in parts:
+            fill(content, part.start, part.stop)
+        self.loaded[name] = LoadedMember(content, gaps, kept_ranges)
         unchanged = cut_ranges(join_gaps(gaps, edited), replaced)
         search = self._find_spans(name, content, unchanged) if self._reuse else None
-        if self._reuse and (whole or spooled):
-            self._digests[name] = self._searcher.submit(self._digest, name, content)
-        if spooled:
-            release_pages(content)
-            if search is not None:
-                search.add_done_callback(lambda _: release_pages(content))
-            return
         memory = content.obj
-        if whole or not isinstance(memory, mmap.mmap):
+        if not isinstance(memory, mmap.mmap):
+            return
+        in_file = is_spooled(content)
+
+        def release(_: object = None) -> None:
+            if in_file:
+                release_pages(content)
+            else:
+                release_gaps(memory, gaps, kept_ranges)
+            if isinstance(memory, LazyMemory):
+                memory.stop_fetching()
+
+        if search is None:
+            release()
+        else:
+            search.add_done_callback(release)
+        if in_file:
             return
         self._kept += len(content) - sum(map(len, gaps))
         # What is kept of all members has outgrown its share, so this one goes to a file. Its search has to end before, since it
@@ -237,18 +247,12 @@ class Contents:
         if self._kept > self.spool.kept and len(content) >= MOVED:
             if search is not None:
                 wait([search])
-            parts = [*ranges_between(gaps, len(content)), *kept_ranges]
-            self.loaded[name] = LoadedMember(
-                self.spool.copy_to_file(content, parts), gaps, kept_ranges, False
-            )
+            self.loaded[name] = LoadedMember(self.spool.copy_to_file(content, parts), gaps, kept_ranges)
             self._kept -= len(content) - sum(map(len, gaps))
             content.release()
             return
-        release = partial(release_gaps, memory, gaps, kept_ranges)
         if search is None:
-            release()
             return
-        search.add_done_callback(lambda _: release())
         # A member keeps its memory until its search is done. Those that wait may take a part of what the largest takes.
         self._unreleased = [(size, pending) for size, pending in self._unreleased if not pending.done()]
         self._unreleased.append((len(content), search))
@@ -292,41 +296,20 @@ class Contents:
         return search.result() if search else ()
 
     def original(self, name: str, *, check: bool) -> Iterator[Chunk]:
-        """Return the original content of a member, once; memory that has been yielded is released.
+        """Return the original content of a member.
 
         :param check: compare it with the vendor's RECORD, at the end if not before.
         :raises WheelError: it is damaged, or is not what RECORD lists.
         """
-        loaded = self.loaded.get(name)
         size = self.source.members[name].size
         entry = self.listed.get(name) if check else None
         chunks: Iterator[Chunk]
-        if loaded and loaded.whole:
-            chunks = _slices(loaded.view)
-            if name in self._digests:
-                # The digest comes first: yielding releases the memory that it is computed from.
-                digest = self._digests[name].result()
-                if entry and digest is not None:
-                    check_digest(self.archive, entry, digest)
-                return chunks
         # A small member is inflated at once. Of a larger one only a few chunks are in memory.
-        elif size <= min(self._largest // SHARE, self.spool.kept):
-            chunks = _slices(self.source.read_into(name))
+        if size <= min(self._largest // SHARE, self.spool.kept):
+            chunks = iter([self.source.read_into(name)])
         else:
             chunks = self._ahead(self.source.chunks(name))
         return self._compared(chunks, entry) if entry else chunks
-
-    def _digest(self, name: str, content: memoryview) -> bytes | None:
-        """Return the digest of a member by the algorithm in RECORD; None if RECORD has no digest."""
-        entry = self.listed.get(name)
-        if entry is None or entry.algorithm is None:
-            return None
-        digest = hashlib.new(entry.algorithm, usedforsecurity=False)
-        for start in range(0, len(content), _SLICE):
-            self._check_open(0)
-            digest.update(content[start : start + _SLICE])
-            release_pages(content)
-        return digest.digest()
 
     def _ahead(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """Yield the chunks; inflate some of them before the caller asks."""
@@ -345,16 +328,6 @@ class Contents:
             digest.update(chunk)
             yield chunk
         check_digest(self.archive, entry, digest.digest())
-
-
-def _slices(view: memoryview) -> Iterator[memoryview]:
-    """Yield a view piece by piece; the memory of a piece is released once the next piece is asked for."""
-    memory = view.obj
-    for start in range(0, len(view), _SLICE):
-        yield view[start : start + _SLICE]
-        # The piece that was yielded last may still be in use, so the one before it is released.
-        if start and isinstance(memory, mmap.mmap):
-            memory.madvise(mmap.MADV_DONTNEED, start - _SLICE, _SLICE)
 
 
 def join_gaps(gaps: Sequence[Gap], edited: range) -> list[range]:

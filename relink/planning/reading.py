@@ -165,7 +165,7 @@ def read_members(
                 bundles.append(name)
         except MemberError as error:
             findings.append(finding("RLK506", name, error.message))
-    # The largest comes last and stays as a whole, in memory or in a file: the peak is not higher than for reading it.
+    # The largest comes last: a thread reads the member ahead meanwhile.
     members.sort(key=lambda member: member.size)
     count = Count(sum(member.size for member in members), on_bytes)
     for member in members:
@@ -216,7 +216,6 @@ def read_members(
                     noted.noted,
                     edited=_dynamic(image),
                     replaced=removals[name].ranges if name in removals else (),
-                    whole=member is members[-1],
                 )
         except (ElfError, MemberError) as error:
             findings.append(finding("RLK506", name, error.message.removeprefix(f"{name}: ")))

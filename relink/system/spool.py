@@ -1,4 +1,4 @@
-"""Files in place of memory: the content of a member that is too large for it, in a file without a name, mapped read-only.
+"""Contents that are not held: in a file without a name, mapped read-only, or in memory that is filled where it is read.
 
 Pages of such a map take memory while they are used: :func:`release_pages` gives them back, and the kernel takes them where it
 needs memory. A file without a name is gone with its process, however that ends.
@@ -11,7 +11,8 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
@@ -24,7 +25,11 @@ WHOLE: Final = 768 << 20
 KEPT: Final = 256 << 20
 # Bytes that are moved to the file at a time: few enough for the processor's cache.
 MOVED_AT_ONCE: Final = 8 << 20
+# What may be fetched for LazyMemory, in sizes of the content, before all of it is put there.
+_MOST_FETCHED: Final = 3
 _USUAL: Final = Path("/var/tmp")  # noqa: S108 - on a disk, where /tmp may be memory (file-hierarchy(7))
+NO_RESERVE: Final = 0x4000
+"""MAP_NORESERVE: the kernel sets no memory aside for a mapping that is never all in use (mmap(2))."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Room: TypeAlias = Callable[[int, int], memoryview]
@@ -93,6 +98,103 @@ def make_anonymous_memory(size: int) -> memoryview:
     with contextlib.suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
+
+
+class LazyMemory(mmap.mmap):
+    """The place of a content of which pages are missing until somebody asks for them (:func:`fill`).
+
+    What nobody asks for takes no memory. Who reads a missing page without asking for it reads zeros.
+
+    :ivar is_file: it is a file, and the kernel can take the memory.
+    """
+
+    is_file: bool
+    _fetch: Callable[[range], Iterator[tuple[int, bytes]]]
+    _present: bytearray
+    _fetched: int
+    _last: int
+    _lock: threading.Lock
+
+    def __new__(
+        cls, size: int, fetch: Callable[[range], Iterator[tuple[int, bytes]]], spool: Spool | None = None
+    ) -> Self:
+        """Make the place.
+
+        :param fetch: yields pieces of the content with their offsets, in order: those of a range, and perhaps some around them.
+        :param spool: what is too large for memory is in a file.
+        :raises RelinkError: nothing can be written there.
+        """
+        is_file = spool is not None and size > spool.whole
+        fd = spool.new_file(size) if spool and is_file else -1
+        try:
+            flags = mmap.MAP_SHARED if is_file else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
+            memory = super().__new__(cls, fd, size, flags=flags)
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        memory.is_file = is_file
+        memory._fetch = fetch
+        # A byte for each page, 1 where it is there.
+        memory._present = bytearray(-(-size // mmap.PAGESIZE))
+        memory._fetched, memory._last = 0, -1
+        memory._lock = threading.Lock()
+        return memory
+
+    def put(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Store a part of the content that begins with a page, and ends with one or with the content."""
+        self[offset : offset + len(data)] = bytes(data)
+        self._mark(offset // mmap.PAGESIZE, -(-(offset + len(data)) // mmap.PAGESIZE))
+
+    def fill(self, start: int, stop: int) -> None:
+        """Make sure that the pages of a range are there.
+
+        :raises WheelError: the source of the content is damaged, or has been closed.
+        """
+        size = len(self)
+        first, last = start // mmap.PAGESIZE, -(-min(stop, size) // mmap.PAGESIZE)
+        if self._present.find(0, first, last) < 0:
+            return
+        with self._lock:
+            # Who reads here and there would have the same pieces fetched again and again.
+            if self._fetched > _MOST_FETCHED * size:
+                first, last = 0, len(self._present)
+            while (begin := self._present.find(0, first, last)) >= 0:
+                end = self._present.find(1, begin, last)
+                end = last if end < 0 else end
+                part = range(begin * mmap.PAGESIZE, min(end * mmap.PAGESIZE, size))
+                for offset, data in self._fetch(part):
+                    low, high = max(part.start, offset), min(part.stop, offset + len(data))
+                    if low < high:
+                        self[low:high] = data[low - offset : high - offset]
+                    # The last piece is at hand still.
+                    self._fetched += len(data) if offset != self._last else 0
+                    self._last = offset
+                self._mark(begin, end)
+
+    def stop_fetching(self) -> None:
+        """Let what is missing be zeros from now on, and let the source go."""
+        with self._lock:
+            self._mark(0, len(self._present))
+            self._fetch = lambda _: iter(())
+
+    def _mark(self, first: int, last: int) -> None:
+        self._present[first:last] = b"\1" * (last - first)
+
+
+def fill(buffer: bytes | bytearray | memoryview | mmap.mmap, start: int, stop: int) -> None:
+    """Make sure that a range of a content is in memory, where it is kept in :class:`LazyMemory`; of others nothing.
+
+    :param buffer: the whole content.
+    """
+    memory = buffer.obj if isinstance(buffer, memoryview) else buffer
+    if isinstance(memory, LazyMemory) and start < stop:
+        memory.fill(start, stop)
+
+
+def take(buffer: bytes | bytearray | memoryview | mmap.mmap, start: int, stop: int) -> bytes:
+    """Return a copy of a range of a content, filled before where it is missing (:func:`fill`)."""
+    fill(buffer, start, stop)
+    return bytes(buffer[start:stop])
 
 
 def write_into(room: Room, position: int, data: bytes) -> None:
@@ -168,7 +270,14 @@ def _mapped(fd: int, size: int) -> memoryview:
     return memoryview(memory)
 
 
+def is_spooled(view: memoryview) -> bool:
+    """Whether a content is in a file, so that pages of it can be released at any time."""
+    return isinstance(view.obj, mmap.mmap) and (
+        view.obj.is_file if isinstance(view.obj, LazyMemory) else view.readonly
+    )
+
+
 def release_pages(view: memoryview) -> None:
-    """Give back the memory of a file that is mapped read-only; its content is read again when it is used. Of others nothing."""
-    if view.readonly and isinstance(view.obj, mmap.mmap):
+    """Give back the memory of a content that is in a file; it is read again when it is used. Of others nothing."""
+    if is_spooled(view) and isinstance(view.obj, mmap.mmap):
         view.obj.madvise(mmap.MADV_DONTNEED)

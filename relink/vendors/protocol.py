@@ -270,6 +270,7 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     :ivar examples: a target id and a product, as messages about ``--gpu`` show them; empty where it can name no GPU.
     :ivar read_code: content of a file, its path → its device code, or None where the vendor has none in it and nothing to say.
     :ivar kernel_suffixes: how the names of files end that hold device code and nothing else.
+    :ivar signatures: the first four bytes of what `read_code` looks for at the beginning of pages.
     :ivar remove_code: content of a file, its code as the vendor has read it, GPUs, whether code that is compiled on first use
         goes as well → what takes the code for other GPUs out of the file; nothing where it cannot be seen to be harmless.
     :ivar find_changed_entries: content of a file, its code, offset → SHA-256 of what `remove_code` left there → what is other
@@ -294,6 +295,7 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] = ()
     read_code: Callable[[ByteSource, str], FileCode | None] = lambda *_: None
     kernel_suffixes: tuple[str, ...] = ()
+    signatures: tuple[bytes, ...] = ()
     compare_code: Callable[[Any, Any], Sequence[str]] = lambda *_: ()
     remove_code: Callable[[ByteSource, Any, Collection[TargetId], bool], CodeRemoval] = lambda _, code, *__: (
         CodeRemoval((), code)

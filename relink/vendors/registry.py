@@ -215,6 +215,11 @@ def list_other_files(
     return found
 
 
+def list_signatures() -> frozenset[bytes]:
+    """Return the first four bytes of what vendors' device code begins with, at the beginning of a page."""
+    return frozenset(signature for vendor in VENDORS for signature in vendor.gpus.signatures)
+
+
 def list_kernel_suffixes() -> tuple[str, ...]:
     """Return how the names of files end that hold device code and nothing else."""
     return tuple(suffix for vendor in VENDORS for suffix in vendor.gpus.kernel_suffixes)

@@ -10,7 +10,8 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, Self
@@ -19,7 +20,8 @@ from relink.system.errors import WheelError, describe_failure, raise_if_machine_
 from relink.system.progress import OnProgress
 from relink.system.safe_open import open_regular
 from relink.system.spool import Spool
-from relink.wheel.deflate.stream import CHUNK, OnCheckpoint, content, raw_content
+from relink.wheel.deflate.ranges import load_lazily
+from relink.wheel.deflate.stream import CHUNK, Checkpoint, content, raw_content
 from relink.wheel.directory import NoArchiveError, read_directory
 from relink.wheel.limits import WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel, parse_wheel_name
@@ -140,15 +142,20 @@ class WheelArchive:
         """Whether a member is a file."""
         return not self.members[name].is_directory
 
-    def chunks(self, name: str, on_checkpoint: OnCheckpoint | None = None) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content in chunks of at most 1 MiB; the last one comes only if CRC and size are right.
 
-        :param on_checkpoint: takes checkpoints of the inflater, in order.
         :raises WheelError: the content is not what the directory claims.
         """
         member = find_member(self, name)
+        with self._named_errors():
+            yield from content(self._pread, member)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Put the file's name in front of what is wrong with a member."""
         try:
-            yield from content(self._pread, member, on_checkpoint)
+            yield
         except WheelError as error:
             raise WheelError(f"{self.path.name}: {error.message}", error.issues) from error
 
@@ -157,15 +164,21 @@ class WheelArchive:
         return read_member(self, name, limit)
 
     def read_into(
-        self,
-        name: str,
-        on_progress: OnProgress = lambda _: None,
-        *,
-        spool: Spool | None = None,
-        on_checkpoint: OnCheckpoint | None = None,
+        self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
     ) -> memoryview:
         """Return the content of a member in one buffer: :func:`relink.wheel.source.load_member`."""
-        return load_member(self, name, on_progress, spool=spool, chunks=self.chunks(name, on_checkpoint))
+        return load_member(self, name, on_progress, spool=spool)
+
+    def read_lazily(
+        self,
+        name: str,
+        on_progress: OnProgress,
+        signatures: Collection[bytes] = (),
+        spool: Spool | None = None,
+    ) -> tuple[memoryview, list[Checkpoint]]:
+        """Return a content that is in memory where it is asked for: :func:`relink.wheel.deflate.ranges.load_lazily`."""
+        with self._named_errors():
+            return load_lazily(self._pread, find_member(self, name), on_progress, signatures, spool)
 
     def raw_reader(self, name: str) -> RangeReader:
         """Return what reads a member's bytes as they are in the archive, compressed or not, unchecked."""

@@ -110,7 +110,6 @@ def load_member(
     on_progress: OnProgress = lambda _: None,
     *,
     spool: Spool | None = None,
-    chunks: Iterator[bytes] | None = None,
 ) -> memoryview:
     """Return the whole content of a member in one buffer of its own; nothing else holds a copy.
 
@@ -119,7 +118,6 @@ def load_member(
 
     :param on_progress: called with the number of bytes read since the last call.
     :param spool: what is too large for memory is in a file that is mapped read-only, instead.
-    :param chunks: the content, where the source has been asked for it in another way.
     :raises WheelError: the content is not what the source claims.
     :raises RelinkError: there is not that much memory, or no room on the disk.
     """
@@ -138,7 +136,7 @@ def load_member(
     room: Room = filling.room if filling else lambda start, stop: view[start:stop]
     position = 0
     with filling or nullcontext():
-        for data in source.chunks(name) if chunks is None else chunks:
+        for data in source.chunks(name):
             write_into(room, position, data)
             position += len(data)
             on_progress(len(data))

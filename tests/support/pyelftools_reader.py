@@ -6,7 +6,7 @@ Where the two readers differ on damaged files, and which one is right, is listed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +15,7 @@ from relink.elf.dynamic import Buffer
 from relink.elf.edit import ElfEdit, edit_needs
 from relink.elf.image import Image, Segment
 from relink.elf.symbols import VersionNeed
-from relink.make.output import find_offset, parse_elf, read_linking, read_string
+from relink.make.output import Linking, find_offset, parse_elf, read_linking, read_string
 from relink.system.errors import ElfError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_with_pyelftools(buffer: Buffer, gaps: Sequence[range] = ()) -> Reading:
 
 def _read(elf: ELFFile, stream: Any) -> Reading:
     linking = read_linking(elf, stream)
-    needs = tuple(_version_needs(elf, linking.dynamic, stream))
+    needs = tuple(_version_needs(elf, linking, stream))
     segments = tuple(map(_segment, linking.headers))
     return Reading(**{name: getattr(linking, name) for name in _PLANNED}, segments=segments, needs=needs)
 
@@ -71,8 +71,8 @@ def _read(elf: ELFFile, stream: Any) -> Reading:
 class _Strings:
     """A string table for pyelftools, whose own fails on a name that is not UTF-8."""
 
-    def __init__(self, elf: ELFFile, stream: Any, address: int) -> None:
-        self._stream, self._start = stream, find_offset(elf, address)
+    def __init__(self, headers: Iterable[Any], stream: Any, address: int) -> None:
+        self._stream, self._start = stream, find_offset(headers, address)
 
     def get_string(self, offset: int) -> str:
         """Return the string at an offset of the table."""
@@ -93,21 +93,20 @@ def _segment(header: Any) -> Segment:
     )
 
 
-def _version_needs(
-    elf: ELFFile, dynamic: Mapping[str | int, int], stream: Any
-) -> Iterator[tuple[str, tuple[Version, ...]]]:
+def _version_needs(elf: ELFFile, linking: Linking, stream: Any) -> Iterator[tuple[str, tuple[Version, ...]]]:
     """Yield the version needs, as many as DT_VERNEEDNUM and each record say."""
     from elftools.construct.lib.container import Container  # noqa: PLC0415
     from elftools.elf.gnuversions import GNUVerNeedSection  # noqa: PLC0415
 
+    dynamic, headers = linking.dynamic, linking.headers
     if "DT_VERNEED" not in dynamic:
         return
     if "DT_STRTAB" not in dynamic:
         raise ElfError("there is no DT_STRTAB")
-    strings: Any = _Strings(elf, stream, dynamic["DT_STRTAB"])
+    strings: Any = _Strings(headers, stream, dynamic["DT_STRTAB"])
     # The section header that a file without any would have.
     header = Container(
-        sh_offset=find_offset(elf, dynamic["DT_VERNEED"]),
+        sh_offset=find_offset(headers, dynamic["DT_VERNEED"]),
         sh_info=dynamic.get("DT_VERNEEDNUM", 0),
         sh_flags=0,
         sh_size=0,

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from relink.gpu.amd import device
+from relink.gpu.amd.bundle import CCOB_MAGIC, RAW_MAGIC
 from relink.gpu.amd.device import EFFECTS, HARMLESS, Doctor, doctor
 from relink.gpu.amd.device_code import (
     DeviceCode,
@@ -512,6 +513,7 @@ rocm = Vendor(
         examples=("gfx1031", "RX 6750 XT"),
         read_code=read_device_code,
         kernel_suffixes=(".co", ".hsaco"),
+        signatures=(CCOB_MAGIC, RAW_MAGIC[:4], b"\x7fELF"),
         compare_code=same_device_code,
         remove_code=lambda *of: _removal().remove_other_code(*of),
         find_changed_entries=lambda *of: _removal().find_changed_entries(*of),

@@ -38,7 +38,7 @@ import msgspec
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from relink.system.spool import release_pages
+from relink.system.spool import release_pages, take
 from relink.wheel.deflate.stream import (
     EMPTY_STORED,
     LAST_BLOCK,
@@ -361,12 +361,12 @@ class Blocks:
 
     def _window(self, start: int) -> bytes:
         """Return the content that a block which begins at `start` may refer back to."""
-        return bytes(self._content[max(0, start - WINDOW) : start])
+        return take(self._content, max(0, start - WINDOW), start)
 
     def _is(self, offset: int, data: bytes) -> bool:
         """Whether the content at a place is `data`."""
         self._inflate_budget -= len(data)
-        same = bytes(self._content[offset : offset + len(data)]) == data
+        same = take(self._content, offset, offset + len(data)) == data
         self._compared += len(data)
         if self._compared >= _RELEASED:
             self._compared = 0

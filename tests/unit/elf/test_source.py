@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import random
 import struct
+import sysconfig
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from relink.elf.image import read_image
+from relink.elf.constants import PT_DYNAMIC
+from relink.elf.gaps import find_gaps
+from relink.elf.image import library_names, read_image, read_sections
 from relink.elf.source import BufferSource, ByteSource, FileSource, NotedSource, linking_digest
+from relink.elf.symbol_reader import read_symbols
+from relink.gpu.amd.device_code import read_device_code
+from relink.system.errors import ElfError
+from relink.system.spool import LazyMemory
 from tests.support.cc import shared
 
 
@@ -111,3 +122,76 @@ def test_no_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="not a regular file"):
         FileSource(tmp_path / "fifo")
+
+
+def lazy(content: bytes) -> memoryview:
+    """The content in memory of which only the first page is there."""
+    memory = LazyMemory(len(content), lambda part: iter([(part.start, content[part.start : part.stop])]))
+    memory.put(0, content[: mmap.PAGESIZE])
+    return memoryview(memory)
+
+
+def facts_of(content: bytes, given: Callable[[bytes], bytes | memoryview] = bytes) -> list[object]:
+    """What the readers of ELF files say of a file, or why they refuse; each gets it anew."""
+    found: list[object] = []
+    readers: list[Callable[[bytes | memoryview], object]] = [
+        lambda buffer: read_image(buffer, "x"),
+        read_symbols,
+        linking_digest,
+        lambda buffer: read_sections(buffer, "x"),
+        lambda buffer: read_device_code(BufferSource(buffer), "x"),
+    ]
+    with suppress(ElfError):
+        image = read_image(content, "x")
+        readers += [lambda buffer: library_names(buffer, image), lambda buffer: find_gaps(buffer, image)]
+    for read in readers:
+        try:
+            found.append(read(given(content)))
+        except ElfError as error:
+            found.append(str(error))
+    return found
+
+
+_PLACES = (
+    sysconfig.get_config_var("LIBDIR"),
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+)
+
+
+# Strings and section headers that fill several pages.
+_LONG = "".join(
+    f'__attribute__((section(".rodata.{number}"))) const char name{number}[900] = "libnumber{number}.so.1";'
+    f'__attribute__((section("part{number}"))) int value{number} = 1;'
+    for number in range(150)
+)
+
+
+@pytest.mark.parametrize("library", ["libcrypto.so.3", "libstdc++.so.6", "libpython3.11.so.1.0", "long.so"])
+def test_what_is_filled_where_it_is_read_says_the_same(library: str, tmp_path: Path) -> None:
+    """Every reader asks for what it reads, also where damage leads the reader elsewhere."""
+    if library == "long.so":
+        shared(tmp_path / library, _LONG)
+    path = next((path for place in (tmp_path, *_PLACES) if (path := Path(place, library)).exists()), None)
+    if path is None:
+        pytest.skip(f"there is no {library} here")
+    content = path.read_bytes()
+    assert facts_of(content, lazy) == facts_of(content)
+    assert BufferSource(lazy(content)).read_at(20_000, 9) == content[20_000:20_009]
+    image = read_image(content, "x")
+    dynamic = next(segment for segment in image.segments if segment.type == PT_DYNAMIC)
+    # Numbers of the ELF header, of program headers, and of the dynamic array.
+    programs = range(64, 64 + 56 * len(image.segments), 8)
+    places = [24, 32, 40, *programs, *range(dynamic.offset, dynamic.offset + dynamic.file_size, 8)]
+    rng = random.Random(library)
+    differ = 0
+    for _ in range(20):
+        damaged = bytearray(content)
+        for place in rng.sample(places, rng.randrange(1, 4)):
+            value = rng.choice([rng.randrange(len(content)), rng.randrange(1 << 20), rng.getrandbits(64)])
+            damaged[place : place + 8] = value.to_bytes(8, "little")
+        expected = facts_of(bytes(damaged))
+        differ += expected != facts_of(content)
+        assert facts_of(bytes(damaged), lazy) == expected
+    assert differ > 8
