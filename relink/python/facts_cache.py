@@ -40,6 +40,7 @@ class FactsCache:
         # JSON, compressed to an eighth of it, with the sum that zlib checks.
         self._new: dict[str, bytes] = {}
         self._used: set[str] = set()
+        self._closing: list[Callable[[], None]] = []
         self._database: sqlite3.Connection | None = None
         if place is not None:
             with contextlib.suppress(OSError, sqlite3.Error):
@@ -66,6 +67,27 @@ class FactsCache:
             self._new[f"{one}:{key}"] = zlib.compress(text.encode(), 1)
         return found[kind]
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is remembered here is there for the next process."""
+        return self._database is not None
+
+    def recall(self, key: str) -> bytes | None:
+        """Return what :meth:`remember` was given; None where that is not known, or damaged."""
+        self._used.add(key)
+        data = self._new.get(key) or self._remembered(key)
+        with contextlib.suppress(zlib.error):
+            return None if data is None else zlib.decompress(data)
+        return None
+
+    def remember(self, key: str, data: bytes) -> None:
+        """Remember bytes by a key; whoever recalls them says whether they still hold."""
+        self._new[key] = zlib.compress(data, 1)
+
+    def before_closing(self, function: Callable[[], None]) -> None:
+        """Call a function before what is new is written."""
+        self._closing.append(function)
+
     def _remembered(self, key: str) -> bytes | None:
         if self._database is None:
             return None
@@ -76,6 +98,8 @@ class FactsCache:
 
     def close(self) -> None:
         """Remember what is new; a place that cannot be written costs time later and nothing else."""
+        for function in self._closing:
+            function()
         database, self._database = self._database, None
         if database is None:
             return

@@ -71,22 +71,42 @@ class Spec(msgspec.Struct, frozen=True):
     search: tuple[str, ...] | None = None
 
 
+def identify(path: str) -> str:
+    """Return what tells whether a file or directory is still the one that was looked at; empty where there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # a NUL
+        return ""
+    # What the kernel makes has another time in each process.
+    if path.startswith(("/proc/", "/sys/", "/dev/")):
+        return "there"
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+
+
 class Disk(msgspec.Struct):
     """The directories of the target, each read once, with files laid over it that are not installed yet.
 
     :ivar members: by absolute path what returns the content; for a wheel that is looked at where it will be installed.
     :ivar editable: by the names of modules where setuptools' finder for a package that is installed as editable has them: the
         path of a package's directory, or of a module without its ending.
+    :ivar looked: by path what identifies each file and directory that was looked at, before it was.
     """
 
     members: Mapping[str, Callable[[], bytes]] = msgspec.field(default_factory=dict)
     editable: dict[str, str] = msgspec.field(default_factory=dict)
+    looked: dict[str, str] = msgspec.field(default_factory=dict)
     _listed: dict[str, dict[str, bool]] = msgspec.field(default_factory=dict)
     _added: dict[str, dict[str, bool]] | None = None
+
+    def look(self, path: str) -> None:
+        """Note that a file or directory is looked at."""
+        if path not in self.looked:
+            self.looked[path] = identify(path)
 
     def names(self, directory: str) -> dict[str, bool]:
         """Return the names in a directory, and whether each is a directory; nothing where there is none."""
         if directory not in self._listed:
+            self.look(directory)
             found: dict[str, bool] = {}
             try:
                 with os.scandir(directory) as entries:
@@ -114,22 +134,17 @@ class Disk(msgspec.Struct):
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory; a symbolic link that leads nowhere is none."""
-        return path in self.members or self.is_directory(path) or _exists(path)
+        self.look(path)
+        return path in self.members or self.is_directory(path) or self.looked[path] != ""
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the content of a file.
 
         :raises OSError: it cannot be read, or is larger.
         """
+        self.look(path)
         member = self.members.get(path)
         return member() if member is not None else read_bytes(path, limit)
-
-
-def _exists(path: str) -> bool:
-    try:
-        return os.path.exists(path)
-    except ValueError:  # a NUL
-        return False
 
 
 def find_module(name: str, search: Sequence[Any], interpreter: Interpreter, disk: Disk) -> Spec | None:

@@ -89,7 +89,12 @@ def read_pick(processes: PythonProcesses, tops: Collection[str], kinds: Collecti
 
     :param kinds: the variables of torch/version.py of which one names the release of a GPU's libraries that torch is built for.
     """
-    return on_large_stack(lambda: _read_pick(processes.evaluation, tops, kinds))
+    question = ("pick", *sorted(tops), "", *sorted(kinds))
+    return processes.answer(
+        question,
+        Pick | None,
+        lambda: on_large_stack(lambda: _read_pick(processes.evaluation, tops, kinds)),
+    )
 
 
 def _read_pick(base: Evaluation, tops: Collection[str], kinds: Collection[str]) -> Pick | None:
@@ -99,7 +104,7 @@ def _read_pick(base: Evaluation, tops: Collection[str], kinds: Collection[str]) 
         base.disk,
         base.read_statements,
         base.read_bodies,
-        dict(base.variables),
+        base.variables.copy(),
         known,
         values,
         base.find_soname,

@@ -27,6 +27,7 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.dynamic import Buffer
 from relink.elf.image import read_sections
+from relink.python.answers import Answers, AskedVariables, Looked
 from relink.python.evaluation import Evaluation
 from relink.python.events import STRICTNESS, Event, ImportEvents
 from relink.python.facts_cache import FactsCache
@@ -89,7 +90,16 @@ class PythonProcesses:
     ) -> None:
         planned = planned or PlannedFiles()
         self._cache = cache
-        self._disk = Disk(planned.members)
+        # Of files that are not installed yet nothing is remembered.
+        kept = cache.is_kept and planned == PlannedFiles()
+        self._answers = Answers(cache, interpreter, variables, find_soname) if kept else None
+        looked = self._answers.looked if self._answers else Looked()
+        self._disk = Disk(planned.members, looked=looked.files)
+        # The start is remembered, and was not followed here.
+        self._starts_later = False
+
+        def find_noted(name: str) -> str | None:
+            return looked.sonames.setdefault(name, find_soname(name))
 
         def start_evaluation(refused: frozenset[str]) -> Evaluation:
             return Evaluation(
@@ -97,10 +107,10 @@ class PythonProcesses:
                 self._disk,
                 self._statements,
                 self._bodies,
-                dict(variables),
+                AskedVariables(variables, looked.variables),
                 known_functions(interpreter),
                 known_values(interpreter),
-                find_soname,
+                find_noted,
                 self._imported_by,
                 required=planned.required,
                 refused=refused,
@@ -136,7 +146,10 @@ class PythonProcesses:
                 return {"source": str(error), "bodies": []}
             return {"source": statements, "bodies": bodies}
 
-        return read()[kind] if path in self._disk.members else self._cache.facts(kind, path, read)
+        if path in self._disk.members:
+            return read()[kind]
+        self._disk.look(path)
+        return self._cache.facts(kind, path, read)
 
     def _imported_by(self, path: str) -> list[str]:
         """Return the modules that an extension names: those that it imports for sure, and those of installed packages."""
@@ -152,6 +165,7 @@ class PythonProcesses:
 
         if path in self._disk.members:
             return []
+        self._disk.look(path)
         certain, names, joined = self._cache.facts("names", path, read)
         wanted = dict.fromkeys(certain)
         if (
@@ -243,7 +257,17 @@ class PythonProcesses:
 
         Lib/site.py, main(): the executed lines of .pth files, then sitecustomize and usercustomize.
         """
-        return on_large_stack(lambda: self._follow_start(self.evaluation))
+        self._starts_later = self._answers is not None
+
+        def find() -> tuple[Event, ...]:
+            self._starts_later = False
+            return on_large_stack(lambda: self._follow_start(self.evaluation))
+
+        return self.answer(("start",), tuple[Event, ...], find)
+
+    def answer(self, question: tuple[object, ...], kind: Any, find: Callable[[], _T]) -> _T:
+        """Return the answer to a question about the sources: the remembered one, if nothing has changed that was looked at."""
+        return self._answers.answer(question, kind, find) if self._answers else find()
 
     def _follow_start(self, evaluation: Evaluation) -> tuple[Event, ...]:
         start = evaluation.state.module
@@ -273,7 +297,10 @@ class PythonProcesses:
 
         :param refused: names of extensions and libraries whose dlopen fails; of the sources' other dlopens each succeeds.
         """
-        return on_large_stack(lambda: self._read_import(name, refused))
+        question = ("import", name, *sorted(refused))
+        return self.answer(
+            question, ImportEvents, lambda: on_large_stack(lambda: self._read_import(name, refused))
+        )
 
     def _read_import(self, name: str, refused: frozenset[str]) -> ImportEvents:
         failure, opening = None, ""
@@ -290,6 +317,9 @@ class PythonProcesses:
     def _evaluation_with(self, refused: frozenset[str]) -> Evaluation:
         """Return what follows modules where these dlopens fail; for the same ones again it has followed them."""
         if not refused:
+            if self._starts_later:
+                self._starts_later = False
+                self._follow_start(self.evaluation)
             return self.evaluation
         if self._refusing is None or self._refusing.refused != refused:
             self._refusing = self._start_evaluation(refused)
