@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from textwrap import indent
 
 from relink.report.nix.package import OLDEST, Package, Source, is_sibling, nixpkgs_names
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError, describe_failure
+from relink.system.text import escape_untrusted
 from relink.vendors.registry import find_component
 
 _WIDTH = 100  # characters of a line, as nixfmt counts them: without its indentation
@@ -28,8 +30,7 @@ def package_nix(packages: Sequence[Package]) -> str:
     inherited = "inherit version;" if several else "inherit (finalAttrs) version;"
     sources = [_source(item.source, inherited) for item in packages]
     if several:
-        disabled = "!(srcs ? ${python.pythonVersion})"
-        chosen = ["srcs.${python.pythonVersion}"]
+        disabled, chosen = "!(srcs ? ${python.pythonVersion})", "srcs.${python.pythonVersion}"
     else:
         # For which Pythons nixpkgs has no such package: "" for all that it has.
         (chosen,), least = sources, package.pythons[0]
@@ -39,29 +40,25 @@ def package_nix(packages: Sequence[Package]) -> str:
     system = [name for name in inputs if "." not in name]
     unknown = _unknown(name for item in packages for name in item.unknown)
     broken = _broken(package, "version" if several else "finalAttrs.version")
+    about = "\n".join([f"pname = {nix_string(package.release[0])};", inherited if several else version])
     blocks = [
-        [
-            f"pname = {nix_string(package.release[0])};",
-            inherited if several else version,
-            "pyproject = false;",
-        ],
-        ["__structuredAttrs = true;"],
-        [f"disabled = {disabled};"] if disabled else [],
-        _assigned("src", chosen),
+        f"{about}\npyproject = false;",
+        "__structuredAttrs = true;",
+        f"disabled = {disabled};" if disabled else "",
+        f"src = {chosen};",
         _attribute("nativeBuildInputs", ["autoRelinkHook", "pypaInstallHook", "wheelUnpackHook"]),
         _attribute("buildInputs", [*unknown, *inputs]),
         _dependencies(packages),
         *(_attribute(name, map(nix_string, words)) for name, words in (package.settings or {}).items()),
         _attribute("pythonImportsCheck", map(nix_string, package.imports)),
-        ["meta = {", *_indented([*_meta(package.meta), *broken, "maintainers = [ ];"]), "};"],
+        _block("meta = {", [*_meta(package.meta), *broken, "maintainers = [ ];"], "};"),
     ]
-    body = _indented([line for block in blocks if block for line in ["", *block]][1:])
-    text, libraries = "\n".join(body), package.vendor.libraries
+    text, libraries = "\n\n".join(filter(None, blocks)), package.vendor.libraries
     required = {row.attribute for item in packages for row in item.dependencies if row.attribute}
     formals = [
         "lib",
         "buildPythonPackage",
-        *dict.fromkeys(item.source.fetcher for item in packages if item.source.fetcher),
+        *(item.source.fetcher for item in packages if item.source.fetcher),
         "autoRelinkHook",
         "pypaInstallHook",
         *(name for name in ("pythonOlder", "pythonAtLeast") if f'{name} "' in text),
@@ -76,27 +73,25 @@ def package_nix(packages: Sequence[Package]) -> str:
         name: f" # the library: callPackage ./package.nix {{ inherit (pkgs) {name}; }}"
         for name in {*system}.intersection(nixpkgs_names()["names"])
     }
-    arguments = [f"{name},{remarks.get(name, '')}" for name in dict.fromkeys(formals)]
-    head = ["{", *_indented(arguments), "}:", ""]
+    head = _block("{", (f"{name},{remarks.get(name, '')}" for name in dict.fromkeys(formals)), "}:\n\n")
     if several:
         rows = zip(packages, sources, strict=True)
-        lines = [line for item, found in rows for line in _assigned(f'"3.{item.pythons[0]}"', found)]
-        head += ["let", *_indented([version, "srcs = {", *_indented(lines), "};"]), "in"]
-    if "finalAttrs" in text:
-        return "\n".join([*head, "buildPythonPackage (finalAttrs: {", text, "})", ""])
-    return "\n".join([*head, "buildPythonPackage {", text, "}", ""])
+        found = _block("srcs = {", (f'"3.{item.pythons[0]}" = {where};' for item, where in rows), "};")
+        head += _block("let", [version, found], "in\n")
+    opening, end = ("(finalAttrs: {", "})\n") if "finalAttrs" in text else ("{", "}\n")
+    return head + _block(f"buildPythonPackage {opening}", [text], end)
 
 
-def _source(source: Source, version: str) -> list[str]:
+def _source(source: Source, version: str) -> str:
     if source.fetcher is None:
-        return [source.arguments["path"]]
+        return source.arguments["path"]
     rows = [f"{name} = {nix_string(text)};" for name, text in source.arguments.items()]
     if source.fetcher == "fetchPypi":
         rows.insert(1, version)
-    return [f"{source.fetcher} {{", *_indented(rows), "}"]
+    return _block(f"{source.fetcher} {{", rows, "}")
 
 
-def _dependencies(packages: Sequence[Package]) -> list[str]:
+def _dependencies(packages: Sequence[Package]) -> str:
     """The attribute: what every Python needs, then a list for each condition about Python's version."""
     admitted = sorted({minor for item in packages for minor in item.pythons})
     rows = [row for item in packages for row in item.dependencies]
@@ -104,34 +99,30 @@ def _dependencies(packages: Sequence[Package]) -> list[str]:
     groups = {"": plain}
     for name in sorted({row.attribute for row in rows if row.attribute}):
         asked = {minor for row in rows if row.attribute == name for minor in row.pythons}
-        group = groups.setdefault(_condition(asked, admitted), [])
+        condition = _condition(asked, admitted)
+        group = groups.setdefault(f"lib.optionals ({condition}) " if condition else "", [])
         if is_sibling(name):
             group.append("# nixpkgs does not have it; relink nix writes a package of its wheel, too.")
         group.append(name)
-    heads = {condition: f"lib.optionals ({condition}) " if condition else "" for condition in groups}
-    parts = [_list(names, heads[condition]) for condition, names in groups.items() if names]
-    if len(parts) > 1:
-        if not plain or sum(map(len, parts)) == 2:
-            return _joined("dependencies", parts, "++")
+    parts = [_list(names, head) for head, names in groups.items() if names]
+    if plain and "\n".join(parts).count("\n") > 1:
         # nixfmt leaves a list behind the equals sign, and each item on a line of its own.
-        parts[0] = _list(plain, expanded=True)
-    return _assigned("dependencies", _chained(parts, "++")) if parts else []
+        parts[0] = _block("[", plain, "]")
+    return _joined("dependencies", parts, "++")
 
 
-def _chained(parts: Sequence[Sequence[str]], operator: str) -> list[str]:
-    """The lines of several parts, each below the other."""
-    first, *others = parts
-    return [*first, *(line for head, *rest in others for line in (f"{operator} {head}", *rest))]
+def _joined(name: str, parts: Sequence[str], operator: str) -> str:
+    """An attribute whose value is several parts: on one line, else below the name, else each below the other.
 
-
-def _joined(name: str, parts: Sequence[Sequence[str]], operator: str) -> list[str]:
-    """An attribute whose value is several parts, each in lines: on one line, else below the name, else each below the other."""
-    lines = _chained(parts, operator)
-    line = f"{' '.join(lines)};"
-    flat = len(lines) == len(parts)
-    if flat and len(f"{name} = {line}") <= _WIDTH:
-        return [f"{name} = {line}"]
-    return [f"{name} =", *_indented([line] if flat and len(line) <= _WIDTH else _ended(lines))]
+    One part alone, and a list in lines before others, stay behind the equals sign. Nothing is written for no part.
+    """
+    line, lines = f" {operator} ".join(parts), f"\n{operator} ".join(parts)
+    flat = "\n" not in line
+    if len(parts) == 1 or lines.startswith("[\n"):
+        return f"{name} = {lines};"
+    if flat and len(f"{name} = {line};") <= _WIDTH:
+        return f"{name} = {line};" if parts else ""
+    return _block(f"{name} =", [f"{line if flat and len(line) < _WIDTH else lines};"])
 
 
 def _condition(asked: Collection[int], admitted: Sequence[int]) -> str:
@@ -146,7 +137,7 @@ def _condition(asked: Collection[int], admitted: Sequence[int]) -> str:
     return " || ".join(bounds)
 
 
-def _broken(package: Package, version: str) -> list[str]:
+def _broken(package: Package, version: str) -> Iterator[str]:
     """The attribute of `meta`: what the package set must have, each with its reason in a comment."""
     reasons: dict[str, str] = {}
     vendor, runtime = package.vendor, f"{package.vendor.libraries.runtime}.{package.major}"
@@ -161,29 +152,22 @@ def _broken(package: Package, version: str) -> list[str]:
     if "torch" in attributes and (support := vendor.libraries.package_support):
         text = f"torch has to be built for {vendor.product} (config.{support})."
         reasons[f"!(torch.{support} or false)"] = text
-    if not reasons:
-        return []
-    return [
-        *(f"# {text}" for text in reasons.values()),
-        *_joined("broken", [[text] for text in reasons], "||"),
-    ]
+    yield from (f"# {text}" for text in reasons.values())
+    yield _joined("broken", [*reasons], "||")
 
 
 def _unknown(names: Iterable[str]) -> list[str]:
-    return [f"# nixpkgs is not known to have {nix_comment(name)}." for name in dict.fromkeys(names)]
+    return [f"# nixpkgs is not known to have {escape_untrusted(name)}." for name in dict.fromkeys(names)]
 
 
 def _meta(meta: Mapping[str, str]) -> list[str]:
-    lines = [f"{name} = {nix_string(text)};" for name, text in meta.items() if name != "license"]
     known = nixpkgs_names()["licenses"]
     words = re.findall(r"[^\s()]+", meta.get("license", ""))
     names = [f"lib.licenses.{known[word]}" for word in dict.fromkeys(words) if word in known]
-    if len(names) == 1:
-        lines.append(f"license = {names[0]};")
-    else:
-        lines += _attribute("license", names) or ["# nixpkgs is not known to have its licence."]
+    licenses = f"license = {names[0]};" if len(names) == 1 else _attribute("license", names)
     return [
-        *lines,
+        *(f"{name} = {nix_string(text)};" for name, text in meta.items() if name != "license"),
+        licenses or "# nixpkgs is not known to have its licence.",
         "sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];",
         'platforms = [ "x86_64-linux" ];',
     ]
@@ -217,7 +201,7 @@ def _check_release(packages: Sequence[Package]) -> None:
         )
 
 
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "$": "\\$"})
 
 
 def nix_string(text: str) -> str:
@@ -228,37 +212,23 @@ def nix_string(text: str) -> str:
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise UsageError(f"{text[:80]!a} cannot be said in Nix, whose strings are UTF-8 without NUL")
     # ``${`` begins an interpolation; nixfmt leaves a dollar sign alone that nothing follows.
-    return '"' + "".join(_ESCAPES.get(character, character) for character in text).replace("$", "\\$") + '"'
+    return f'"{text.translate(_ESCAPES)}"'
 
 
-def nix_comment(text: str) -> str:
-    """Return `text` for a line comment: one line, nothing that is not printable."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _list(items: Iterable[str], before: str = "", *, expanded: bool = False) -> list[str]:
-    """A list in lines, the first behind `before`; one item that is no comment stands beside it where the line has room."""
+def _list(items: Iterable[str], before: str = "") -> str:
+    """A list, the first line behind `before`; one item that is no comment stands beside it where the line has room."""
     rows = list(items)
     line = f"{before}[ {rows[0]} ]"
-    if len(rows) == 1 and not expanded and not rows[0].startswith("#") and len(line) < _WIDTH:
-        return [line]
-    return [f"{before}[", *_indented(rows), "]"]
+    is_short = len(rows) == 1 and not rows[0].startswith("#") and len(line) < _WIDTH
+    return line if is_short else _block(f"{before}[", rows, "]")
 
 
-def _ended(lines: Sequence[str]) -> list[str]:
-    return [*lines[:-1], f"{lines[-1]};"]
-
-
-def _assigned(name: str, lines: Sequence[str]) -> list[str]:
-    """An attribute whose value has these lines."""
-    return _ended([f"{name} = {lines[0]}", *lines[1:]])
-
-
-def _attribute(name: str, items: Iterable[str]) -> list[str]:
+def _attribute(name: str, items: Iterable[str]) -> str:
     """An attribute that is a list; nothing for an empty one."""
     rows = list(items)
-    return _ended(_list(rows, f"{name} = ")) if rows else []
+    return f"{_list(rows, f'{name} = ')};" if rows else ""
 
 
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"  {line}" if line else "" for line in lines]
+def _block(head: str, lines: Iterable[str], *end: str) -> str:
+    """Lines between two others, indented; of an empty one nothing is written."""
+    return "\n".join([head, indent("\n".join(filter(None, lines)), "  "), *end])

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
-from relink.planning.resolve.strategy import matches_library
+from relink.planning.resolve.strategy import find_assumed_kind
 from relink.planning.siblings import find_sibling
 from relink.providers.profiles import profile_for
 from relink.system.errors import UsageError
@@ -34,15 +34,14 @@ from relink.vendors.protocol import NO_VENDOR, Vendor
 from relink.vendors.registry import find_component, is_distribution
 from relink.wheel.about import read_about
 from relink.wheel.archive import WheelArchive
-from relink.wheel.naming import WheelName
 from relink.wheel.pythons import find_minors, select_minors
 
 OLDEST, NEWEST = 10, 15
 """Minor versions of Python 3 that nixpkgs has; the newest stands for newer ones, too."""
 _TABLE_LIMIT = 4 << 20  # bytes
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
-_STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*")
-_COMPILER = "stdenv.cc.cc"
+_STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*\.whl")
+_PACKAGE = re.compile(r"([A-Za-z]\w*)/__init__\.py")
 # Options that autoRelinkHook has an attribute for: relinkAllowMissing is allow_missing.
 _SETTINGS = ("allow_missing", "assume_symbols", "forward", "gpus", "preload", "stub", "substitute")
 
@@ -121,15 +120,13 @@ def package_of(
     # Variants may be for several releases, so they count only where no other file says which.
     own_major = newest_major(plain, context.vendor)
     major = own_major or newest_major(images.values(), context.vendor)
-    sonames = (image.soname for image in images.values() if image.soname)
-    own = {*sonames, *map(posixpath.basename, images), *GLIBC_SONAMES}
+    own = {*(image.soname for image in images.values()), *map(posixpath.basename, images), *GLIBC_SONAMES}
 
     def attribute_with(soname: str) -> str | None:
         """Return the attribute of nixpkgs that has a library, or the system's that the vendor's own copy of it is built from."""
-        found = find_component(soname, major)
-        if found is None and (copy := context.vendor.libraries.copy_of(soname)) is not None:
-            found = next(filter(None, (find_component(name, major) for name in copy[0])), None)
-        return found and found[0].attribute
+        copies, _ = context.vendor.libraries.copy_of(soname) or ((), "")
+        found = (find_component(name, major) for name in (soname, *copies))
+        return next((component.attribute for component, _ in filter(None, found)), None)
 
     # Of the variants that Python picks one of, some are for other products. These need what nothing has.
     served = [
@@ -142,8 +139,7 @@ def package_of(
     asked = [
         soname
         for soname in dict.fromkeys(name for image in served for name in image.needed)
-        if soname not in {*own, *options.stub}
-        and not any(matches_library(pattern, soname) for pattern in options.allow_missing)
+        if soname not in {*own, *options.stub} and find_assumed_kind(context, soname) != "allowed"
     ]
     siblings = {name: found for name in asked if (found := find_sibling(context.siblings, name))}
     imported = [sibling.profile.distributions[0] for sibling in siblings.values()]
@@ -152,7 +148,7 @@ def package_of(
     opened = (name for entry in profile.dlopen for name in entry.sonames if name not in options.stub)
     needed += [(attribute_with(name), name) for name in opened]
     # The compiler's libraries are brought by autoRelinkHook.
-    inputs = group_pairs((name, soname) for name, soname in needed if name and name != _COMPILER)
+    inputs = group_pairs((name, soname) for name, soname in needed if name and name != "stdenv.cc.cc")
     dependencies, findings = read_dependencies([*lines, *imported], pythons, archive.path.name)
     where = source(archive, address, options.output_place)
     if unknown:
@@ -163,9 +159,7 @@ def package_of(
     if profile.nixpkgs is not None:
         text = f"python3Packages.{profile.nixpkgs} is built for {context.vendor.product}, too"
         findings.append(finding("RLK717", profile.nixpkgs, text))
-    tops = {
-        name.partition("/")[0] for name in archive.members if re.fullmatch(r"[A-Za-z]\w*/__init__\.py", name)
-    }
+    tops = {match[1] for match in map(_PACKAGE.fullmatch, archive.members) if match}
     return Package(
         file=archive.path.name,
         release=(wheel.canonical, wheel.version_text),
@@ -217,7 +211,13 @@ def source(archive: WheelArchive, address: str | None, directory: Path) -> Sourc
     # A store path's name has no % of an escaped address and no ! of an epoch.
     name = re.sub(r"[^0-9A-Za-z+\-._?=]", "_", wheel.filename)[-_NAME_LIMIT:].lstrip(".")
     if address is None:
-        if reason := _not_on_pypi(wheel, name):
+        # PyPI takes none of the first two (warehouse, forklift/legacy.py).
+        reasons = {
+            f"its version has a local label (+{wheel.version.local})": wheel.version.local,
+            "its platform is linux_x86_64": "linux_x86_64" in wheel.platform.split("."),
+            "no file in a Nix store can have this name": name != wheel.filename,
+        }
+        if reason := next((text for text, holds in reasons.items() if holds), None):
             raise UsageError(
                 f"{wheel.filename}: {reason}, so PyPI does not have it; name its address by --url URL, or the file itself by "
                 "--url ./FILE.whl"
@@ -235,18 +235,9 @@ def source(archive: WheelArchive, address: str | None, directory: Path) -> Sourc
             )
         return Source(None, {"path": path})
     last = unquote(posixpath.basename(urlsplit(address).path))
-    fits = last.endswith(".whl") and len(last) <= _NAME_LIMIT and _STORE_NAME.fullmatch(last)
-    named = {} if fits and address.endswith(f"/{last}") else {"name": last if fits else name}
+    name = last if len(last) <= _NAME_LIMIT and _STORE_NAME.fullmatch(last) else name
+    named = {} if address.endswith(f"/{name}") else {"name": name}
     return Source("fetchurl", {"url": address, **named, "hash": digest})
-
-
-def _not_on_pypi(wheel: WheelName, name: str) -> str | None:
-    """Why PyPI takes no wheel of this name (warehouse, forklift/legacy.py), or no store path can have it."""
-    if wheel.version.local is not None:
-        return f"its version has a local label (+{wheel.version.local})"
-    if "linux_x86_64" in wheel.platform.split("."):
-        return "its platform is linux_x86_64"
-    return None if name == wheel.filename else "no file in a Nix store can have this name"
 
 
 def read_dependencies(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from relink.report.nix.emit import nix_comment, nix_string, package_nix, write_package
+from relink.report.nix.emit import nix_string, package_nix, write_package
 from relink.report.nix.package import Dependency, Package, Source
 from relink.system.errors import UsageError
 from relink.vendors.rocm.vendor import rocm
@@ -167,8 +167,8 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_a_name_from_the_wheel_stays_in_its_comment() -> None:
-    package = replace(PLAIN, unknown=("libx.so\n}: builtins.abort",))
-    assert not [line for line in package_nix([package]).splitlines() if line.startswith("}: builtins")]
+    package = replace(PLAIN, unknown=("libx.so\n}: builtins.abort \x1bé",))
+    assert "# nixpkgs is not known to have libx.so\\n}: builtins.abort \\x1bé.\n" in package_nix([package])
 
 
 def test_one_release_for_several_pythons() -> None:
@@ -323,10 +323,6 @@ def test_strings(text: str, literal: str) -> None:
 def test_strings_that_nix_does_not_have(text: str) -> None:
     with pytest.raises(UsageError, match="cannot be said in Nix"):
         nix_string(text)
-
-
-def test_comments_are_one_line() -> None:
-    assert nix_comment("a\nb\x1bé") == "a?b?é"
 
 
 def forms() -> dict[str, list[Package]]:
