@@ -16,11 +16,9 @@ makeSetupHook {
   substitutions = {
     inherit (python) sitePackages;
     python = python.interpreter;
-    pythonPrefix = "${python}";
     patchelf = lib.getExe' patchelf "patchelf";
     relink = lib.getExe relink;
     runtime = "${lib.getLib stdenv.cc.cc}";
-    words = "${./words.sed}";
     # GPUs that the set was narrowed to (rocmPackages.gfx1030); those that an input was narrowed to are in its name.
     gpus = toString (rocmPackages.clr.localGpuTargets or [ ]);
   };

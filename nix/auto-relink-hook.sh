@@ -4,10 +4,20 @@
 relinkPackages=() relinkPrefixes=() relinkLast=()
 declare -A relinkNarrowed=()
 for gpu in @gpus@; do relinkNarrowed[$gpu]=1; done
+# What relink prints, in the words of a package: attributes in the place of options, and nothing of where the build has its files.
+relinkWords='/^with /d
+/ is the relinked copy; /d
+/^Next:/,$d
+s|/[^ :,;]*/\.relink\.[A-Za-z0-9]{6}/||g
+s/Install the package that has the library, or name a prefix that has it \(--prefix\)\./Add the package that has it to buildInputs./
+s/pass --allow-missing [A-Z]+/name it in relinkAllowMissing/
+s/(the|a) prefix \(--prefix\)|--prefix( DIR)?/buildInputs/g
+s/\b(no|the) prefix has/\1 package of buildInputs has/g
+s/--(allow-isa-gap|interpreter|force|ignore)/relinkFlags = [ "--\1" ]/g'
 # Each input, and what it propagates. Libraries of other Python packages (torch/lib) come first: an import maps them first.
 gatherRelinkPrefixes() {
   local directory libraries name=${1##*/}
-  if [ "$1" = @pythonPrefix@ ]; then return; fi
+  if [[ @python@ == "$1"/* ]]; then return; fi
   # rocmPackages.gfx1030 has rocblas-gfx1030-7.2.3; of a family (rocmPackages.gfx11) each GPU is named.
   if [[ $name =~ ((-gfx[0-9a-f]+)+)- ]]; then
     for name in ${BASH_REMATCH[1]//-/ }; do relinkNarrowed[$name]=1; done
@@ -27,8 +37,7 @@ gatherRelinkPrefixes() {
 
 # As addAutoPatchelfSearchPath: more directories with libraries.
 addAutoRelinkSearchPath() {
-  local directory
-  for directory; do relinkPrefixes+=(--prefix "$directory"); done
+  relinkPrefixes+=("${@/#/--prefix=}")
 }
 
 # Print the ELF files in $1 but for those in $2 and those moved aside, each with a null byte.
@@ -40,14 +49,12 @@ findELF() {
 }
 
 runRelink() {
-  local log=$NIX_BUILD_TOP/relink.log status=0
+  relinkFound=1
   # Nix keeps what the output refers to, so nobody has to register roots (RLK701).
   env -u PYTHONPATH NIX_STORE_DIR="${NIX_STORE:?}" TERM=dumb COLUMNS=1000 @relink@ run "$@" --python @python@ --ignore RLK701 \
     --jobs "${NIX_BUILD_CORES:-1}" "${relinkPackages[@]}" "${relinkPrefixes[@]}" --prefix @runtime@ "${relinkLast[@]}" \
-    "${relinkOptions[@]}" &> "$log" || status=1
-  # The words of a package in the place of those of the command line; the verdict once; what the build names itself not at all.
-  sed -E -f @words@ "$log" | awk 'NR == 1 { verdict = substr($0, index($0, ": ") + 2) } NR == 1 || $0 != verdict'
-  return $status
+    "${relinkOptions[@]}" 2>&1 | sed -E "$relinkWords" |
+    awk 'NR == 1 { verdict = substr($0, index($0, ": ") + 2) } NR == 1 || $0 != verdict' # the verdict once
 }
 
 # Add to the search paths of the files in $2 what those in $1 have of the package's own postFixup, and what the attributes of
@@ -59,10 +66,7 @@ addRunpaths() {
   if [ -z "${postFixup-}${appended[*]}${needed[*]}" ]; then return; fi
   while IFS= read -r -d '' file; do
     new=$2${file#"$1"}
-    IFS=: read -ra entries <<< "$(@patchelf@ --print-rpath "$file")"
-    for entry in "${!entries[@]}"; do
-      case ${entries[entry]} in "$NIX_STORE"/* | /run/*) ;; *) unset "entries[entry]" ;; esac
-    done
+    mapfile -t entries < <(@patchelf@ --print-rpath "$file" | tr : '\n' | grep -E "^($NIX_STORE|/run)/")
     entries+=("${appended[@]}")
     if @patchelf@ --print-interpreter "$new" &> /dev/null; then entries+=("${needed[@]/%//lib}"); fi
     for entry in "${entries[@]}"; do
@@ -73,12 +77,13 @@ addRunpaths() {
 }
 
 autoRelink() {
-  local output prefix site work file option words found="" relinkOptions=()
+  local output prefix site work file option words relinkFound="" relinkOptions=()
   for option in allow-missing:relinkAllowMissing assume-symbols:relinkAssumeSymbols forward:relinkForward gpu:relinkGpus \
     preload:relinkPreload stub:relinkStub substitute:relinkSubstitute; do
     words=()
     concatTo words "${option#*:}"
     relinkOptions+=("${words[@]/#/--${option%%:*}=}")
+    relinkWords+=$'\n'"s/--${option%%:*}/${option#*:}/g"
   done
   if ! declare -p relinkGpus &> /dev/null; then
     for option in "${!relinkNarrowed[@]}"; do relinkOptions+=("--gpu=$option"); done
@@ -95,14 +100,12 @@ autoRelink() {
         runRelink "$file" --keep-version -o "$work/wheels"
         rm "$file"
         mv "$work"/wheels/*.whl "$prefix/"
-        found=1
       fi
     done
     if [ -d "$site" ] && IFS= read -r -d '' file < <(findELF "$site" ''); then
       mv "$site" "$work/"
       runRelink "$work/site-packages" -o "$site"
       addRunpaths "$work/site-packages" "$site"
-      found=1
     fi
     while IFS= read -r -d '' file; do
       mkdir -p "$(dirname "$work/rest/$output/${file#"$prefix/"}")"
@@ -112,11 +115,10 @@ autoRelink() {
       runRelink "$work/rest/$output" -o "$work/new"
       addRunpaths "$work/rest/$output" "$work/new"
       cp -a "$work/new/." "$prefix/"
-      found=1
     fi
     rm -r "$work"
   done
-  if [ -z "$found" ]; then
+  if [ -z "$relinkFound" ]; then
     echo "autoRelinkHook: no output has an ELF file; take the hook out of nativeBuildInputs, or set dontAutoRelink" >&2
     return 1
   fi

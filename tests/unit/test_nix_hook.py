@@ -62,11 +62,9 @@ def fixup(
     values = {
         "sitePackages": SITE,
         "python": sys.executable,
-        "pythonPrefix": "/nowhere/python",
         "patchelf": find_patchelf().path,
         "relink": str(Path(sys.executable).with_name("relink")),
         "runtime": str(runtime),
-        "words": str(ROOT / "nix/words.sed"),
         "gpus": gpus,
     }
     text = (ROOT / "nix/auto-relink-hook.sh").read_text()

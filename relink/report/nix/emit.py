@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from textwrap import indent
 
-from relink.report.nix.package import OLDEST, Package, Source, is_sibling, nixpkgs_names
+from relink.report.nix.package import NEWEST, OLDEST, Package, Source, is_sibling, nixpkgs_names
 from relink.system.atomic import atomic_file
 from relink.system.errors import UsageError, describe_failure
 from relink.system.text import escape_untrusted
@@ -24,34 +24,42 @@ def package_nix(packages: Sequence[Package]) -> str:
     :param packages: one wheel, or those of one release for several Pythons.
     :raises UsageError: they are not of one release, or Nix has no string with a text of theirs.
     """
-    _check_release(packages)
     package, several = packages[0], len(packages) > 1
-    version = f"version = {nix_string(package.release[1])};"
+    pythons = {item.pythons for item in packages if len(item.pythons) == 1}
+    releases = {(item.wheel.canonical, item.wheel.version_text, item.major) for item in packages}
+    if several and (len(releases) > 1 or len(pythons) < len(packages)):
+        names = ", ".join(item.wheel.filename for item in packages)
+        raise UsageError(
+            f"{names[:400]}: one package takes the wheels of one release, one for each Python; give others another directory"
+        )
+    version = f"version = {nix_string(package.wheel.version_text)};"
     inherited = "inherit version;" if several else "inherit (finalAttrs) version;"
     sources = [_source(item.source, inherited) for item in packages]
     if several:
         disabled, chosen = "!(srcs ? ${python.pythonVersion})", "srcs.${python.pythonVersion}"
     else:
         # For which Pythons nixpkgs has no such package: "" for all that it has.
-        (chosen,), least = sources, package.pythons[0]
-        disabled = f'pythonOlder "3.{least}"' if package.exact or least > OLDEST else ""
-        disabled += f' || pythonAtLeast "3.{least + 1}"' if package.exact else ""
+        (chosen,), least, alone = sources, package.pythons[0], len(pythons)
+        every = range(min(OLDEST, least - alone), NEWEST + 1)
+        disabled = _condition({*every}.difference(package.pythons), every)
     inputs = sorted({name.removeprefix("pkgs.") for item in packages for name in item.inputs})
     system = [name for name in inputs if "." not in name]
     unknown = _unknown(name for item in packages for name in item.unknown)
-    broken = _broken(package, "version" if several else "finalAttrs.version")
-    about = "\n".join([f"pname = {nix_string(package.release[0])};", inherited if several else version])
+    about = [f"pname = {nix_string(package.wheel.canonical)};", inherited if several else version]
     blocks = [
-        f"{about}\npyproject = false;",
+        "\n".join([*about, "pyproject = false;"]),
         "__structuredAttrs = true;",
         f"disabled = {disabled};" if disabled else "",
         f"src = {chosen};",
-        _attribute("nativeBuildInputs", ["autoRelinkHook", "pypaInstallHook", "wheelUnpackHook"]),
-        _attribute("buildInputs", [*unknown, *inputs]),
+        _list("nativeBuildInputs = ", ["autoRelinkHook", "pypaInstallHook", "wheelUnpackHook"], ";"),
+        _list("buildInputs = ", [*unknown, *inputs], ";"),
         _dependencies(packages),
-        *(_attribute(name, map(nix_string, words)) for name, words in (package.settings or {}).items()),
-        _attribute("pythonImportsCheck", map(nix_string, package.imports)),
-        _block("meta = {", [*_meta(package.meta), *broken, "maintainers = [ ];"], "};"),
+        *(
+            _list(f"{name} = ", map(nix_string, words), ";")
+            for name, words in (package.settings or {}).items()
+        ),
+        _list("pythonImportsCheck = ", map(nix_string, package.imports), ";"),
+        _meta(package, "version" if several else "finalAttrs.version"),
     ]
     text, libraries = "\n\n".join(filter(None, blocks)), package.vendor.libraries
     required = {row.attribute for item in packages for row in item.dependencies if row.attribute}
@@ -104,7 +112,7 @@ def _dependencies(packages: Sequence[Package]) -> str:
         if is_sibling(name):
             group.append("# nixpkgs does not have it; relink nix writes a package of its wheel, too.")
         group.append(name)
-    parts = [_list(names, head) for head, names in groups.items() if names]
+    parts = [_list(head, names) for head, names in groups.items() if names]
     if plain and "\n".join(parts).count("\n") > 1:
         # nixfmt leaves a list behind the equals sign, and each item on a line of its own.
         parts[0] = _block("[", plain, "]")
@@ -137,8 +145,16 @@ def _condition(asked: Collection[int], admitted: Sequence[int]) -> str:
     return " || ".join(bounds)
 
 
-def _broken(package: Package, version: str) -> Iterator[str]:
-    """The attribute of `meta`: what the package set must have, each with its reason in a comment."""
+def _unknown(names: Iterable[str]) -> list[str]:
+    return [f"# nixpkgs is not known to have {escape_untrusted(name)}." for name in dict.fromkeys(names)]
+
+
+def _meta(package: Package, version: str) -> str:
+    """The attribute; `broken` says what the package set must have, each with its reason in a comment."""
+    known = nixpkgs_names()["licenses"]
+    words = re.findall(r"[^\s()]+", package.meta.get("license", ""))
+    names = [f"lib.licenses.{known[word]}" for word in dict.fromkeys(words) if word in known]
+    licenses = f"license = {names[0]};" if len(names) == 1 else _list("license = ", names, ";")
     reasons: dict[str, str] = {}
     vendor, runtime = package.vendor, f"{package.vendor.libraries.runtime}.{package.major}"
     has_own = any(name.startswith(f"{vendor.libraries.package_set}.") for name in package.inputs)
@@ -152,25 +168,16 @@ def _broken(package: Package, version: str) -> Iterator[str]:
     if "torch" in attributes and (support := vendor.libraries.package_support):
         text = f"torch has to be built for {vendor.product} (config.{support})."
         reasons[f"!(torch.{support} or false)"] = text
-    yield from (f"# {text}" for text in reasons.values())
-    yield _joined("broken", [*reasons], "||")
-
-
-def _unknown(names: Iterable[str]) -> list[str]:
-    return [f"# nixpkgs is not known to have {escape_untrusted(name)}." for name in dict.fromkeys(names)]
-
-
-def _meta(meta: Mapping[str, str]) -> list[str]:
-    known = nixpkgs_names()["licenses"]
-    words = re.findall(r"[^\s()]+", meta.get("license", ""))
-    names = [f"lib.licenses.{known[word]}" for word in dict.fromkeys(words) if word in known]
-    licenses = f"license = {names[0]};" if len(names) == 1 else _attribute("license", names)
-    return [
-        *(f"{name} = {nix_string(text)};" for name, text in meta.items() if name != "license"),
+    lines = [
+        *(f"{name} = {nix_string(text)};" for name, text in package.meta.items() if name != "license"),
         licenses or "# nixpkgs is not known to have its licence.",
         "sourceProvenance = [ lib.sourceTypes.binaryNativeCode ];",
         'platforms = [ "x86_64-linux" ];',
+        *(f"# {text}" for text in reasons.values()),
+        _joined("broken", [*reasons], "||"),
+        "maintainers = [ ];",
     ]
+    return _block("meta = {", lines, "};")
 
 
 def write_package(packages: Sequence[Package], directory: Path, *, force: bool = False) -> Path:
@@ -190,17 +197,6 @@ def write_package(packages: Sequence[Package], directory: Path, *, force: bool =
     return path
 
 
-def _check_release(packages: Sequence[Package]) -> None:
-    releases = {(item.release, item.major) for item in packages}
-    pythons = {item.pythons for item in packages}
-    exact = all(item.exact for item in packages)
-    if len(packages) > 1 and not (exact and len(releases) == 1 and len(pythons) == len(packages)):
-        names = ", ".join(item.file for item in packages)
-        raise UsageError(
-            f"{names[:400]}: one package takes the wheels of one release, one for each Python; give others another directory"
-        )
-
-
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "$": "\\$"})
 
 
@@ -215,18 +211,13 @@ def nix_string(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'
 
 
-def _list(items: Iterable[str], before: str = "") -> str:
-    """A list, the first line behind `before`; one item that is no comment stands beside it where the line has room."""
+def _list(before: str, items: Iterable[str], end: str = "") -> str:
+    """A list, nothing for an empty one; one item that is no comment stands on the line of `before` where that has room."""
     rows = list(items)
-    line = f"{before}[ {rows[0]} ]"
+    line = f"{before}[ {' '.join(rows)} ]"
     is_short = len(rows) == 1 and not rows[0].startswith("#") and len(line) < _WIDTH
-    return line if is_short else _block(f"{before}[", rows, "]")
-
-
-def _attribute(name: str, items: Iterable[str]) -> str:
-    """An attribute that is a list; nothing for an empty one."""
-    rows = list(items)
-    return f"{_list(rows, f'{name} = ')};" if rows else ""
+    text = line if is_short else _block(f"{before}[", rows, "]")
+    return f"{text}{end}" if rows else ""
 
 
 def _block(head: str, lines: Iterable[str], *end: str) -> str:

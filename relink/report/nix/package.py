@@ -34,6 +34,7 @@ from relink.vendors.protocol import NO_VENDOR, Vendor
 from relink.vendors.registry import find_component, is_distribution
 from relink.wheel.about import read_about
 from relink.wheel.archive import WheelArchive
+from relink.wheel.naming import WheelName
 from relink.wheel.pythons import find_minors, select_minors
 
 OLDEST, NEWEST = 10, 15
@@ -72,8 +73,8 @@ class Dependency(msgspec.Struct, frozen=True):
 class Package(msgspec.Struct, frozen=True):
     """Everything that a package for Nix is made of.
 
-    :ivar file: the wheel's name, and `release` its distribution and version, which wheels of one package share.
-    :ivar pythons: minor versions of Python 3 that take the wheel; `exact`: it is for one Python alone.
+    :ivar wheel: its name; wheels of one package share distribution and version.
+    :ivar pythons: minor versions of Python 3 that take the wheel: one for cp312-cp312, all the newer ones for cp39-abi3.
     :ivar vendor: the vendor whose libraries it needs.
     :ivar inputs: attributes of nixpkgs → what is needed of each.
     :ivar unknown: libraries that no attribute is known to have.
@@ -83,11 +84,9 @@ class Package(msgspec.Struct, frozen=True):
     :ivar meta: `description`, `homepage` and `changelog`, and `license` as an expression of SPDX.
     """
 
-    file: str
-    release: tuple[str, str]
+    wheel: WheelName
     source: Source
     pythons: tuple[int, ...]
-    exact: bool
     inputs: Mapping[str, Sequence[str]]
     meta: Mapping[str, str]
     unknown: tuple[str, ...] = ()
@@ -136,11 +135,9 @@ def package_of(
     ]
     read = parse_email(archive.read(f"{archive.dist_info}/METADATA"))[0]
     lines = read.get("requires_dist") or profile.requires
-    asked = [
-        soname
-        for soname in dict.fromkeys(name for image in served for name in image.needed)
-        if soname not in {*own, *options.stub} and find_assumed_kind(context, soname) != "allowed"
-    ]
+    there = {*own, *options.stub}
+    lacking = dict.fromkeys(name for image in served for name in image.needed if name not in there)
+    asked = [name for name in lacking if find_assumed_kind(context, name) != "allowed"]
     siblings = {name: found for name in asked if (found := find_sibling(context.siblings, name))}
     imported = [sibling.profile.distributions[0] for sibling in siblings.values()]
     needed = [(attribute_with(name), name) for name in asked if name not in siblings]
@@ -149,24 +146,20 @@ def package_of(
     needed += [(attribute_with(name), name) for name in opened]
     # The compiler's libraries are brought by autoRelinkHook.
     inputs = group_pairs((name, soname) for name, soname in needed if name and name != "stdenv.cc.cc")
-    dependencies, findings = read_dependencies([*lines, *imported], pythons, archive.path.name)
+    dependencies, findings = read_dependencies([*lines, *imported], pythons, wheel.filename)
     where = source(archive, address, options.output_place)
     if unknown:
         findings.append(finding("RLK711", ", ".join(unknown), "not among buildInputs"))
     if where.fetcher == "fetchPypi":
-        text = "no --url was given, so fetchPypi is to fetch it"
-        findings.append(finding("RLK712", archive.path.name, text))
+        findings.append(finding("RLK712", wheel.filename, "no --url was given, so fetchPypi is to fetch it"))
     if profile.nixpkgs is not None:
         text = f"python3Packages.{profile.nixpkgs} is built for {context.vendor.product}, too"
         findings.append(finding("RLK717", profile.nixpkgs, text))
     tops = {match[1] for match in map(_PACKAGE.fullmatch, archive.members) if match}
     return Package(
-        file=archive.path.name,
-        release=(wheel.canonical, wheel.version_text),
+        wheel=wheel,
         source=where,
         pythons=pythons,
-        # cp312-cp312 is for that Python alone, cp39-abi3 for newer ones too.
-        exact=len(pythons) == 1 and pythons[0] < NEWEST,
         inputs=dict(sorted(inputs.items())),
         unknown=unknown,
         major=own_major,

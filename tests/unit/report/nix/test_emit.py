@@ -15,6 +15,7 @@ from relink.report.nix.emit import nix_string, package_nix, write_package
 from relink.report.nix.package import Dependency, Package, Source
 from relink.system.errors import UsageError
 from relink.vendors.rocm.vendor import rocm
+from relink.wheel.naming import parse_wheel_name
 
 ALWAYS = frozenset(range(10, 16))
 
@@ -30,8 +31,7 @@ ABOUT = {
     "license": "MIT",
 }
 PLAIN = Package(
-    file="demo-1.0-cp312-cp312-linux_x86_64.whl",
-    release=("demo", "1.0"),
+    wheel=parse_wheel_name("demo-1.0-cp312-cp312-linux_x86_64.whl"),
     source=Source(
         "fetchurl",
         {
@@ -41,7 +41,6 @@ PLAIN = Package(
         },
     ),
     pythons=(12,),
-    exact=True,
     major=7,
     vendor=rocm,
     inputs={"pkgs.numactl": ("libnuma.so.1",), "rocmPackages.clr": ("libamdhip64.so.7",)},
@@ -190,9 +189,9 @@ def test_one_release_for_several_pythons() -> None:
     ):
         assert part in text
     others = (
-        replace(PLAIN, release=("demo", "2.0")),
+        replace(PLAIN, wheel=parse_wheel_name("demo-2.0-cp312-cp312-linux_x86_64.whl")),
         PLAIN,
-        replace(newer, exact=False),
+        replace(newer, pythons=(13, 14, 15)),
         replace(newer, major=6),
     )
     for other in others:
@@ -240,7 +239,6 @@ def test_of_the_package_index_with_all_that_can_be_said() -> None:
         PLAIN,
         source=INDEX,
         pythons=tuple(ALWAYS),
-        exact=False,
         inputs={"pkgs.zstd": ("libzstd.so.1",)},
         unknown=("libnowhere.so.1",),
         dependencies=(*needs("numpy"), unknown),
@@ -278,16 +276,14 @@ def test_of_the_package_index_with_all_that_can_be_said() -> None:
     ],
 )
 def test_markers_are_conditions(asked: set[int], text: str) -> None:
-    package = replace(
-        PLAIN, pythons=tuple(ALWAYS), exact=False, dependencies=needs("x", pythons=frozenset(asked))
-    )
+    package = replace(PLAIN, pythons=tuple(ALWAYS), dependencies=needs("x", pythons=frozenset(asked)))
     assert attribute(package, "dependencies") == f"  dependencies = {text};"
 
 
 def test_lists_of_dependencies_are_joined() -> None:
     newest = needs("y", pythons=frozenset([15]))
     older = needs("v", "w", pythons=frozenset([10]))
-    package = replace(PLAIN, pythons=tuple(ALWAYS), exact=False)
+    package = replace(PLAIN, pythons=tuple(ALWAYS))
     short = replace(package, dependencies=(*needs("x"), *newest))
     assert (
         attribute(short, "dependencies")
@@ -327,7 +323,7 @@ def test_strings_that_nix_does_not_have(text: str) -> None:
 
 def forms() -> dict[str, list[Package]]:
     """A package of each form that can be written, by a name: what is there and what is not, on one line and on several."""
-    anyone = replace(PLAIN, pythons=tuple(ALWAYS), exact=False, dependencies=())
+    anyone = replace(PLAIN, pythons=tuple(ALWAYS), dependencies=())
     newest, older = frozenset([15]), frozenset([10, 11])
     long = "x" * 60
     several = [
@@ -379,7 +375,7 @@ def forms() -> dict[str, list[Package]]:
         "index": replace(PLAIN, source=INDEX),
         "file": replace(PLAIN, source=Source(None, {"path": "./demo-1.0-py3-none-any.whl"})),
         "long-file": replace(PLAIN, source=Source(None, {"path": f"../{long}/{long}.whl"})),
-        "least": replace(PLAIN, pythons=(12, 13, 14, 15), exact=False),
+        "least": replace(PLAIN, pythons=(12, 13, 14, 15)),
         "no-import": replace(PLAIN, imports=()),
         "imports": replace(PLAIN, imports=("a", "b")),
     }
