@@ -14,6 +14,7 @@ s/pass --allow-missing [A-Z]+/name it in relinkAllowMissing/
 s/(the|a) prefix \(--prefix\)|--prefix( DIR)?/buildInputs/g
 s/\b(no|the) prefix has/\1 package of buildInputs has/g
 s/--(allow-isa-gap|interpreter|force|ignore)/relinkFlags = [ "--\1" ]/g'
+
 # Each input, and what it propagates. Libraries of other Python packages (torch/lib) come first: an import maps them first.
 gatherRelinkPrefixes() {
   local directory libraries name=${1##*/}

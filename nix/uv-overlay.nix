@@ -24,9 +24,6 @@ let
     builtins.filter (profile: profile ? variants || !(profile ? nixpkgs)) profiles
   );
   isRocm = name: builtins.match "rocm(-sdk(-.*)?)?" name != null;
-  needs =
-    name: version:
-    builtins.elem name vendors || lib.hasInfix "rocm" name || lib.hasInfix "+rocm" version;
   isPure = package: lib.hasSuffix "-any.whl" (toString (package.src.name or ""));
   scope = if rocmPackages == null then final.pkgs.rocmPackages else rocmPackages;
   hook = (of final).autoRelinkHook.override { rocmPackages = scope; };
@@ -50,7 +47,7 @@ let
     builtins.elem name wheels
     || (
       package ? overrideAttrs
-      && needs name (toString (package.version or ""))
+      && (builtins.elem name vendors || lib.hasInfix "rocm" "${name} ${toString (package.version or "")}")
       && !(isRocm name || builtins.elem name except || isPure package)
     );
 in

@@ -183,8 +183,8 @@ def test_the_packages_of_this_repository(nix: Nix) -> None:
         f"let scope = {nix.packages()}; older = pname: {{ inherit pname; }}; "
         f"patchelf_ = p: import {ROOT}/nix/patchelf.nix {{ inherit (scope) lib; fetchurl = a: a; patchelf = p; }}; in {{ "
         f"required = map (p: p.pname) (import {ROOT}/nix/relink.nix {{ inherit (scope) lib; buildPythonApplication = a: a; "
-        f"hatchling = 0; pythonOlder = _: true; {''.join(f'{name} = older {chr(34)}{name}{chr(34)}; ' for name in asked)}}})"
-        ".dependencies; "
+        "patchelf = 0; python.pythonOlder = _: true; python.pkgs = "
+        f"{{ {''.join(f'{name} = older {json.dumps(name)}; ' for name in asked)}}}; }}).dependencies; "
         'own = (patchelf_ { version = "0.19.1"; }).version; '
         'built = (patchelf_ { version = "0.15.0"; overrideAttrs = f: f; }).version; }'
     )
@@ -201,7 +201,7 @@ def test_a_line_of_documentation_rebuilds_nothing(nix: Nix, tmp_path: Path) -> N
         call = (
             f"f = import {directory}/nix/relink.nix; lib = ({nix.packages()}).lib; "
             "all = builtins.mapAttrs (_: _: null) (builtins.functionArgs f); "
-            'made = f (all // { inherit lib; buildPythonApplication = a: a; pythonOlder = _: false; patchelf = "/p"; });'
+            'made = f (all // { inherit lib; buildPythonApplication = a: a; patchelf = "/p"; });'
         )
         return str(nix.value(f"let {call} in toString made.src"))
 

@@ -54,10 +54,7 @@ def package_nix(packages: Sequence[Package]) -> str:
         _list("nativeBuildInputs = ", ["autoRelinkHook", "pypaInstallHook", "wheelUnpackHook"], ";"),
         _list("buildInputs = ", [*unknown, *inputs], ";"),
         _dependencies(packages),
-        *(
-            _list(f"{name} = ", map(nix_string, words), ";")
-            for name, words in (package.settings or {}).items()
-        ),
+        *(_list(f"{key} = ", map(nix_string, words), ";") for key, words in (package.settings or {}).items()),
         _list("pythonImportsCheck = ", map(nix_string, package.imports), ";"),
         _meta(package, "version" if several else "finalAttrs.version"),
     ]
@@ -126,10 +123,8 @@ def _joined(name: str, parts: Sequence[str], operator: str) -> str:
     """
     line, lines = f" {operator} ".join(parts), f"\n{operator} ".join(parts)
     flat = "\n" not in line
-    if len(parts) == 1 or lines.startswith("[\n"):
-        return f"{name} = {lines};"
-    if flat and len(f"{name} = {line};") <= _WIDTH:
-        return f"{name} = {line};" if parts else ""
+    if len(parts) == 1 or lines.startswith("[\n") or (flat and len(f"{name} = {line};") <= _WIDTH):
+        return f"{name} = {line if flat else lines};" if parts else ""
     return _block(f"{name} =", [f"{line if flat and len(line) < _WIDTH else lines};"])
 
 

@@ -26,7 +26,6 @@ from relink.planning.siblings import find_sibling
 from relink.providers.profiles import profile_for
 from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
-from relink.system.safe_open import read_text
 from relink.system.shipped_files import shipped_directory
 from relink.system.text import group_pairs
 from relink.vendors.majors import newest_major
@@ -39,7 +38,6 @@ from relink.wheel.pythons import find_minors, select_minors
 
 OLDEST, NEWEST = 10, 15
 """Minor versions of Python 3 that nixpkgs has; the newest stands for newer ones, too."""
-_TABLE_LIMIT = 4 << 20  # bytes
 _NAME_LIMIT = 200  # characters; a store path's name may have 211
 _STORE_NAME = re.compile(r"[0-9A-Za-z+\-_?=][0-9A-Za-z+\-._?=]*\.whl")
 _PACKAGE = re.compile(r"([A-Za-z]\w*)/__init__\.py")
@@ -275,4 +273,4 @@ def nixpkgs_names() -> Mapping[str, Any]:
 
     ``scripts/record-nixpkgs-names`` makes the file of them.
     """
-    return tomllib.loads(read_text(shipped_directory("profiles") / "nixpkgs/names.toml", _TABLE_LIMIT))
+    return tomllib.loads((shipped_directory("profiles") / "nixpkgs/names.toml").read_text(encoding="utf-8"))
