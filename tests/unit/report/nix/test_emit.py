@@ -280,6 +280,20 @@ def test_markers_are_conditions(asked: set[int], text: str) -> None:
     assert attribute(package, "dependencies") == f"  dependencies = {text};"
 
 
+@pytest.mark.parametrize(
+    ("pythons", "text"),
+    [
+        ((10,), 'pythonOlder "3.10" || pythonAtLeast "3.11"'),
+        ((12, 13, 14, 15), 'pythonOlder "3.12"'),
+        ((10, 12), 'pythonAtLeast "3.11" && pythonOlder "3.12" || pythonAtLeast "3.13"'),
+    ],
+)
+def test_pythons_without_a_wheel(pythons: tuple[int, ...], text: str) -> None:
+    """Also those between two that a compressed tag names."""
+    package = replace(PLAIN, pythons=pythons, dependencies=())
+    assert attribute(package, "disabled") == f"  disabled = {text};"
+
+
 def test_lists_of_dependencies_are_joined() -> None:
     newest = needs("y", pythons=frozenset([15]))
     older = needs("v", "w", pythons=frozenset([10]))
