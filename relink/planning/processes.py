@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -112,6 +112,11 @@ class ImportOutcome(msgspec.Struct, frozen=True):
         """Whether the import was followed to its end and opens something; else what opens the package's files is not seen."""
         return self.stopped is None and any(part in ("import", "guarded") for part in self.parts.values())
 
+    def keep_failures(self, is_kept: Callable[[FailedOpening], bool]) -> ImportOutcome:
+        """Return the outcome with those failures alone, of what ends an import and of what the package goes on without."""
+        lost = {name: opening for name, opening in self.lost.items() if is_kept(opening)}
+        return replace(self, failed=tuple(filter(is_kept, self.failed)), lost=lost)
+
     def find_optional(self) -> dict[str, OptionalMember]:
         """Return the files without which the import ends well, as far as it can be followed."""
         if self.stopped is not None:
@@ -132,8 +137,19 @@ class ImportOutcome(msgspec.Struct, frozen=True):
 
     def findings(self, site: str) -> Iterator[Finding]:
         """Yield what ends the import as errors, and RLK124 for each thing that the package does without."""
+        codes = {"missing": "RLK101", "versions": "RLK301", "symbols": "RLK302", "aborts": "RLK305"}
         for opening in self.failed:
-            yield _error(opening, site)
+            failure, event = opening.failure, opening.event
+            subject = event.name
+            if opening.missing:
+                subject = opening.missing[0]
+            elif failure.symbols:
+                subject = failure.symbols[0].path
+            elif failure.versions:
+                subject = failure.versions[0].requester
+            text = f"{opening.why}; {_who(event, site)} opens {_below(event.name, site)}"
+            reported = finding(codes.get(failure.cause, "RLK116"), subject, text)
+            yield replace(reported, subjects=opening.missing or (subject,))
         for name, opening in self.lost.items():
             text = f"it does not load ({opening.why}), and {_who(opening.event, site)} goes on without it"
             reported = finding("RLK124", _below(opening.event.name, site), text)
@@ -313,7 +329,12 @@ class EnvironmentProcesses:
                 parts[member] = "carried"
         for path, member in paths.items():
             if member not in parts and path not in pending:
-                part = parts[member] = self._part_of(member, images[member])
+                # The import neither opens it nor needs it.
+                part: ProcessPart = find_part_alone(member, images[member], self.interpreter, self._machine)
+                is_named = all(map(str.isidentifier, _module_of(member).split(".")))
+                if part == "unknown" and is_named and member.endswith(self.interpreter.own_suffixes):
+                    part = "later"
+                parts[member] = part
                 if part in ("later", "unknown"):
                     pending[path] = Event("extension", path, "later", os.RTLD_NOW, module=_module_of(member))
         later = process.fork()
@@ -347,19 +368,18 @@ class EnvironmentProcesses:
         return ImportOutcome(
             parts,
             tuple(failed.values()),
-            {_shown_name(opening.event, site): opening for opening in lost.values()},
+            # By what people call the thing that is opened: the module, or the library.
+            {
+                _module_of(_below(event.name, site))
+                if (event := opening.event).kind != "library" and event.name.startswith(f"{site}/")
+                else posixpath.basename(event.name): opening
+                for opening in lost.values()
+            },
             stopped,
             tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
             frozenset(made.assumed),
             tuple(made.events),
         )
-
-    def _part_of(self, member: str, image: Image) -> ProcessPart:
-        """Return the part of a file that the import neither opens nor needs."""
-        part = find_part_alone(member, image, self.interpreter, self._machine)
-        is_module = member.endswith(self.interpreter.own_suffixes)
-        is_named = all(map(str.isidentifier, _module_of(member).split(".")))
-        return "later" if part == "unknown" and is_module and is_named else part
 
     def _open_later(self, process: Process, event: Event, carried: set[str]) -> FailedOpening | None:
         """Open what the import does not open, in a process that goes on by itself; note in `carried` what this maps.
@@ -458,7 +478,16 @@ def apply_import(
     kept = list(findings)
     is_seen = outcome.stopped is None if is_installed else outcome.is_seen
     if is_seen:
-        kept = [_as_opened(reported, outcome) for reported in findings]
+        opened = [text for one in outcome.failed for text in (one.event.name, one.failure.refused or "")]
+        # A damaged ELF file with which the import does not end.
+        kept = [
+            replace(reported, level="warning")
+            if reported.code == "RLK506"
+            and reported.message.startswith("damaged ELF file")
+            and not any(reported.subject in text for text in opened)
+            else reported
+            for reported in findings
+        ]
     if outcome.assumed:
         # What the missing modules would have mapped is not known.
         return [*of_files, *kept]
@@ -485,16 +514,6 @@ def apply_import(
         if not (told & {*reported.subjects, reported.subject} or reported.code in codes)
     ]
     return kept
-
-
-def _as_opened(reported: Finding, outcome: ImportOutcome) -> Finding:
-    """Return a finding about a damaged ELF file as a warning, where the import does not end with it."""
-    if not (reported.code == "RLK506" and reported.message.startswith("damaged ELF file")):
-        return reported
-    opened = (text for one in outcome.failed for text in (one.event.name, one.failure.refused or ""))
-    return (
-        reported if any(reported.subject in text for text in opened) else replace(reported, level="warning")
-    )
 
 
 def find_gpu_members(wheel: Wheel) -> list[str]:
@@ -526,22 +545,6 @@ def _open(process: Process, event: Event) -> FailedOpening | None:
     return FailedOpening(event, failure, missing, str(failure))
 
 
-def _error(opening: FailedOpening, site: str) -> Finding:
-    """Return the finding about a dlopen that ends an import."""
-    failure, event = opening.failure, opening.event
-    who = f"{_who(event, site)} opens {_below(event.name, site)}"
-    codes = {"missing": "RLK101", "versions": "RLK301", "symbols": "RLK302", "aborts": "RLK305"}
-    subject = event.name
-    if opening.missing:
-        subject = opening.missing[0]
-    elif failure.symbols:
-        subject = failure.symbols[0].path
-    elif failure.versions:
-        subject = failure.versions[0].requester
-    reported = finding(codes.get(failure.cause, "RLK116"), subject, f"{opening.why}; {who}")
-    return replace(reported, subjects=opening.missing or (subject,))
-
-
 def _who(event: Event, site: str) -> str:
     """Say which line asks for a dlopen."""
     if not event.file:
@@ -552,13 +555,6 @@ def _who(event: Event, site: str) -> str:
 def _below(path: str, site: str) -> str:
     """Return a path below a directory without that; other paths and names as they are."""
     return path.removeprefix(f"{site}/")
-
-
-def _shown_name(event: Event, site: str) -> str:
-    """Return what people call the thing that is opened: the module, or the library."""
-    if event.kind == "library" or not event.name.startswith(f"{site}/"):
-        return posixpath.basename(event.name)
-    return _module_of(event.name.removeprefix(f"{site}/"))
 
 
 def top_modules(name: str, members: Iterable[str], interpreter: Interpreter) -> list[str]:

@@ -63,13 +63,6 @@ class Checked(msgspec.Struct, frozen=True):
     events: tuple[str, ...] = ()
     imported: Imported | None = None
 
-    @property
-    def opens_in_vain(self) -> bool:
-        """Whether it works but for what opens the vendor's library, which a prefix may have."""
-        return (
-            self.level == "warning" and not self.relinked and any(f.code == "RLK132" for f in self.findings)
-        )
-
 
 NOT_FOLLOWED = "its import cannot be followed to the end"
 """What the text of a distribution begins with of which not all that it opens is known."""

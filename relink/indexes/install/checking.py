@@ -79,6 +79,7 @@ from relink.vendors.registry import (
     list_products,
     processors_of,
     vendor_of,
+    vendors_of,
 )
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
@@ -199,23 +200,6 @@ def check_environment(
     :raises TargetError: its Python cannot be asked.
     :raises UsageError: `why` is not installed.
     """
-    with closing(FactsCache(user_cache_directory() / "facts.sqlite")) as cache:
-        return _check_environment(environment, options, why, cache, imports=imports, proposes=proposes)
-
-
-def _check_environment(
-    environment: TargetEnvironment,
-    options: Options,
-    why: str | None,
-    cache: FactsCache,
-    *,
-    imports: bool,
-    proposes: bool,
-) -> EnvironmentCheck:
-    """Check, as :func:`check_environment` says.
-
-    :param cache: the facts of files that are remembered from one run to the next.
-    """
     target = find_target(python=environment.python)
     files = Files(target.sysroot)
     gpus = tuple(options.requested_gpus or find_local_gpus())
@@ -224,78 +208,92 @@ def _check_environment(
     python = target.python_facts or ask_python(environment.python)
     unreadable: list[Finding] = []
     sources = [found for site in environment.site for found in _distributions(site, unreadable)]
-    processes = EnvironmentProcesses(target, python, files, os.environ, cache)
-    named = _named(sources, why, environment)
-    tops = {
-        source.dist_info: modules
-        for source in (named if imports else ())
-        if (modules := top_modules(source.name.distribution, source.members, processes.interpreter))
-    }
-    world = _World(
-        target,
-        files,
-        processes,
-        gpus,
-        has_other,
-        not gpus and any(os.path.exists(vendor.libraries.driver_file) for vendor in RECOGNIZED),
-        {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
-        why is not None,
-        import_all(environment.python, tops) if imports else {},
-    )
+    named = sources
+    if why is not None:
+        wanted = canonicalize_name(why)
+        named = [source for source in sources if canonicalize_name(source.name.distribution) == wanted]
+        if not named:
+            raise UsageError(f"{why} is not installed in {environment.prefix}, or has no native code")
     checked: list[Checked] = []
     sonames: dict[str, None] = {}
     others: dict[str, tuple[Vendor, str]] = {}
     proposals: list[Proposal] = []
     read = 0
-    for source in named:
-        try:
-            with Contents(source.path, source=source, keeps=False) as contents:
-                wheel = read_members(contents, target)
-                absent = (
-                    finding("RLK101", name, "RECORD lists it, and it is not there") for name in source.absent
-                )
-                wheel = replace(wheel, findings=(*absent, *wheel.findings))
-                read += len(wheel.images)
-                shown = wheel.images or wheel.kernels or source.opens_vendors
-                if not shown and not has_errors(wheel.findings):
-                    continue
-                files.budget.mapped = 0
-                one, mapped = _checked(source, wheel, world, options)
-                if proposes and (one.mendable or one.opens_in_vain):
-                    from relink.indexes.install.proposing import propose  # noqa: PLC0415 - slow to load
-
+    with closing(FactsCache(user_cache_directory() / "facts.sqlite")) as cache:
+        processes = EnvironmentProcesses(target, python, files, os.environ, cache)
+        tops = {
+            source.dist_info: modules
+            for source in (named if imports else ())
+            if (modules := top_modules(source.name.distribution, source.members, processes.interpreter))
+        }
+        world = _World(
+            target,
+            files,
+            processes,
+            gpus,
+            has_other,
+            not gpus and any(os.path.exists(vendor.libraries.driver_file) for vendor in RECOGNIZED),
+            {posixpath.basename(name): source for source in reversed(sources) for name in source.native},
+            why is not None,
+            import_all(environment.python, tops) if imports else {},
+        )
+        for source in named:
+            try:
+                with Contents(source.path, source=source, keeps=False) as contents:
+                    wheel = read_members(contents, target)
+                    text = "RECORD lists it, and it is not there"
+                    absent = (finding("RLK101", name, text) for name in source.absent)
+                    wheel = replace(wheel, findings=(*absent, *wheel.findings))
+                    read += len(wheel.images)
+                    shown = wheel.images or wheel.kernels or source.opens_vendors
+                    if not shown and not has_errors(wheel.findings):
+                        continue
                     files.budget.mapped = 0
-                    repair = replace_fields(options, python=environment.python)
-                    proposal = propose(wheel, target, repair, gpus, files)
-                    is_told = proposal is not None and (one.mendable or proposal.commands != DOCTOR)
-                    proposals += [proposal] if proposal is not None and is_told else []
-        except WheelError as error:  # the others can be looked at
-            reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
-            unreadable.append(_unreadable(source.dist_info, reason))
-            continue
-        checked.append(one)
-        needed = (soname for image in wheel.images.values() for soname in image.needed)
-        if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
-            others[one.name] = other
-        sonames |= dict.fromkeys(mapped)
+                    one, mapped = _checked(source, wheel, world, options)
+                    # What works but for what opens the vendor's library: a prefix may have that.
+                    in_vain = one.level == "warning" and any(f.code == "RLK132" for f in one.findings)
+                    if proposes and (one.mendable or (in_vain and not one.relinked)):
+                        from relink.indexes.install.proposing import propose  # noqa: PLC0415 - slow to load
+
+                        files.budget.mapped = 0
+                        repair = replace_fields(options, python=environment.python)
+                        proposal = propose(wheel, target, repair, gpus, files)
+                        if proposal is not None and (one.mendable or proposal.commands != DOCTOR):
+                            proposals.append(proposal)
+            except WheelError as error:  # the others can be looked at
+                reason = str(error).partition("; --limit")[0]  # which `relink check` does not have
+                unreadable.append(_unreadable(source.dist_info, reason))
+                continue
+            checked.append(one)
+            needed = (soname for image in wheel.images.values() for soname in image.needed)
+            if not one.needs and (other := next(filter(None, map(find_other_stack, needed)), None)):
+                others[one.name] = other
+            sonames |= dict.fromkeys(mapped)
     if what := find_interrupted(environment):
         remedy = "The next `relink install` or `relink repair` of this environment puts it back."
         unreadable.append(finding("RLK554", what, "was being replaced when relink was killed", remedy))
+    relinked = ((canonicalize_name(one.name), one.version) for one in checked if one.relinked)
     together = [
         *unreadable,
         *_drivers(checked),
-        *pin_findings(
-            environment, {canonicalize_name(one.name): one.version for one in checked if one.relinked}
-        ),
+        *pin_findings(environment, dict(relinked)),
         *_runtimes(checked, environment),
         *_other_stacks(checked, others, world, options),
         *_packages(environment, target, sonames, options),
     ]
     findings = _selected(together, options)
-    sorted_by_name = sorted(checked, key=lambda one: one.name.lower())
-    distributions = tuple(_with_stack(one, findings) for one in sorted_by_name)
+    stacks = (found for found in findings if (found.code, found.level) == ("RLK551", "error"))
+    wrong = {found.subject: f"does not work on the GPU: it {found.message}" for found in stacks}
+    distributions = (
+        replace(one, level="error", text=wrong[one.name])
+        if one.name in wrong and one.level != "error"
+        else one
+        for one in sorted(checked, key=lambda one: one.name.lower())
+    )
     command = tuple(options.command) if proposes else ()
-    return EnvironmentCheck(str(environment.prefix), distributions, findings, read, tuple(proposals), command)
+    return EnvironmentCheck(
+        str(environment.prefix), tuple(distributions), findings, read, tuple(proposals), command
+    )
 
 
 def pin_findings(environment: TargetEnvironment, versions: Mapping[str, str]) -> Iterator[Finding]:
@@ -311,22 +309,6 @@ def pin_findings(environment: TargetEnvironment, versions: Mapping[str, str]) ->
             if version and pinned and not wanted.specifier.contains(version, prereleases=True):
                 by = file.parent.name.partition("-")[0]
                 yield finding("RLK556", by, f"requires {text}, not {wanted.name} {version}")
-
-
-def _named(
-    sources: Sequence[InstalledSource], name: str | None, environment: TargetEnvironment
-) -> Sequence[InstalledSource]:
-    """Return the sources of one distribution, or all.
-
-    :raises UsageError: there is none.
-    """
-    if name is None:
-        return sources
-    wanted = canonicalize_name(name)
-    named = [source for source in sources if canonicalize_name(source.name.distribution) == wanted]
-    if not named:
-        raise UsageError(f"{name} is not installed in {environment.prefix}, or has no native code")
-    return named
 
 
 def _unreadable(dist_info: str, reason: str, level: Level = "error") -> Finding:
@@ -370,22 +352,17 @@ def _distributions(site: Path, unreadable: list[Finding]) -> Iterator[InstalledS
                 continue
             yield InstalledSource(site, entry, names)
             continue
-        shallow = islice(filter(_SHALLOW.fullmatch, names), _MOST_MODULES)
-        if any(_names_vendors_library(site, name) for name in shallow):
-            yield InstalledSource(site, entry, names, opens_vendors=True)
-
-
-def _names_vendors_library(site: Path, module: str) -> bool:
-    """Whether a module that opens libraries by ctypes or cffi has the name of a vendor's library."""
-    try:
-        content = read_bytes(site / module, _MODULE_BYTES, root=str(site))
-    except OSError as error:
-        raise_if_machine_fault(error, str(site / module))
-        return False
-    if b"ctypes" not in content and b"cffi" not in content:
-        return False
-    names = {found.decode() for found in _LIBRARY_NAME.findall(content)}
-    return any(vendor.libraries.is_own(name) for vendor in VENDORS for name in names)
+        # A module that opens libraries by ctypes or cffi, and has the name of a vendor's library.
+        for module in islice(filter(_SHALLOW.fullmatch, names), _MOST_MODULES):
+            try:
+                content = read_bytes(site / module, _MODULE_BYTES, root=str(site))
+            except OSError as error:
+                raise_if_machine_fault(error, str(site / module))
+                continue
+            libraries = {found.decode() for found in _LIBRARY_NAME.findall(content)}
+            if (b"ctypes" in content or b"cffi" in content) and vendors_of(libraries):
+                yield InstalledSource(site, entry, names, opens_vendors=True)
+                break
 
 
 def _checked(
@@ -410,11 +387,14 @@ def _checked(
         findings = _selected([*pick_findings(python, files, vendor_of(wheel.needed))], options)
         level, text = _judge(findings, vendor_of(wheel.needed), gpu_part=True)
         return Checked(canonicalize_name(name), source.version, level, text, findings=findings), {}
-    outcome = world.processes.follow(files)
-    imported = _compare(outcome, world.imports.get(source.dist_info), world)
-    outcome, drivers = _without_drivers(outcome)
-    if imported is not None:
-        outcome = _as_it_happened(outcome, world.imports[source.dist_info])
+    predicted = world.processes.follow(files)
+    opened_drivers = [one for one in (*predicted.failed, *predicted.lost.values()) if _is_driver(one)]
+    drivers = tuple(dict.fromkeys(name for opening in opened_drivers for name in opening.missing))
+    outcome = predicted.keep_failures(lambda opening: not _is_driver(opening))
+    imported = None
+    if (real := world.imports.get(source.dist_info)) is not None:
+        imported = _compare(predicted, real, world)
+        outcome = _as_it_happened(outcome, real)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
     # The planner is asked about the files that are there for the GPU.
     part = replace(wheel, images={member: wheel.images[member] for member in judged}, findings=())
@@ -432,18 +412,19 @@ def _checked(
     findings = _selected([*every, *add_hints(picked, assessed.context.profile)], options)
     loaded = [*outcome.mapped, *(pair for file in assessed.files if file.served for pair in file.closure)]
     vendor = assessed.context.vendor
-    runtimes = dict.fromkeys(
-        os.path.realpath(path)
-        for soname, path in loaded
-        if soname_stem(soname) == vendor.libraries.runtime and not _is_forwarder(world.files, path)
-    )
+    runtime = vendor.libraries.runtime
+    runtimes: dict[str, None] = {}
+    for path in (path for soname, path in loaded if soname_stem(soname) == runtime):
+        image, stem = world.files.open(path).image, soname_stem(posixpath.basename(path))
+        # A forwarder has nothing itself and leads to a library of its own name, in another version.
+        if image is None or stem not in map(soname_stem, image.needed):
+            runtimes[os.path.realpath(path)] = None
     needs = any(vendor.libraries.is_own(soname) for image in wheel.images.values() for soname in image.needed)
     errors = [reported for reported in findings if reported.level == "error"]
     relinked = f"{source.dist_info}/{PLAN_MEMBER}" in source.members
     level, text = _judge(findings, vendor, gpu_part=needs)
     if outcome.stopped and not errors:
         level, text = "warning", f"{NOT_FOLLOWED}: {outcome.stopped}"
-    runtime = vendor.libraries.runtime
     unfound = [f.subject for f in findings if f.code == "RLK132" and soname_stem(f.subject) == runtime]
     found = any(edge.resolved and soname_stem(edge.name) == runtime for edge in assessed.draft.opened)
     if level == "info" and unfound and not (runtimes or found or world.runs_other):
@@ -469,10 +450,8 @@ def _checked(
     return checked, dict.fromkeys(soname for soname, _ in loaded)
 
 
-def _compare(outcome: ImportOutcome, real: RealImport | None, world: _World) -> Imported | None:
-    """Return what came of an import beside what was predicted; None where none was tried."""
-    if real is None:
-        return None
+def _compare(outcome: ImportOutcome, real: RealImport, world: _World) -> Imported:
+    """Return what came of an import beside what was predicted."""
     missed, invented = real.differs([path for _, path in outcome.mapped], world.imports[""])
     ends = [opening.why for opening in outcome.failed if opening.event.when == "certain"]
     error = None if real.error is None else " ".join(real.error.split())
@@ -489,25 +468,12 @@ def _as_it_happened(outcome: ImportOutcome, real: RealImport) -> ImportOutcome:
             real.mapped.keys() & identify([opening.event.name]).keys()
         )
 
-    return replace(
-        outcome,
-        failed=tuple(filter(failed, outcome.failed)),
-        lost={name: opening for name, opening in outcome.lost.items() if failed(opening)},
-        stopped=None,
-    )
+    return replace(outcome.keep_failures(failed), stopped=None)
 
 
-def _without_drivers(outcome: ImportOutcome) -> tuple[ImportOutcome, tuple[str, ...]]:
-    """Return what fails for another reason than that this machine has not the driver, and the libraries of drivers."""
-
-    def is_driver(opening: FailedOpening) -> bool:
-        return bool(opening.missing) and all(map(find_driver_vendor, opening.missing))
-
-    every = (*outcome.failed, *outcome.lost.values())
-    drivers = dict.fromkeys(name for opening in every if is_driver(opening) for name in opening.missing)
-    failed = tuple(opening for opening in outcome.failed if not is_driver(opening))
-    lost = {name: opening for name, opening in outcome.lost.items() if not is_driver(opening)}
-    return replace(outcome, failed=failed, lost=lost), tuple(drivers)
+def _is_driver(opening: FailedOpening) -> bool:
+    """Whether a dlopen fails since this machine has not the driver."""
+    return bool(opening.missing) and all(map(find_driver_vendor, opening.missing))
 
 
 def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, ...]:
@@ -517,44 +483,27 @@ def _selected(findings: Sequence[Finding], options: Options) -> tuple[Finding, .
 
 
 def _judge(findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool) -> tuple[Level, str]:
-    """Return the level of a distribution, and the sentence about it."""
+    """Return the level of a distribution, and a sentence: first what it means, then by which libraries."""
     errors = [reported for reported in findings if reported.level == "error"]
-    level: Level = "error" if errors else "warning" if any(f.without for f in findings) else "info"
-    return level, _sentence(errors, findings, vendor, gpu_part=gpu_part)
-
-
-def _sentence(
-    errors: Sequence[Finding], findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool
-) -> str:
-    """Say of a distribution first what it means, then by which libraries."""
-    for reported in errors:
-        if reported.code == "RLK555":
-            return f"does not work: {reported.message}"
-        if reported.code == "RLK128":
-            return f"its GPU part does not load: {reported.subject} {reported.message}"
-    missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
+    if not errors:
+        lost = list(dict.fromkeys(reported.without for reported in findings if reported.without))
+        return ("warning", f"works, without {join_truncated(lost)}") if lost else ("info", "works")
     what = "its GPU part does not load" if gpu_part else "does not load"
-    if missing:
-        return f"{what}: {join_truncated(missing)} not found"
+    missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
+    texts = {1: f"{what}: {join_truncated(missing)} not found"} if missing else {}
     for reported in errors:
         match reported.code:
+            case "RLK555":
+                texts.setdefault(0, f"does not work: {reported.message}")
+            case "RLK128":
+                texts.setdefault(0, f"its GPU part does not load: {reported.subject} {reported.message}")
             case "RLK130" if reported.subject == vendor.libraries.runtime.removesuffix(".so"):
-                return f"does not work on the GPU: {reported.message}"
+                texts.setdefault(2, f"does not work on the GPU: {reported.message}")
             case "RLK401" | "RLK405" | "RLK427" | "RLK428":
-                return f"has no code for this GPU: {reported.subject}: {reported.message}"
+                texts.setdefault(2, f"has no code for this GPU: {reported.subject}: {reported.message}")
             case "RLK104" | "RLK132":
-                return f"{what}: {reported.message}"
-    if errors:
-        return f"{what}: {errors[0].subject}: {errors[0].message}"
-    lost = list(dict.fromkeys(reported.without for reported in findings if reported.without))
-    return f"works, without {join_truncated(lost)}" if lost else "works"
-
-
-def _is_forwarder(files: Files, path: str) -> bool:
-    """Whether a library has nothing itself and leads to one of its own name, in another version."""
-    image = files.open(path).image
-    stem = soname_stem(posixpath.basename(path))
-    return image is not None and any(soname_stem(soname) == stem for soname in image.needed)
+                texts.setdefault(2, f"{what}: {reported.message}")
+    return "error", texts[min(texts)] if texts else f"{what}: {errors[0].subject}: {errors[0].message}"
 
 
 def _runtimes(checked: Sequence[Checked], environment: TargetEnvironment) -> Iterator[Finding]:
@@ -628,15 +577,6 @@ def _other_stacks(
         finding("RLK551", name, f"is built for {vendor.product} (it needs {soname}){beside}", level=level)
         for name, (vendor, soname) in (others.items() if beside else ())
     ]
-
-
-def _with_stack(one: Checked, findings: Iterable[Finding]) -> Checked:
-    """Return what is to be said of a distribution, with the error that it is for another vendor's GPUs, if it is there."""
-    stacks = (found for found in findings if (found.code, found.level) == ("RLK551", "error"))
-    wrong = next((found for found in stacks if found.subject == one.name), None)
-    if wrong is None or one.level == "error":
-        return one
-    return replace(one, level="error", text=f"does not work on the GPU: it {wrong.message}")
 
 
 def _packages(

@@ -78,8 +78,7 @@ def _find_broken(
         newer += [highest] if order_versions(highest) > order_versions(target.glibc) else []
         if lost := [unbound.name for unbound in find_unbound_alone(path, target, files, tables)]:
             text = f"imports {join_truncated(lost)}, which no library that it loads has"
-            remedy = broken_alone_remedy(path, files.open(path).image)
-            yield finding("RLK302", path, text, remedy, level="warning")
+            yield finding("RLK302", path, text, broken_alone_remedy(path, files), level="warning")
     if newer:
         who = pluralize(len(newer), "library needs", "libraries need")
         text = f"{who} up to {max(newer, key=order_versions)}; this machine has glibc {target.glibc}"

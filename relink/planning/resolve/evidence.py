@@ -17,6 +17,7 @@ is read once, and only if there are such imports.
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 import shlex
@@ -27,7 +28,6 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from relink.elf.edit import VersionEdit
-from relink.elf.image import Image
 from relink.elf.symbols import Export, Import, SymbolTable, VersionNeed, VersionRequirement, match
 from relink.loader.binding import Unbound, bind
 from relink.loader.loading import RootRefusedError, trace
@@ -158,12 +158,15 @@ def evaluate_substitution(
         ]
         for soname in missing
     }
-    chosen = {
-        soname: _prefer_candidate(
-            candidates.get(soname, ()), [*named[soname], *own[soname], *possible[soname]]
+    chosen: dict[str, SubstituteCandidate | None] = {}
+    for soname in missing:
+        # One that a profile or the user says is the same ABI, else the one that exports most.
+        wanted = [*named[soname], *own[soname], *possible[soname]]
+        chosen[soname] = max(
+            candidates.get(soname, ()),
+            key=lambda candidate: math.inf if candidate.reason else sum(map(candidate.exports, wanted)),
+            default=None,
         )
-        for soname in missing
-    }
     claimed = {
         imported
         for soname, candidate in chosen.items()
@@ -189,15 +192,6 @@ def evaluate_substitution(
         )
         for soname in missing
     }
-
-
-def _prefer_candidate(
-    candidates: Sequence[SubstituteCandidate], wanted: Sequence[Import]
-) -> SubstituteCandidate | None:
-    """Return the candidate that a profile or the user says is the same ABI, else the one that exports most of `wanted`."""
-    if same_abi := [candidate for candidate in candidates if candidate.reason]:
-        return same_abi[0]
-    return max(candidates, key=lambda candidate: sum(map(candidate.exports, wanted)), default=None)
 
 
 class _Claims(msgspec.Struct, frozen=True):
@@ -554,8 +548,9 @@ def find_unbound_alone(path: str, target: Target, files: Files, tables: Tables) 
     ]
 
 
-def broken_alone_remedy(path: str, image: Image | None) -> str:
+def broken_alone_remedy(path: str, files: Files) -> str:
     """Return what to do about a library that lacks symbols by itself."""
+    image = files.open(path).image
     needed = [name for name in (image.needed if image else ()) if name not in GLIBC_SONAMES]
     others = f" and what it needs ({join_truncated(needed)})" if needed else ""
     return (

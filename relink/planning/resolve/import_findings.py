@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -88,12 +88,6 @@ class VersionGaps(msgspec.Struct, frozen=True):
     lost: frozenset[tuple[str, str | None, str | None]] = frozenset()
     sentences: Mapping[str, str] = msgspec.field(default_factory=dict)
     mismatch: str | None = None
-
-    def cause_of(self, file: str | None, version: str | None, requester: str) -> str | None:
-        """Return the cause of an import that is lost because `file` lacks its version, or None where that is not the reason."""
-        if self.mismatch is not None and file in GLIBC_SONAMES:
-            return self.mismatch
-        return self.sentences.get(file or "") if (requester, file, version) in self.lost else None
 
 
 def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: Tables) -> VersionGaps:
@@ -239,17 +233,20 @@ def _unbound_imports(
     of_python = dict.fromkeys(
         unbound.name for imports in unbound_imports.values() for unbound in imports if is_of_python(unbound)
     )
-    python_cause = (
+    of_python_text = (
         f"symbols of Python that the target's lacks are imported: {join_truncated(list(of_python))}"
     )
+
+    def find_cause(path: str, unbound: Unbound) -> str | None:
+        if is_of_python(unbound):
+            return of_python_text
+        if gaps.mismatch is not None and unbound.file in GLIBC_SONAMES:
+            return gaps.mismatch
+        is_lost = (path, unbound.file, unbound.version) in gaps.lost
+        return gaps.sentences.get(unbound.file or "") if is_lost else None
+
     by_cause = group_pairs(
-        (
-            (
-                path,
-                python_cause if is_of_python(unbound) else gaps.cause_of(unbound.file, unbound.version, path),
-            ),
-            (unbound, closure),
-        )
+        ((path, find_cause(path, unbound)), (unbound, closure))
         for path, imports in unbound_imports.items()
         for unbound, closure in imports.items()
     )
@@ -273,8 +270,15 @@ def _unbound_imports(
         steps = steps if cause is None else ()
         # glibc's versions are the target's, and no library beside it has them.
         file = imports[0][0].file or ""
-        versioned = cause == gaps.sentences.get(file) and file not in GLIBC_SONAMES
-        owners = _list_owners(context, imports) if cause is None or versioned else {}
+        is_owned = cause is None or (cause == gaps.sentences.get(file) and file not in GLIBC_SONAMES)
+        # Soname and path of the library that each import of a member is known to be of, and that the member needs.
+        owners = {
+            imported.name: (edge.soname, closure.objects[edge.target].path)
+            for imported, closure in (imports if is_owned and len(imports) <= _MOST_OWNED else ())
+            if imported.path in context.members.at
+            for edge in closure.edges
+            if edge.requester == imported.requester and edge.target and is_its(context, imported, edge.soname)
+        }
         held = [owner for owner in dict.fromkeys(owners.values()) if context.is_held(owner[1])]
         if held:
             text += f"; looked for in {', '.join(context.describe_library(*owner) for owner in held)}"
@@ -287,42 +291,24 @@ def _unbound_imports(
                 f"If you do without it{why}, pass {steps[0]}: what calls it is told that it is not supported."
             )
         # What a package has mapped before decides: that package is relinked first, for the same libraries.
-        suppliers_of = (find_loaded(closure, imported.file) for imported, closure in imports)
-        for place in (path, *filter(None, suppliers_of), *(place for _, place in owners.values())):
+        suppliers_of = (
+            closure.objects[edge.target].path
+            for imported, closure in imports
+            for edge in closure.edges
+            if edge.soname == imported.file and edge.target is not None
+        )
+        for place in (path, *suppliers_of, *(place for _, place in owners.values())):
             if first := advise_relinking_first(context, place):
                 remedy, steps = first[0], (first[1],)
                 break
-        if cause is None and _is_broken_alone(prover, context, imports[0][0].path, imports):
-            library = imports[0][0].path
-            remedy, steps = broken_alone_remedy(library, context.files.open(library).image), ()
+        library = imports[0][0].path
+        if cause is None and any(provider.holds(library) for provider in context.providers):
+            # A provider's library that lacks all of these without the wheel, too.
+            alone = find_unbound_alone(library, context.target, context.files, prover.tables)
+            if {imported.name for imported, _ in imports} <= {unbound.name for unbound in alone}:
+                remedy, steps = broken_alone_remedy(library, context.files), ()
         step, choices = (steps[0], ()) if len(steps) == 1 else (None, steps)
         yield replace(finding("RLK302", path, text, remedy, step=step), choices=choices, cause=cause)
-
-
-def _list_owners(
-    context: ResolveContext, imports: Sequence[tuple[Unbound, Closure]]
-) -> dict[str, tuple[str, str]]:
-    """Return soname and path of the library that each import of a member is known to be of, and that the member needs."""
-    owners: dict[str, tuple[str, str]] = {}
-    for imported, closure in imports if len(imports) <= _MOST_OWNED else ():
-        for edge in closure.edges if imported.path in context.members.at else ():
-            if (
-                edge.requester == imported.requester
-                and edge.target
-                and is_its(context, imported, edge.soname)
-            ):
-                owners[imported.name] = edge.soname, closure.objects[edge.target].path
-    return owners
-
-
-def _is_broken_alone(
-    prover: Prover, context: ResolveContext, path: str, imports: Sequence[tuple[Unbound, Closure]]
-) -> bool:
-    """Whether a library of a provider lacks all these imports without the wheel, too."""
-    if not any(provider.holds(path) for provider in context.providers):
-        return False
-    alone = find_unbound_alone(path, context.target, context.files, prover.tables)
-    return {imported.name for imported, _ in imports} <= {unbound.name for unbound in alone}
 
 
 def advise_relinking_first(context: ResolveContext, path: str) -> tuple[str, str] | None:
@@ -338,12 +324,6 @@ def advise_relinking_first(context: ResolveContext, path: str) -> tuple[str, str
             command = shlex.join(["relink", "repair", name, *prefixes, "--python", program])
             return f"{name} is imported before: relink it for the same libraries first: {command}", command
     return None
-
-
-def find_loaded(closure: Closure, soname: str | None) -> str | None:
-    """Return the path of the object that a closure has for a soname; None where nothing serves it."""
-    targets = (edge.target for edge in closure.edges if edge.soname == soname)
-    return next((closure.objects[index].path for index in targets if index is not None), None)
 
 
 def duplicate_findings(
