@@ -615,18 +615,16 @@ def _setup_of(case: Case, what: str) -> _Setup:
         if case.command == "apply" and case.plan is not None:
             context, tables = add_stubs(context, tables, case.plan.stubs)
         return _Setup(case, what, context, tables, StubPlans())
-    distribution = case.wheel.source.name.distribution
-    stubs = plan_stubs(context, tables, options.stub, distribution)
-    context, tables = add_stubs(context, tables, stubs.stubs)
-    shims = plan_shims(context, tables, options.stub, distribution)
-    context, tables = add_stubs(replace(context, shims=shims.uses), tables, shims.stubs)
-    forwarders = plan_forwarders(context, tables, options.forward, distribution)
-    context, tables = add_stubs(context, tables, forwarders.stubs)
-    plans = (stubs, shims, forwarders)
-    added = StubPlans(
-        tuple(stub for plan in plans for stub in plan.stubs),
-        tuple(found for plan in plans for found in plan.findings),
-    )
+    added = StubPlans()
+    for plan, wanted in (
+        (plan_stubs, options.stub),
+        (plan_shims, options.stub),
+        (plan_forwarders, options.forward),
+    ):
+        made = plan(context, tables, wanted, case.wheel.source.name.distribution)
+        context = replace(context, shims={**context.shims, **made.uses})
+        context, tables = add_stubs(context, tables, made.stubs)
+        added = StubPlans((*added.stubs, *made.stubs), (*added.findings, *made.findings))
     # A wheel that has nothing to do with the vendor stays as it is, unless something of it changes in any case.
     own, names = context.vendor.libraries.is_own, case.wheel.needed
     related = any(map(own, names)) or any(code.present for code in case.wheel.codes.values())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -21,10 +21,9 @@ from relink.loader.binding import unserved_records
 from relink.loader.closure import Closure, LoadedObject
 from relink.loader.tables import Tables
 from relink.loader.target import GLIBC_SONAMES
-from relink.planning.resolve.context import ResolveContext
+from relink.planning.resolve.context import OptionalMember, ResolveContext
 from relink.planning.resolve.evidence import SubstitutionDecision
 from relink.planning.resolve.import_findings import (
-    VersionGap,
     VersionGaps,
     advise_relinking_first,
     find_prefix_loader,
@@ -41,7 +40,7 @@ from relink.planning.resolve.strategy import (
 from relink.planning.siblings import find_sibling
 from relink.providers.distribution import is_platform_library
 from relink.providers.prefix import soname_stem
-from relink.system.findings.model import RULES, Finding, finding
+from relink.system.findings.model import RULES, Finding, Level, finding
 from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
 _ANOTHER_PYTHON = (
@@ -162,7 +161,14 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
             near = "no prefix counts" if context.as_it_is and context.layout.tree else "no prefix was given"
         message = f"needed by {join_truncated(requesters)}; {near}"
         brief = f"needed by {join_truncated(names, 1)}; {near}"
-        decision = _merge_decisions(decisions.get(soname, ()))
+        decision: SubstitutionDecision | None = None
+        if several := decisions.get(soname):
+            # The members' decisions as one, which counts each import once, about the first candidate that one of them names.
+            first = next((one for one in several if one.candidate is not None), several[0])
+            same = [one for one in several if one.candidate in (first.candidate, None)]
+            lacks = tuple(dict.fromkeys(name for one in same for name in one.lacking))
+            serving = tuple(dict.fromkeys(name for one in same for name in one.serving))
+            decision = replace(first, wanted=len({*lacks, *serving}), lacking=lacks, serving=serving)
         if decision is not None and decision.wanted:
             lacking = join_truncated(list(decision.lacking))
             count, counts = (
@@ -197,26 +203,21 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
         if all(case.kind == "allowed" for case in cases):
             yield finding("RLK102", soname, message, brief=brief)
         elif soname in substitutes:
-            reason = _why_not_substituted(context, soname, substitutes[soname], decision)
-            yield finding("RLK114", soname, f"--substitute {soname}={substitutes[soname]}: {reason}")
+            new, reason = (
+                substitutes[soname],
+                "no import of the wheel is known to come from it, so nothing is proved",
+            )
+            if context.provider_path(new) is None:
+                reason = f"no prefix has {new}"
+            elif soname_stem(new) != soname_stem(soname):
+                reason = "the two are different libraries"
+            elif decision is not None and decision.lacking:
+                reason = f"{new} lacks {join_truncated(list(decision.lacking))}"
+            yield finding("RLK114", soname, f"--substitute {soname}={new}: {reason}")
         else:
             remedy = _missing_remedy(context, soname, decision)
             step = context.vendor.libraries.install(soname, context.distribution, context.providers)
             yield finding("RLK101", soname, message, remedy, brief=brief, step=step)
-
-
-def _merge_decisions(decisions: Sequence[SubstitutionDecision]) -> SubstitutionDecision | None:
-    """Merge the members' decisions about one missing library, counting each import once; None where there is no decision.
-
-    The candidate is the first that one of them names.
-    """
-    if not decisions:
-        return None
-    named = [decision for decision in decisions if decision.candidate is not None] or decisions
-    same = [decision for decision in decisions if decision.candidate in (named[0].candidate, None)]
-    lacking = tuple(dict.fromkeys(name for decision in same for name in decision.lacking))
-    serving = tuple(dict.fromkeys(name for decision in same for name in decision.serving))
-    return replace(named[0], wanted=len({*lacking, *serving}), lacking=lacking, serving=serving)
 
 
 def _missing_remedy(context: ResolveContext, soname: str, decision: SubstitutionDecision | None) -> str:
@@ -243,19 +244,6 @@ def _missing_remedy(context: ResolveContext, soname: str, decision: Substitution
         )
     where = context.vendor.libraries.where_to_get(soname, context.distribution, context.providers)
     return f"{remedy or RULES['RLK101'].fix}{f' {where}' if where else ''}"
-
-
-def _why_not_substituted(
-    context: ResolveContext, soname: str, new: str, decision: SubstitutionDecision | None
-) -> str:
-    """Return why ``--substitute`` is not followed."""
-    if context.provider_path(new) is None:
-        return f"no prefix has {new}"
-    if soname_stem(new) != soname_stem(soname):
-        return "the two are different libraries"
-    if decision is not None and decision.lacking:
-        return f"{new} lacks {join_truncated(list(decision.lacking))}"
-    return "no import of the wheel is known to come from it, so nothing is proved"
 
 
 def _changed_needed(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:
@@ -308,11 +296,17 @@ def _unserved_members(
             text = f"left as it is: no prefix has {join_truncated([*lacking[member].values()])}"
             yield finding("RLK103", member, text, profile=profile.name)
         else:
+            # A member that the package does without.
             text = "left unchanged: some of its imports are in no library that it loads"
             if gone := join_truncated([*lacking[member]]):
                 text = f"left as it is: no prefix has {gone}"
                 text = f"it does not load: {gone} not found" if context.as_it_is else text
-            yield optional_member_finding(context, member, text, lacking[member])
+            why = profile.why_optional(member)
+            known = OptionalMember(profile.part_of(member), why) if why else context.optional[member]
+            level: Level | None = None if known.what else "info"
+            by = profile.name if why else None
+            reported = finding("RLK124", member, f"{text}; {known.why}", level=level, profile=by)
+            yield replace(reported, without=f"{known.what} ({gone})" if known.what and gone else known.what)
     if not (context.providers or context.as_it_is):
         return
     # The variants of the vendor's: those of the providers' release first, then those that lack fewest libraries.
@@ -337,27 +331,6 @@ def _unserved_members(
         yield finding("RLK104", name, "; ".join([text, *texts[:_MOST_VARIANTS]]), profile=name)
         # The nearest variant lacks least, so RLK101 tells what has to be there for that one.
         yield from missing_findings(context, {member: outcomes[member] for member in nearest[:1]})
-
-
-def optional_member_finding(
-    context: ResolveContext, member: str, text: str, sonames: Iterable[str]
-) -> Finding:
-    """Return RLK124: a member that the package does without is left as it is.
-
-    :param text: what is wrong with it.
-    :param sonames: the libraries that it lacks.
-    """
-    part, why, profile = context.profile.part_of(member), context.profile.why_optional(member), None
-    lacks = join_truncated(list(sonames))
-    if why is not None:
-        profile = context.profile.name
-    elif member in context.optional:
-        what, why = context.optional[member].what, context.optional[member].why
-        if what is None:
-            return finding("RLK124", member, f"{text}; {why}", level="info")
-        part = what
-    reported = finding("RLK124", member, f"{text}; {why}", profile=profile)
-    return replace(reported, without=f"{part} ({lacks})" if lacks else part)
 
 
 def list_mapped(outcome: Outcome) -> Mapped:
@@ -454,7 +427,15 @@ def _versions(
         step = f"--interpreter {shlex.quote(loader)}" if loader and gap.file in GLIBC_SONAMES else None
         of_prefix = any(provider.holds(gap.requester) for provider in context.providers)
         none = alone if of_prefix and gap.file in GLIBC_SONAMES else None
-        fix = _newer_beside_python(context, gap) or (remedy if loader else none)
+        fix = remedy if loader else none
+        place, python = posixpath.normpath(gap.supplier), context.target.python
+        own = posixpath.dirname(posixpath.dirname(python)) if python else ""
+        # The target's Python brings the library that is too old, as conda's brings libstdc++.so.6.
+        is_beside = own not in ("", "/", "/usr") and place.startswith(f"{own}/")
+        if is_beside and not any(provider.holds(place) for provider in context.providers):
+            package = " (conda: libstdcxx-ng)" if gap.file == "libstdc++.so.6" else ""
+            fix = f"{own} has its own {gap.file}: install one{package} there that has these versions, "
+            fix += "or name another Python (--python)."
         lacking = finding("RLK301", gap.requester, message, fix, step=step)
         yield replace(lacking, cause=gaps.sentences[gap.file])
     left: dict[tuple[str, str], None] = {}
@@ -467,18 +448,6 @@ def _versions(
     for requester, file in left:
         text = f"a version record names {file}, which is neither NEEDED nor loaded"
         yield finding("RLK305", requester, text)
-
-
-def _newer_beside_python(context: ResolveContext, gap: VersionGap) -> str | None:
-    """Return what to do where the target's Python brings the library that is too old, as conda's brings libstdc++.so.6."""
-    path, python = posixpath.normpath(gap.supplier), context.target.python
-    own = posixpath.dirname(posixpath.dirname(python)) if python else ""
-    if own in ("", "/", "/usr") or not path.startswith(f"{own}/"):
-        return None
-    if any(provider.holds(path) for provider in context.providers):
-        return None
-    package = " (conda: libstdcxx-ng)" if gap.file == "libstdc++.so.6" else ""
-    return f"{own} has its own {gap.file}: install one{package} there that has these versions, or name another Python (--python)."
 
 
 def _libraries(context: ResolveContext, served: Mapping[str, Outcome]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -382,7 +382,7 @@ def plan_shims(
         return StubPlans()
     stubs, findings, unused = [], [], {*named}
     needed: dict[str, dict[str, str]] = {}
-    versions: dict[str, tuple[VersionEdit, ...]] = {}
+    versions: dict[str, list[VersionEdit]] = {}
     for soname, library in _find_lacking(context, tables, named, every=AUTO in wanted).items():
         chosen = {
             key: imported
@@ -395,10 +395,6 @@ def plan_shims(
         unused -= own
         if not chosen:
             continue
-        edits = {
-            member: tuple(_move_versions(soname, tables[member], missing))
-            for member, missing in library.versions.items()
-        }
         if why := _why_no_shim(context, soname, library, chosen, distribution):
             findings += [finding("RLK126", text, f"cannot be stubbed: {why}") for text in sorted(own)]
             continue
@@ -408,18 +404,27 @@ def plan_shims(
         advice = f"install a release whose {soname} has it"
         why, functions = list_functions(context, soname, chosen, "it into a shim", advice)
         name = shim_name(soname)
+        moved = f"{soname} does not define it, and a shim has what is imported in it"
         nodes = tuple(dict.fromkeys(version for _, version in sorted(chosen, key=str) if version))
         stub = Stub(stub_member(name, distribution), name, why, functions, nodes, shim_of=soname)
         stubs.append(stub)
         parts = (f"{lacks}; a shim has it ({why})", *describe_functions(context, soname, stub))
         findings.append(finding("RLK125", soname, "; ".join(parts)))
-        for member, imports in library.imports.items():
-            if chosen.keys() & imports.keys():
-                needed.setdefault(member, {})[name] = lacks
-                versions[member] = (*versions.get(member, ()), *edits.get(member, ()))
+        for member in (
+            member for member, imports in library.imports.items() if chosen.keys() & imports.keys()
+        ):
+            needed.setdefault(member, {})[name] = lacks
+            # The version records that name what the library does not define.
+            missing = library.versions[member]
+            for need in (need for need in tables[member].verneeds if need.file == soname and missing):
+                weak = not {version.name for version in need.versions} <= missing
+                versions.setdefault(member, []).extend(
+                    VersionEdit(soname, one, soname if weak else name, one, weak=weak, evidence=(moved,))
+                    for one in (version.name for version in need.versions if version.name in missing)
+                )
     text = "--stub: no member of the wheel lacks this function of a library that it needs and that is there"
     findings += [finding("RLK126", name, text, level=unfit_level(context)) for name in sorted(unused)]
-    uses = {member: ShimUse(added, versions.get(member, ())) for member, added in needed.items()}
+    uses = {member: ShimUse(added, tuple(versions.get(member, ()))) for member, added in needed.items()}
     return StubPlans(tuple(stubs), tuple(findings), uses)
 
 
@@ -502,13 +507,3 @@ def _why_no_shim(
             where = f"{soname} does not define {join_truncated(sorted(versions))}"
             return f"{where}, of which {member} imports {join_truncated(others)} as well"
     return None
-
-
-def _move_versions(soname: str, table: SymbolTable, missing: set[str]) -> Iterator[VersionEdit]:
-    """Yield the edits of the version records that name what a library does not define."""
-    for need in (need for need in table.verneeds if need.file == soname and missing):
-        whole = {version.name for version in need.versions} <= missing
-        why = f"{soname} does not define it, and a shim has what is imported in it"
-        for name in (version.name for version in need.versions if version.name in missing):
-            file = shim_name(soname) if whole else soname
-            yield VersionEdit(soname, name, file, name, weak=not whole, evidence=(why,))
