@@ -333,11 +333,6 @@ def _find_replaced(assessed: Assessment) -> Iterable[Finding]:
     return replaced_findings(assessed.context, outcomes, tuple(entries) if value else ())
 
 
-def _find_layers(assessed: Assessment) -> Iterable[Finding]:
-    context, named = assessed.context, is_python_named(assessed.case.options)
-    return layer_findings(context.providers, context.target, context.vendor, named=named)
-
-
 def _find_python_of_programs(assessed: Assessment) -> Iterator[Finding]:
     """Yield RLK208 for each program beside site-packages that gets a search path into that of one Python."""
     layout, case = assessed.context.layout, assessed.case
@@ -396,18 +391,6 @@ def _find_changes(assessed: Assessment) -> Iterator[Finding]:
 def _find_gpu_code(assessed: Assessment) -> Iterable[Finding]:
     # An environment is checked for the GPUs that are there or that were named, and for no others.
     return assessed.gpu.findings if assessed.case.gpus or assessed.case.command != "check" else ()
-
-
-def _find_idle_stubs(assessed: Assessment) -> Iterable[Finding]:
-    plan = assessed.case.plan
-    return idle_findings(plan, assessed.files, assessed.context) if plan is not None else ()
-
-
-def _find_reliance(assessed: Assessment) -> Iterable[Finding]:
-    plan, site = assessed.case.plan, assessed.case.site
-    if plan is None or site is None:
-        return ()
-    return reliance_findings(plan, assessed.files, site, assessed.case.target)
 
 
 def _find_pick(assessed: Assessment) -> Iterable[Finding]:
@@ -495,7 +478,11 @@ PRODUCERS: list[Producer] = [
     Producer(
         "LD_LIBRARY_PATH of the shell", _find_replaced, {**_PLANNED, **_DRAWN, **_IMPORTED, **_ANYWHERE}
     ),
-    Producer("several site-packages of one Python", _find_layers, {**_PLANNED, **_ELSEWHERE, **_OF_FILES}),
+    Producer(
+        "several site-packages of one Python",
+        lambda assessed: layer_findings(assessed.context, named=is_python_named(assessed.case.options)),
+        {**_PLANNED, **_ELSEWHERE, **_OF_FILES},
+    ),
     Producer("the vendor's packages beside it", _find_packages, {**_PLANNED, **_ELSEWHERE}),
     Producer(
         "Python code that loads libraries by name",
@@ -508,8 +495,16 @@ PRODUCERS: list[Producer] = [
         {**_PLANNED, **_ELSEWHERE, **_UNLINKED, **_WRITES_NOTHING},
     ),
     Producer("GPU code", _find_gpu_code, {**_PLANNED, **_ELSEWHERE, **_UNLINKED}),
-    Producer("stubs whose library is there now", _find_idle_stubs),
-    Producer("what the result relies on beside it", _find_reliance),
+    Producer(
+        "stubs whose library is there now",
+        lambda assessed: idle_findings(assessed.case.plan, assessed.files, assessed.context),
+    ),
+    Producer(
+        "what the result relies on beside it",
+        lambda assessed: reliance_findings(
+            assessed.case.plan, assessed.files, assessed.case.site, assessed.case.target
+        ),
+    ),
 ]
 """Everything that yields findings, in the order in which they are shown."""
 

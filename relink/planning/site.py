@@ -126,15 +126,13 @@ def list_overlays(
     return [] if layout.tree else [(layout.site_packages, site) for site in dict.fromkeys(sites)]
 
 
-def layer_findings(
-    providers: Iterable[Provider], target: Target, vendor: Vendor, *, named: bool
-) -> Iterator[Finding]:
+def layer_findings(context: ResolveContext, *, named: bool) -> Iterator[Finding]:
     """Yield RLK534 and RLK550: the wheel will not lie beside a provider, and the vendor is in another site-packages, too.
 
     :param named: as for :func:`packages_beside`.
     """
-    facts = target.python_facts
-    for provider in providers:
+    target, facts = context.target, context.target.python_facts
+    for provider in context.providers:
         if provider.kind != SITE_PACKAGES:
             continue
         if not _is_own(provider, target, named=named):
@@ -142,7 +140,7 @@ def layer_findings(
             yield finding("RLK534", provider.path, text)
         for site in facts.site_packages if facts and (named or provider.found_by) else ():
             other = os.path.realpath(site) != os.path.realpath(provider.path)
-            if other and (packages := vendor.packages.packages_of(site, target)):
+            if other and (packages := context.vendor.packages.packages_of(site, target)):
                 names = join_truncated([f"{package.name} {package.version}" for package in packages])
                 yield finding("RLK550", site, f"it has {names}, which are ignored; {provider.path} is used")
 
@@ -246,13 +244,13 @@ def _parents(directory: str) -> Iterator[str]:
         yield directory
 
 
-def idle_findings(plan: Plan, files: Sequence[FilePlan], context: ResolveContext) -> Iterator[Finding]:
+def idle_findings(plan: Plan | None, files: Sequence[FilePlan], context: ResolveContext) -> Iterator[Finding]:
     """Yield RLK127 for each stub of a plan whose real library exists by now, and say whether the loader prefers it.
 
     :param files: what loading each member maps now.
     """
     members = [file.path for file in files if not context.images[file.path].is_executable]
-    for stub in plan.stubs:
+    for stub in plan.stubs if plan else ():
         if stub.shim_of is not None:
             yield from _idle_shim(stub, stub.shim_of, files, context)
             continue
@@ -277,11 +275,15 @@ def _idle_shim(
             yield finding("RLK127", soname, text)
 
 
-def reliance_findings(plan: Plan, files: Iterable[FilePlan], site: str, target: Target) -> Iterator[Finding]:
+def reliance_findings(
+    plan: Plan | None, files: Iterable[FilePlan], site: str | None, target: Target
+) -> Iterator[Finding]:
     """Yield RLK536 for packages that a relinked wheel relies on and an environment lacks, RLK537 for libraries from elsewhere.
 
     :param files: what loading each member maps in that environment.
     """
+    if plan is None or site is None:
+        return
     facts = target.python_facts
     sites = (site, *(facts.site_packages if facts is not None and find_own_site(target) == site else ()))
     for package in plan.relies_on:

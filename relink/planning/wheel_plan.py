@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -16,7 +17,7 @@ from packaging.version import Version
 
 from relink.loader.tables import Tables
 from relink.loader.target import Target
-from relink.planning.assess import Assessment, Attempt, Trace, assess
+from relink.planning.assess import Attempt, Trace, assess
 from relink.planning.case import Case, choose_target, find_prefixes_with
 from relink.planning.model import (
     Plan,
@@ -72,8 +73,6 @@ _FIELDS: Final = {
     )
 }
 _ONE_VALUE: Final = {"--interpreter", "--python", "--search-path"}
-# These commands take the target from the environment that they change.
-_OF_A_TARGET: Final = {"install", "repair"}
 
 
 FindPlaces: TypeAlias = Callable[[Options, Target, Collection[str]], tuple[Provider, ...]]
@@ -90,14 +89,15 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
     trace = Trace()
     planned = _plan_once(case, trace)
 
+    if find_places is None:
+        return replace(planned, attempts=tuple(trace.attempts))
+
     def replan(options: Options) -> PreparedPlan:
         target, places = choose_target(options), case.providers
-        if find_places is not None and (target, options.prefixes) != (case.target, case.options.prefixes):
+        if (target, options.prefixes) != (case.target, case.options.prefixes):
             places = find_places(options, target, case.wheel.sought)
         return _plan_once(replace(case, target=target, providers=places, options=options), trace)
 
-    if find_places is None:
-        return replace(planned, attempts=tuple(trace.attempts))
     if not (planned.plan.ok or case.options.force):
         ways = _find_other_prefix(planned, case, replan, trace)
         planned = replace(planned, ways_out=ways or find_ways_out(planned, case.options, replan, trace))
@@ -106,18 +106,14 @@ def plan_wheel(case: Case, find_places: FindPlaces | None) -> PreparedPlan:
 
 
 def _plan_once(case: Case, trace: Trace) -> PreparedPlan:
-    assessed = assess(case, trace)
-    return PreparedPlan(build_plan(assessed), assessed.context, assessed.draft.tables, assessed.gpu.block)
-
-
-def build_plan(assessed: Assessment) -> Plan:
     """Return the plan that an assessment leads to."""
+    assessed = assess(case, trace)
     case, context, made, draft = assessed.case, assessed.context, assessed.rewrite, assessed.draft
     root, vendor, relies_on = case.target.sysroot, context.vendor, made.relocation.relies_on
     # The extra that brings the vendor's packages has no use for a wheel whose own copies were left out.
     extra = None if case.options.requires or assessed.copies else vendor.name
     only_gpus = tuple(str(gpu.target) for gpu in case.options.kept_gpus)
-    return Plan(
+    plan = Plan(
         wheel=describe_wheel(assessed.source, assessed.source.path.name),
         output=made.output.filename,
         target=describe_target(case.target),
@@ -137,20 +133,7 @@ def build_plan(assessed: Assessment) -> Plan:
         opened=draft.opened,
         options=list_deciding_words(case.options),
     )
-
-
-def make_requirement(reliance: Reliance) -> str:
-    """Return the requirement of a package: its series, and where it is a pre-release the later ones of that series.
-
-    Installers take a pre-release only where a requirement names one (PEP 440, "Handling of pre-releases").
-    """
-    try:
-        version = Version(reliance.version)
-    except ValueError:
-        return reliance.name
-    if version.is_prerelease:
-        return f"{reliance.name}>={version.public},<{version.major}.{version.minor + 1}"
-    return f"{reliance.name}=={version.major}.{version.minor}.*"
+    return PreparedPlan(plan, context, draft.tables, assessed.gpu.block)
 
 
 def list_metadata_lines(
@@ -167,8 +150,18 @@ def list_metadata_lines(
     :param bundle: package → the requirement without a version that brings it, and others with it.
     :param only_gpus: the GPUs that the output has code for, where that of others was taken out.
     """
-    names = ((item, (bundle or {}).get(item.name, item.name)) for item in relies_on if not item.files)
-    wanted = list(dict.fromkeys(make_requirement(replace(item, name=name)) for item, name in names))
+    wanted: dict[str, None] = {}
+    for item in (item for item in relies_on if not item.files):
+        requirement = (bundle or {}).get(item.name, item.name)
+        with suppress(ValueError):
+            version = Version(item.version)
+            # The series; and the later ones of it where it is a pre-release, which installers take only where a requirement
+            # names one (PEP 440, "Handling of pre-releases").
+            series = f"=={version.major}.{version.minor}.*"
+            if version.is_prerelease:
+                series = f">={version.public},<{version.major}.{version.minor + 1}"
+            requirement += series
+        wanted[requirement] = None
     platforms = tuple(f"Supported-Platform: {gpu}" for gpu in only_gpus)
     if not wanted:
         return platforms
@@ -318,13 +311,13 @@ def _keep_what_helps(planned: PreparedPlan, options: Options, replan: Replan, tr
             refused[step] = why
         if not why:
             break
-    kept = [
+    kept = tuple(
         replace(reported, step=None, remedy=f"{reported.step} is not advised: {refused[reported.step]}")
         if reported.step and refused.get(reported.step)
         else reported
         for reported in planned.plan.findings
-    ]
-    return replace(planned, plan=replace(planned.plan, findings=tuple(kept))) if refused else planned
+    )
+    return replace(planned, plan=replace(planned.plan, findings=kept))
 
 
 def _list_problems(planned: PreparedPlan) -> dict[tuple[str, str], str]:
@@ -359,10 +352,8 @@ def _proposals(
     """
     step = first.choices[min(choice, len(first.choices) - 1)] if first.choices else first.step
     if words := _read_words(step or ""):
-        inapplicable = (
-            words[0][0] in _ONE_VALUE and options.command[1:2] and options.command[1] in _OF_A_TARGET
-        )
-        if not inapplicable:
+        # `relink install` and `relink repair` take the target from the environment that they change.
+        if words[0][0] not in _ONE_VALUE or {*options.command[1:2]}.isdisjoint(("install", "repair")):
             yield words
     elif first.code == "RLK101":
         for provider in context.providers if not context.vendor.libraries.is_runtime(subject) else ():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from relink.report.lines import Line
-from relink.report.summary import Verdict, find_export, is_installation
+from relink.report.summary import INSTALLS, Verdict, find_export
 from relink.report.text import VERDICT_STYLE, findings_text, verdict_text
 from relink.system.findings.model import Finding, Level
 from relink.system.text import join_truncated, pluralize
@@ -139,17 +139,18 @@ def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
         return "error", f"{subjects} cannot be checked; {number} in {check.prefix}."
     if errors:
         return "error", f"Does not work together: {number} in {check.prefix}."
-    unread = any(found.code == "RLK554" for found in check.findings)
-    unsure = unread or any(map(_may_be_for_gpu, check.distributions))
+    # What may be for a GPU, as far as it was looked at.
+    codes = ("RLK128", "RLK132", "RLK4", "RLK538")
+    unsure = any(found.code == "RLK554" for found in check.findings) or any(
+        one.needs
+        or one.runtimes
+        or one.text.startswith(NOT_FOLLOWED)
+        or any(found.code.startswith(codes) for found in one.findings)
+        for one in check.distributions
+    )
     none = "" if unsure else f", and none of them needs {list_products()}"
     warned = any(one.level == "warning" for one in check.distributions) or bool(check.findings)
     return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}{none}."
-
-
-def _may_be_for_gpu(one: Checked) -> bool:
-    codes = ("RLK128", "RLK132", "RLK4", "RLK538")
-    told = any(found.code.startswith(codes) for found in one.findings)
-    return bool(one.needs or one.runtimes or told or one.text.startswith(NOT_FOLLOWED))
 
 
 def check_text(check: EnvironmentCheck, *, place: str | None = None, verbose: bool) -> list[Line]:
@@ -223,7 +224,7 @@ def _join_repairs(check: EnvironmentCheck) -> tuple[str, tuple[str, ...]] | None
         for command in one.commands:
             typed = shlex.split(command)
             added = typed[len(alone) :]
-            if is_installation(command):
+            if INSTALLS.fullmatch(command):
                 installs[command] = None
             elif typed[: len(alone)] == alone and len(added) % 2 == 0 and {*added[::2]} <= _OF_ONE_LIBRARY:
                 options |= dict.fromkeys(zip(added[::2], added[1::2], strict=True))

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from relink.report.model import Report
     from relink.vendors.protocol import Vendor
 
-# A saved report may be a stranger's: nothing else of it is offered as a command that installs.
-_INSTALLS = re.compile(
+INSTALLS = re.compile(
     rf"(?:{'|'.join(filter(None, FAMILIES.values()))})(?: -t [a-z][\w-]*)?(?: [A-Za-z0-9][\w.+-]*)+", re.ASCII
 )
+"""A command that has the system's packages installed: of a saved report, a stranger's maybe, none else is offered as such."""
 _REPAIRS = re.compile(r"relink repair [a-z][\w-]*(?: --prefix [\w/.+-]+)* --python [\w/.+-]+", re.ASCII)
 _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 # The first way out that a remedy has: another release, a variable, a package, an option.
@@ -79,7 +79,10 @@ def verdict(report: Report) -> Verdict:
     parts = [_with_losses(_loads(report), every)]
     if report.plan.relocatable:
         packages = [f"{package.name} {major_minor(package.version)}" for package in report.plan.relies_on]
-        parts.append(f"Relocatable: works in any venv{_of_python(report)} with {join_with_and(packages)}")
+        # The way from bin/ to site-packages has the version of a Python in it.
+        paths = (str(file.rpath.after) for file in report.files if file.changed)
+        python = next((f" of Python {found[1]}" for found in map(_PYTHON.search, paths) if found), "")
+        parts.append(f"Relocatable: works in any venv{python} with {join_with_and(packages)}")
     parts += _allowed(every)
     if brought := [subject for cause in every if cause.code == "RLK118" for subject in cause.subjects]:
         parts.append(f"What comes by the import of {join_truncated(brought)} was not looked at")
@@ -108,13 +111,6 @@ def _allowed(every: Iterable[Cause]) -> list[str]:
     verb = "is" if len(allowed) == 1 else "are"
     text = f"{join_truncated(allowed)} {verb} to be there at run time, as --allow-missing says"
     return [text] if allowed else []
-
-
-def _of_python(report: Report) -> str:
-    """What the way from bin/ to site-packages adds: it has the version of a Python in it."""
-    paths = (str(file.rpath.after) for file in report.files if file.changed)
-    matched = next(filter(None, (_PYTHON.search(path) for path in paths)), None)
-    return f" of Python {matched[1]}" if matched else ""
 
 
 def verification_verdict(
@@ -196,7 +192,11 @@ def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:
         if words and (again := _again([*report.command, *words])):
             return f"again, so that what the package opens is found: {again[0]}", again
         command = f"pip install {shlex.quote(report.output.path)}"
-        step = f"{_whose_pip(report)}{command}"
+        step = command
+        tag = re.match(r"cp3(\d+)-(abi3)?", report.wheel.tags[0], re.ASCII) if report.wheel.tags else None
+        # Where no Python was compared with the wheel: the pip of another one than the wheel's fails.
+        if tag is not None and any(reported.code == "RLK522" for reported in report.findings):
+            step = f"by the pip of CPython 3.{tag[1]}{' or newer' if tag[2] else ''}: {command}"
         offered = any(found.code == "RLK210" and found.step for found in report.findings)
         if offered and (again := _again([*report.command, "--search-path", "rpath"])):
             return f"{step}; or, for shells with this LD_LIBRARY_PATH: {again[0]}", (command, *again)
@@ -213,25 +213,10 @@ def list_serving_words(findings: Iterable[Finding]) -> list[str]:
     return []
 
 
-def _whose_pip(report: Report) -> str:
-    """Say which Python's pip takes the output, where none was compared with the wheel: another one's fails."""
-    tag = re.match(r"cp3(\d+)-(abi3)?", report.wheel.tags[0], re.ASCII) if report.wheel.tags else None
-    if tag is None or not any(reported.code == "RLK522" for reported in report.findings):
-        return ""
-    return f"by the pip of CPython 3.{tag[1]}{' or newer' if tag[2] else ''}: "
-
-
 def _again(words: Iterable[str]) -> tuple[str, ...]:
     """The command of a report with other words, or nothing: a report of the API has none, a stranger's may be any."""
     command = shlex.join(words)
     return (command,) if command.startswith("relink ") else ()
-
-
-def _without_prefixes(command: Sequence[str], way: Sequence[str]) -> list[str]:
-    """The words of a command without the prefixes that it names, where the way out names another one in their place."""
-    pairs = pairwise(["", *command])
-    kept = [word for last, word in pairs if _PREFIX not in (last, word.partition("=")[0])]
-    return kept if _PREFIX in way else [*command]
 
 
 def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
@@ -240,18 +225,14 @@ def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
     if report.output is not None:
         start = f"Written to {report.output.path} in spite of"
     ways = (report.way_out, *report.other_ways_out) if report.way_out else ()
-    why = "; ".join(filter(None, (_why_no_place(report, errors), _why(errors))))
+    why, paths = _why(errors), [provider.path for provider in report.providers]
+    if paths and all(provider.has_none for provider in report.providers):
+        from relink.vendors.registry import vendors_of  # noqa: PLC0415 - slow to load, and here only
+
+        # No provider has any of the vendor's libraries, of which some are missing.
+        if vendors_of(_list_lacking(errors)):
+            why = "; ".join(filter(None, (f"no {product_of(report)} is in {join_with_and(paths)}", why)))
     return Verdict("error", f"{start}: {why}.", *_step(errors, report.command, ways))
-
-
-def _why_no_place(report: Report, errors: Sequence[Cause]) -> str:
-    """Say that no provider has any of the vendor's libraries, of which some are missing; empty where it is not so."""
-    from relink.vendors.registry import vendors_of  # noqa: PLC0415 - slow to load, and here only
-
-    paths = [provider.path for provider in report.providers if provider.has_none]
-    if not paths or len(paths) < len(report.providers) or not vendors_of(_list_lacking(errors)):
-        return ""
-    return f"no {product_of(report)} is in {join_with_and(paths)}"
 
 
 def _why(errors: Sequence[Cause]) -> str:
@@ -270,8 +251,13 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
                 yield f"{number} that the package opens {'is' if len(opened) == 1 else 'are'} not found"
             case "RLK101":
                 yield f"{pluralize(len(missing), 'library is', 'libraries are')} missing"
-            case "RLK301" if _is_glibc(cause):
-                yield f"{_whose(cause)} built for a newer glibc than the target's"
+            case "RLK301" if any(
+                f" of {name};" in one.message for one in cause.findings for name in GLIBC_SONAMES
+            ):
+                # A wheel's own files have no absolute path.
+                whose = {"the prefix" if one.startswith("/") else "the wheel" for one in cause.subjects}
+                verb = "was" if len(whose) == 1 else "were"
+                yield f"{join_with_and(sorted(whose))} {verb} built for a newer glibc than the target's"
             case _ if cause.whole and cause.code == "RLK302":
                 yield cause.message
             case "RLK130" if (vendor := _vendor_twice([cause])) is not None:
@@ -282,16 +268,6 @@ def _reasons(errors: Iterable[Cause]) -> Iterable[str]:
                 way = _WAY.search(cause.remedy) if cause.code in _ON_A_GPU else None
                 how = f": {re.sub('^Use', 'use', way[0])}" if way else ""
                 yield f"{rule.title if rule else cause.code} ({join_truncated(cause.subjects, 1)}){how}"
-
-
-def _whose(cause: Cause) -> str:
-    """Whose files a cause is about, with the verb: a wheel's own have no absolute path."""
-    whose = {"the prefix" if subject.startswith("/") else "the wheel" for subject in cause.subjects}
-    return f"{join_with_and(sorted(whose))} {'was' if len(whose) == 1 else 'were'}"
-
-
-def _is_glibc(cause: Cause) -> bool:
-    return any(f" of {name};" in reported.message for reported in cause.findings for name in GLIBC_SONAMES)
 
 
 def _step(
@@ -308,12 +284,18 @@ def _step(
     # compared with this Python.
     wrong = next((cause for cause in errors if cause.code in ("RLK521", "RLK520")), None)
     if ways and wrong is None:
-        found = [_again([*_without_prefixes(command, way), *way]) for way in ways]
+        pairs = [*pairwise(["", *command])]
+        # A prefix that the way out names is in place of those of the command.
+        bare = [word for last, word in pairs if _PREFIX not in (last, word.partition("=")[0])]
+        found = [_again([*(bare if _PREFIX in way else command), *way]) for way in ways]
         text = "; or ".join(
             "".join(again) or f"again with {shlex.join(way)}" for again, way in zip(found, ways, strict=True)
         )
         place = ways[0][1] if ways[0][0] == _PREFIX else None
-        if installs := _installs(errors):
+        # The commands that install all that is missing; none where some of it has no package, or more is wrong.
+        others = [cause for cause in errors if cause.code not in ("RLK101", "RLK104")]
+        whole = not others and all(cause.step for cause in missing)
+        if installs := [part for part in _packages(missing) if whole and INSTALLS.fullmatch(part)]:
             without = join_with_and([cause.subjects[0] for cause in missing])
             how = f"with {place}" if place else f"to go on without {without}"
             text = f"{'; '.join(installs)}, then the same command; or, {how}: {text}"
@@ -333,15 +315,22 @@ def _step(
         return f"{agree}, then the same command", ()
     if missing:
         parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
-        typed = [part for part in parts if _INSTALLS.fullmatch(part)]
+        typed = [part for part in parts if INSTALLS.fullmatch(part)]
         if unknown:
             parts.append(f"{_place_that_has(unknown)} (--prefix DIR)")
         # The command is offered once more only where nothing is left that has to be found first.
         return f"{'; '.join(parts)}, then the same command", (*typed, *(() if unknown else _again(command)))
-    if others := _others_to_install(errors):
-        return f"{'; '.join(others)}, then the same command", (*others, *_again(command))
-    if export := find_export(errors):
-        return f"{export}, then the same command", (export, *_again(command))
+    # What is to be installed because of other errors; which pip that is, the reader knows.
+    steps = dict.fromkeys(cause.step for cause in errors if cause.step)
+    typed = [
+        step
+        for step in steps
+        if step.startswith("pip install ") or INSTALLS.fullmatch(step) or _REPAIRS.fullmatch(step)
+    ]
+    if not typed and (export := find_export(errors)):
+        typed = [export]
+    if typed:
+        return f"{'; '.join(typed)}, then the same command", (*typed, *_again(command))
     rules = f"relink rules {errors[0].code}"
     return rules, (rules,)
 
@@ -351,20 +340,6 @@ def find_export(errors: Iterable[Finding]) -> str | None:
     settings = {match["setting"] if (match := _VARIABLE.match(error.remedy)) else None for error in errors}
     setting = settings.pop() if len(settings) == 1 else None
     return setting and f"export {setting}"
-
-
-def is_installation(command: str) -> bool:
-    """Whether a command has the system's packages installed."""
-    return _INSTALLS.fullmatch(command) is not None
-
-
-def _installs(errors: Sequence[Cause]) -> list[str]:
-    """Return the commands that install all that is missing; none where some of it has no package, or more is wrong."""
-    missing = [cause for cause in errors if cause.code == "RLK101"]
-    others = [cause for cause in errors if cause.code not in ("RLK101", "RLK104")]
-    if not missing or others or not all(cause.step for cause in missing):
-        return []
-    return [command for command in _packages(missing) if _INSTALLS.fullmatch(command)]
 
 
 def product_of(report: Report) -> str:
@@ -401,16 +376,6 @@ def _place_that_has(sonames: Sequence[str]) -> str:
     vendor, *more = {vendor_that_has(soname) for soname in sonames}
     product = vendor.product if vendor is not None and not more else "prefix"
     return f"a {product} that has {join_truncated(sonames)}"
-
-
-def _others_to_install(errors: Iterable[Cause]) -> list[str]:
-    """What is to be installed because of other errors than a NEEDED that is missing; which pip that is, the reader knows."""
-    steps = dict.fromkeys(cause.step for cause in errors if cause.step)
-    return [
-        step
-        for step in steps
-        if step.startswith("pip install ") or _INSTALLS.fullmatch(step) or _REPAIRS.fullmatch(step)
-    ]
 
 
 def _packages(missing: Sequence[Cause]) -> list[str]:
