@@ -62,12 +62,12 @@ class Distribution(msgspec.Struct, frozen=True):
         if self.family is None or (installer := FAMILIES[self.family]) is None:
             return None
         suite: str | None = ""
-        if self.is_here:
-            suite = (
-                _apt_suite(package, release or "")
-                if self.family == "debian"
-                else _find_in_index(self.family, package)
-            )
+        if self.is_here and self.family == "debian":
+            suite = _apt_suite(package, release or "")
+        elif self.is_here:
+            answer = _ask(*_INDEXES[self.family], package)
+            # Nothing is known of a package whose lists cannot be asked.
+            suite = "" if answer is None or answer.strip() else None
         return None if suite is None else f"{installer} {f'-t {suite} ' if suite else ''}{package}"
 
 
@@ -90,14 +90,7 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
 
 
 @cache
-def _find_in_index(family: str, package: str) -> str | None:
-    """Return an empty text where the package lists have a package, or cannot be asked; None where they do not have it."""
-    program, *words = _INDEXES[family]
-    answer = _ask(program, [*words, package])
-    return None if answer is not None and not answer.strip() else ""
-
-
-def _ask(name: str, words: list[str]) -> str | None:
+def _ask(name: str, *words: str) -> str | None:
     """Return what a package manager prints, nothing where it fails; None where there is no such program, or no answer."""
     if (program := shutil.which(name)) is None:
         return None
@@ -108,7 +101,6 @@ def _ask(name: str, words: list[str]) -> str | None:
     return run.stdout if run.returncode == 0 else ""
 
 
-@cache
 def _apt_suite(package: str, release: str) -> str | None:
     """Return the suite that apt has to be told for a package of a release; empty without need; None: no list has it.
 
@@ -117,7 +109,7 @@ def _apt_suite(package: str, release: str) -> str | None:
 
     :param release: empty where any serves.
     """
-    if (policy := _ask("apt-cache", ["policy", package])) is None:
+    if (policy := _ask("apt-cache", "policy", package)) is None:
         return ""
     # Of `apt-cache policy`: "     7.2.4-1~exp3 1" is a version; "          1 URL experimental/main amd64 Packages" is one of
     # its sources.

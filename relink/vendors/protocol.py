@@ -146,10 +146,6 @@ def _open_no_site(path: str, *_: object) -> Provider:
     raise ProviderError(f"{path}: the vendor's libraries are in no package")
 
 
-def _preload_lines(sonames: Iterable[str]) -> str:
-    return "; ".join(["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)])
-
-
 class Libraries(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked about a vendor's libraries. A soname stands for the library of any version, unless it says otherwise.
 
@@ -261,7 +257,9 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True):
     open_site: Callable[[str, Target, Sequence[str]], Provider] = _open_no_site
     packages_of: Callable[[str, Target], Sequence[InstalledPackage]] = lambda *_: ()
     site_findings: Callable[[Provider, Iterable[str], Target, Sequence[str]], Iterable[Finding]] = lambda *_: ()
-    preload_lines: Callable[[Iterable[str]], str] = _preload_lines
+    preload_lines: Callable[[Iterable[str]], str] = lambda sonames: "; ".join(
+        ["import ctypes", *(f'ctypes.CDLL("{soname}")' for soname in sonames)]
+    )
 
 
 class Gpus(msgspec.Struct, frozen=True, kw_only=True):

@@ -225,6 +225,11 @@ def _read(dist_info: Path) -> Installed:
             f"{dist_info}: cannot be read ({error}), so what was installed is not known; install the package again"
         ) from error
     name, _, version = dist_info.stem.rpartition("-")
+    source = _inside(direct, "url")
+    wheel = None
+    if isinstance(source, str) and source.startswith("file:///"):
+        path = Path(unquote(source.removeprefix("file://")))
+        wheel = path if path.suffix == ".whl" and path.is_file() else None
     said = canonicalize_name(metadata.name or ""), canonicalize_version(metadata.version or "")
     if said != (canonicalize_name(name), canonicalize_version(version.replace("_", "-"))):
         raise UsageError(
@@ -241,18 +246,8 @@ def _read(dist_info: Path) -> Installed:
         sha256=hashed.removeprefix("sha256=") if isinstance(hashed, str) else None,
         requires=metadata.requires_dist,
         record=digest,
-        wheel=_path_of(_inside(direct, "url")),
+        wheel=wheel,
     )
-
-
-def _path_of(url: object) -> Path | None:
-    """Return the path of a ``file:`` URL of a wheel that is there."""
-    path = (
-        Path(unquote(url.removeprefix("file://")))
-        if isinstance(url, str) and url.startswith("file:///")
-        else None
-    )
-    return path if path is not None and path.suffix == ".whl" and path.is_file() else None
 
 
 def _inside(data: Any, *keys: str) -> Any:

@@ -63,7 +63,7 @@ def _locks() -> dict[Path, int]:
 def own(environment: TargetEnvironment) -> Iterator[list[str]]:
     """Own an environment: no other relink changes it meanwhile. What an owner before has not ended is taken back first.
 
-    :return: what was taken back, as :func:`take_back` says it.
+    :return: a sentence where what a replacement that was killed had removed was put back.
     :raises UsageError: another process owns it.
     """
     site = environment.site[0]
@@ -83,7 +83,11 @@ def own(environment: TargetEnvironment) -> Iterator[list[str]]:
                 )
             time.sleep(0.05)
         _locks()[site] = descriptor
-        yield take_back(environment)
+        place, what = site / _PLACE, find_interrupted(environment)
+        if place.exists():
+            _put_back(environment, place)
+        text = f"{what} was being replaced when relink was killed: it is as it was before."
+        yield [text] if what else []
     finally:
         _locks().pop(site, None)
         os.close(descriptor)
@@ -103,18 +107,6 @@ def find_interrupted(environment: TargetEnvironment) -> str | None:
     with suppress(OSError, ValueError, TypeError, LookupError):
         return str(_manifest(environment.site[0] / _PLACE)["what"])
     return None
-
-
-def take_back(environment: TargetEnvironment) -> list[str]:
-    """Put back what a replacement that was killed has removed; the environment is owned.
-
-    :return: a sentence where there was one.
-    """
-    place, what = environment.site[0] / _PLACE, find_interrupted(environment)
-    if not place.exists():
-        return []
-    _put_back(environment, place)
-    return [f"{what} was being replaced when relink was killed: it is as it was before."] if what else []
 
 
 def _manifest(place: Path) -> dict[str, Any]:
@@ -142,16 +134,6 @@ def read_rows(dist_info: Path) -> tuple[list[str], Mapping[str, RecordEntry]]:
     return list(dict.fromkeys(row[0] for row in rows if row)), {entry.path: entry for entry in entries}
 
 
-def _scripts_of(dist_info: Path) -> set[str]:
-    """Return the names in ``bin`` that pip removes although RECORD need not have them (iter_scripts_to_remove)."""
-    names: set[str] = set()
-    with suppress(OSError):
-        names |= {*os.listdir(dist_info / "scripts")}
-    with suppress(OSError):
-        names |= script_names(read_bytes(dist_info / ENTRY_POINTS, READ_LIMIT))
-    return names
-
-
 def list_removed(environment: TargetEnvironment, installed: Installed) -> list[str]:
     """Return the files that an installer removes with a distribution, as far as they are there.
 
@@ -159,7 +141,13 @@ def list_removed(environment: TargetEnvironment, installed: Installed) -> list[s
     """
     site = os.path.normpath(installed.dist_info.parent)
     rows, _ = read_rows(installed.dist_info)
-    scripts = [f"{environment.prefix}/bin/{name}" for name in _scripts_of(installed.dist_info)]
+    # The names in ``bin`` that pip removes although RECORD need not have them (iter_scripts_to_remove).
+    names: set[str] = set()
+    with suppress(OSError):
+        names |= {*os.listdir(installed.dist_info / "scripts")}
+    with suppress(OSError):
+        names |= script_names(read_bytes(installed.dist_info / ENTRY_POINTS, READ_LIMIT))
+    scripts = [f"{environment.prefix}/bin/{name}" for name in names]
     roots = [os.path.realpath(root) + "/" for root in (environment.prefix, *environment.site)]
     others = _files_of_others(environment, installed.dist_info)
     removed, refused = [], []

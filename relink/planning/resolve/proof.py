@@ -42,7 +42,6 @@ from relink.planning.resolve.evidence import (
     Suppliers,
     evaluate_substitution,
     find_suppliers,
-    is_of_python,
 )
 from relink.planning.resolve.strategy import (
     AddedNeeded,
@@ -293,21 +292,12 @@ class Prover:
         # A library of --allow-missing is evaluated like the others, so that no decision about another one rests on the option.
         # The NEEDED of that library stays.
         acted = [decision for soname, decision in substitutions.items() if kinds[soname] == "missing"]
-        proved = ElfEdit(
-            replace=(
-                *copies,
-                *(
-                    (decision.soname, decision.candidate)
-                    for decision in acted
-                    if decision.action == "substitute" and decision.candidate
-                ),
-            ),
-            remove=tuple(decision.soname for decision in acted if decision.action == "drop"),
-            versions=(
-                *use.versions,
-                *(edit for decision in acted if decision.action != "keep" for edit in decision.versions),
-            ),
-        )
+        replaced = [
+            (one.soname, one.candidate) for one in acted if one.action == "substitute" and one.candidate
+        ]
+        moved = [edit for one in acted if one.action != "keep" for edit in one.versions]
+        dropped = tuple(one.soname for one in acted if one.action == "drop")
+        proved = ElfEdit(replace=(*copies, *replaced), remove=dropped, versions=(*use.versions, *moved))
         if proved != required:
             outcome = find_strategy(context, member, proved, shims)
         dlopened: set[str] = set()
@@ -461,12 +451,12 @@ def add_known_preloads(prover: Prover, member: str, outcome: Outcome) -> Outcome
         reason = AddedNeeded(edge.soname, "dlopened", source.profile)
         attempt = prover.add_needed(member, outcome, [reason])
         after = prover.knowledge.follow(member, attempt)
-        second = _in_new_versions(closure, after)
+        second = has_new_versions(closure, after)
         if attempt.loads and not second and not _rebound(prover, member, outcome, attempt):
             outcome, closure = attempt, after
 
 
-def _in_new_versions(before: Closure, after: Closure) -> bool:
+def has_new_versions(before: Closure, after: Closure) -> bool:
     """Whether a library is there in two versions after an edit that was there in one before."""
     pairs = {pair.sonames for pair in two_versions(before)}
     return any(pair.sonames not in pairs for pair in two_versions(after))
@@ -507,7 +497,7 @@ def add_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outco
     attempt = prover.add_needed(member, outcome, reasons)
     if not attempt.loads or _unnamed_imports(prover, member, attempt):
         return outcome
-    if _in_new_versions(outcome.closure, attempt.closure):
+    if has_new_versions(outcome.closure, attempt.closure):
         return outcome
     mixed = [
         {
@@ -523,14 +513,8 @@ def add_forgotten_needed(prover: Prover, member: str, outcome: Outcome) -> Outco
 
 def _unnamed_imports(prover: Prover, member: str, outcome: Outcome) -> list[Unbound]:
     """Return the open imports of `member` that could be another library's; one with a version record has its library."""
-    return [
-        unbound
-        for unbound in prover.bindings(member, outcome.closure).unbound
-        if unbound.requester == outcome.root
-        and not is_of_python(unbound)
-        and unbound.file is None
-        and unbound.reason == "undefined"
-    ]
+    imports = prover.open_imports(member, outcome)
+    return [unbound for unbound in imports if unbound.file is None and unbound.reason == "undefined"]
 
 
 def _only_suppliers(prover: Prover, member: str, imports: Sequence[Unbound]) -> tuple[str, ...]:

@@ -385,17 +385,14 @@ def find_strategy(
         if outcome.loads and (outcome.strategy == "flatten" or not list_exposed(context, outcome)):
             return outcome
         outcomes.append(outcome)
-
-    def strategy_rank(attempt: Outcome) -> tuple[int, int]:
-        """First the attempt that uses all that a provider has: what is missing then is truly missing. Then the fewest issues."""
-        unused = (
-            issue.kind == "missing" and context.provider_path(issue.edge.soname) is not None
-            for issue in attempt.issues
-        )
-        return sum(unused), attempt.issue_count
-
-    # min() takes the first of equals, which is the least invasive one.
-    return min(outcomes, key=strategy_rank)
+    # First the attempt that uses all that a provider has: what is missing then is truly missing. Then that with the fewest
+    # issues. min() takes the first of equals, which is the least invasive one.
+    provided = context.provider_path
+    unused = [
+        sum(issue.kind == "missing" and provided(issue.edge.soname) is not None for issue in attempt.issues)
+        for attempt in outcomes
+    ]
+    return min(zip(unused, outcomes, strict=True), key=lambda pair: (pair[0], pair[1].issue_count))[1]
 
 
 def list_exposed(context: ResolveContext, outcome: Outcome, *, every: bool = False) -> list[Edge]:

@@ -32,7 +32,7 @@ from relink.elf.image import read_image
 from relink.elf.stub import StubFunction
 from relink.elf.symbol_reader import read_symbols
 from relink.elf.symbols import Import, SymbolTable
-from relink.loader.binding import Unbound, bind, check_versions, two_versions
+from relink.loader.binding import Unbound, bind, check_versions
 from relink.loader.closure import Closure
 from relink.loader.tables import Tables
 from relink.planning.model import STUB_DIRECTORY, Stub, check_places, is_plain
@@ -43,6 +43,7 @@ from relink.planning.resolve.proof import (
     add_known_preloads,
     find_forwardable,
     find_unloadable,
+    has_new_versions,
 )
 from relink.planning.resolve.strategy import find_strategy
 from relink.system.findings.model import Finding, Level, finding
@@ -340,8 +341,7 @@ def _forwarder(
         place = after.layout.path_of(path)
         second, leads = False, True
         for member, (_, closure) in _follow(after, symbols, before).items():
-            pairs = {pair.sonames for pair in two_versions(closure)}
-            second |= bool(pairs - {pair.sonames for pair in two_versions(before[member][1])})
+            second |= has_new_versions(before[member][1], closure)
             targets = [edge.target for edge in closure.dlopened if edge.soname == name and edge.target]
             found = [posixpath.normpath(closure.objects[target].path) == place for target in targets]
             leads &= bool(found) and all(found)

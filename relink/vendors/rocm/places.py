@@ -177,11 +177,23 @@ def choose_place(
     if not own:
         message = "no ROCm is guessed with --interpreter or --sysroot; name one by --prefix. Found there:"
     needed = sorted(filter(is_own, sonames))
-    named_by_release = [_by_release(place, target) for place in places]
-    listed = {place.path: _described(place, target, needed) for place in named_by_release}
-    fewest = min((key for _, key in listed.values() if key), default=None)
-    fitting = [path for path, (_, key) in listed.items() if key and key == fewest]
-    raise SeveralPlacesError(message, [text for text, _ in listed.values()], fitting)
+    listed: list[str] = []
+    lacking: dict[str, tuple[bool, int]] = {}  # whether a place lacks a runtime, and how many libraries
+    for place in (_by_release(place, target) for place in places):
+        try:
+            provider = open_place(place.path, target)
+            release = release_of(provider, target.sysroot)
+        except RelinkError as error:
+            listed.append(f"--prefix {place.path}  cannot be used: {error.message}")
+            continue
+        lacked = [soname for soname in needed if not provider.find(soname)]
+        told = f"; lacks {join_truncated(lacked)}" if lacked else "; has all that is needed" if needed else ""
+        shown = f"ROCm {release.release}" if release else "ROCm of an unknown release"
+        listed.append(f"--prefix {place.path}  {shown}, found in {place.found_by}{told}")
+        lacking[place.path] = any(map(is_runtime, lacked)), len(lacked)
+    fewest = min(lacking.values(), default=None)
+    fitting = [path for path, lack in lacking.items() if needed and lack == fewest]
+    raise SeveralPlacesError(message, listed, fitting)
 
 
 def _of_python(target: Target) -> str | None:
@@ -247,20 +259,6 @@ def _runtime_directories(prefix: str, target: Target) -> list[str]:
         for directory in directories
         if any(_RUNTIME.fullmatch(name) for name in list_names_in(directory, target.sysroot))
     ]
-
-
-def _described(place: Place, target: Target, needed: Sequence[str]) -> tuple[str, tuple[bool, int] | None]:
-    """A line about a place, and what it lacks of that which is needed: whether a runtime, and how many libraries."""
-    try:
-        provider = open_place(place.path, target)
-        release = release_of(provider, target.sysroot)
-    except RelinkError as error:
-        return f"--prefix {place.path}  cannot be used: {error.message}", None
-    lacked = [soname for soname in needed if not provider.find(soname)]
-    told = f"; lacks {join_truncated(lacked)}" if lacked else "; has all that is needed" if needed else ""
-    shown = f"ROCm {release.release}" if release else "ROCm of an unknown release"
-    key = (any(map(is_runtime, lacked)), len(lacked)) if needed else None
-    return f"--prefix {place.path}  {shown}, found in {place.found_by}{told}", key
 
 
 _CORE, _LIBRARIES = "rocm-sdk-core", "rocm-sdk-libraries"
@@ -369,7 +367,7 @@ def find_site(path: str, target: Target) -> str | None:
     own = f"/python3.{facts.version[1]}/" if facts is not None else "/"
     # False comes first: the site-packages of the target's own Python, then the others in their order.
     places += sorted(inside, key=lambda place: own not in place)
-    return next((place for place in places if any(_packages(place, target, _CORE))), None)
+    return next((place for place in places if packages_of(place, target, _CORE)), None)
 
 
 def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
@@ -399,9 +397,9 @@ def open_site(path: str, target: Target, gpus: Sequence[str] = ()) -> Provider:
     return replace(provider, packages=(*chosen, *more))
 
 
-def packages_of(path: str, target: Target) -> tuple[InstalledPackage, ...]:
-    """Return the distributions of ROCm in a site-packages, by name."""
-    return tuple(_packages(path, target))
+def packages_of(path: str, target: Target, only: str | None = None) -> tuple[InstalledPackage, ...]:
+    """Return the distributions of ROCm in a site-packages, by name; `only` that of one name."""
+    return tuple(read_distributions(path, target, only, _INFO, is_package))
 
 
 def _sort_packages(
@@ -474,10 +472,6 @@ def _rank(package: InstalledPackage, gpus: Iterable[str]) -> tuple[bool, bool, s
 def _belongs_to(package: InstalledPackage, core: InstalledPackage) -> bool:
     label = _LABEL.match(package.version.partition("+")[2])
     return major_minor(label[1]) == major_minor(core.version) if label else package.version == core.version
-
-
-def _packages(site: str, target: Target, only: str | None = None) -> Iterator[InstalledPackage]:
-    return read_distributions(site, target, only, _INFO, is_package)
 
 
 def release_of(provider: Provider, sysroot: str = "/") -> Release | None:

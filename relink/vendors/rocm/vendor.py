@@ -376,20 +376,15 @@ def extended_by(providers: Iterable[Provider], runtime: str) -> str | None:
         path = next((place for name in names if (place := provider.find(name))), None)
         if path is None:
             continue
-        if function := _function_of_the_patch(path):
-            return f"the HIP of {provider.path}, which has the patch's function {function}"
+        with contextlib.suppress(OSError), map_file(os.path.realpath(path)) as library:
+            if function := next((name.decode() for name in _FUNCTIONS if library.find(name) >= 0), None):
+                return f"the HIP of {provider.path}, which has the patch's function {function}"
         real = posixpath.join(posixpath.dirname(path), os.path.basename(os.path.realpath(path)))
         found = _DEBIAN.search(real)
         build = tuple(map(int, found.groups())) if found else ()
         if _DEBIAN_BUILDS[0] <= build < _DEBIAN_BUILDS[1]:
             return "Debian's HIP before 6.4.3"
         return None
-    return None
-
-
-def _function_of_the_patch(path: str) -> str | None:
-    with contextlib.suppress(OSError), map_file(os.path.realpath(path)) as library:
-        return next((name.decode() for name in _FUNCTIONS if library.find(name) >= 0), None)
     return None
 
 
