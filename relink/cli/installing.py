@@ -433,27 +433,19 @@ def show_outcome(done: InstallResult, prefix: str, shown: Shown, *, alone: bool 
     elif done.report is None:
         show(f"{name} {version} is installed in {prefix} again.")
     else:
-        _show_what_works(done, f"{name} {version} is installed in {prefix}")
+        tried = [f"imported: {', '.join(result.name for result in done.imports)}"] if done.imports else []
+        loaded = pluralize(len(done.loads), "library", "libraries")
+        tried += [f"loaded for the GPU: {loaded}"] if done.loads else []
+        show(f"{name} {version} is installed in {prefix}; {'; '.join(tried) or 'nothing was imported'}.")
+        # Without --output the wheel was removed after it was installed.
+        if done.report.output and os.path.exists(done.report.output.path):
+            show(f"The relinked wheel is {done.report.output.path}.")
     for one in done.dependencies:
         show_outcome(one, prefix, shown, alone=False)
     if failing:
         show(
             f"{name} {version} is installed, and does not work without {join_with_and(failing)}, which it needs."
         )
-
-
-def _show_what_works(done: InstallResult, verdict: str) -> None:
-    from relink.cli.terminal import show
-
-    tried = [f"imported: {', '.join(result.name for result in done.imports)}"] if done.imports else []
-    tried += (
-        [f"loaded for the GPU: {pluralize(len(done.loads), 'library', 'libraries')}"] if done.loads else []
-    )
-    show(f"{verdict}; {'; '.join(tried) or 'nothing was imported'}.")
-    output = done.report and done.report.output
-    # Without --output the wheel was removed after it was installed.
-    if output and os.path.exists(output.path):
-        show(f"The relinked wheel is {output.path}.")
 
 
 def _show_how_to_keep(outcomes: Sequence[InstallResult], prefix: str, shown: Shown) -> None:

@@ -107,9 +107,19 @@ def open_providers(
     :raises ProviderError: what was named is no prefix; names those that are there.
     """
     if options.prefixes or options.nix_closures:
-        prefixes = (_open_named(path, target, options) for path in options.prefixes)
-        closures = (provider for path in options.nix_closures for provider in open_closure(path, target))
-        found = (*prefixes, *closures)
+        found: tuple[Provider, ...] = ()
+        for path in options.prefixes:
+            try:
+                found = (*found, _open(path, target, options))
+            except ProviderError as error:
+                # The error about a directory that is no prefix names those that are there.
+                here = [place.path for place in find_places(target, os.environ, os.path.abspath(path))]
+                if not here or not error.message.endswith(NAME_ANOTHER):
+                    raise
+                there = f"here {'is' if len(here) == 1 else 'are'} {', '.join(here)}"
+                text = error.message.removesuffix(NAME_ANOTHER) + there
+                raise ProviderError(text, error.issues) from None
+        found += tuple(one for path in options.nix_closures for one in open_closure(path, target))
     else:
         try:
             own = not (options.interpreter or options.sysroot)
@@ -131,18 +141,6 @@ def _open(path: str, target: Target, options: Options) -> Provider:
     return open_site(path, target, options.requested_gpus) or open_place(
         prefix_of_libraries(path, target), target
     )
-
-
-def _open_named(path: str, target: Target, options: Options) -> Provider:
-    """Open a prefix that the user named; the error about a directory that is none names the prefixes that are there."""
-    try:
-        return _open(path, target, options)
-    except ProviderError as error:
-        here = [place.path for place in find_places(target, os.environ, os.path.abspath(path))]
-        if not here or not error.message.endswith(NAME_ANOTHER):
-            raise
-        there = f"here {'is' if len(here) == 1 else 'are'} {', '.join(here)}"
-        raise ProviderError(error.message.removesuffix(NAME_ANOTHER) + there, error.issues) from None
 
 
 def find_prefixes_with(sonames: Collection[str], target: Target, options: Options) -> Iterator[str]:
@@ -218,13 +216,12 @@ def build_context(case: Case) -> ResolveContext:
 def _of_this_release(profile: Profile, source: MemberSource) -> Profile:
     """Return a profile with those hints alone whose `named` the wheel's Python has."""
 
-    def has(module: str, text: str) -> bool:
-        with suppress(WheelError):
-            return module.endswith(".py") and text.encode() in read_member(source, module)
-        return False
-
     def holds(hint: Hint) -> bool:
-        return not hint.named or any(has(module, hint.named) for module in source.members)
+        for module in (member for member in source.members if hint.named and member.endswith(".py")):
+            with suppress(WheelError):
+                if hint.named.encode() in read_member(source, module):
+                    return True
+        return not hint.named
 
     return replace(profile, hints=tuple(filter(holds, profile.hints)))
 

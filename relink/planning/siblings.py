@@ -207,22 +207,13 @@ def sibling_findings(siblings: Iterable[Sibling], closures: Mapping[str, Closure
                     path is None and sibling.directory is None and sibling.profile.where_brought(edge.soname)
                 ):
                     assumed.setdefault(edge.soname, {})[member] = None
-        if assumed:
-            name, who = sibling.profile.name, join_truncated(list(map(posixpath.basename, _all(assumed))))
-            absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
-            looked = absent if sibling.searched else "no Python of the target is known"
-            text = f"{join_truncated(list(assumed))} of {who} come by its import ({sibling.why}), which is assumed: {looked}"
-            yield finding("RLK118", name, text, profile=_shipped(sibling))
-        if taken:
-            who = join_truncated([posixpath.basename(member) for member in _all(taken)])
-            text = f"{join_truncated(list(taken))} of {who} are those of {sibling.directory} ({sibling.why})"
-            yield finding("RLK119", sibling.profile.name, text, profile=_shipped(sibling))
-
-
-def _shipped(sibling: Sibling) -> str | None:
-    return sibling.profile.name if sibling.profile.imports else None
-
-
-def _all(needed: Mapping[str, Mapping[str, None]]) -> list[str]:
-    """Return the members of all libraries, each once."""
-    return list(dict.fromkeys(member for members in needed.values() for member in members))
+        absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
+        looked = absent if sibling.searched else "no Python of the target is known"
+        by_import = f"come by its import ({sibling.why}), which is assumed: {looked}"
+        name, own = sibling.profile.name, f"are those of {sibling.directory} ({sibling.why})"
+        for code, found, text in (("RLK118", assumed, by_import), ("RLK119", taken, own)):
+            members = dict.fromkeys(member for several in found.values() for member in several)
+            who = join_truncated([posixpath.basename(member) for member in members])
+            if found:
+                message = f"{join_truncated(list(found))} of {who} {text}"
+                yield finding(code, name, message, profile=name if sibling.profile.imports else None)

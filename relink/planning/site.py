@@ -37,7 +37,7 @@ from relink.loader.search import expand
 from relink.loader.seen_files import resolve_inside
 from relink.loader.tables import read_table
 from relink.loader.target import Target
-from relink.planning.model import SITE, ChangedRequirement, FilePlan, Plan, Reliance, Stub
+from relink.planning.model import SITE, ChangedRequirement, FilePlan, Plan, Reliance
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import Layout, ResolveContext
 from relink.planning.resolve.proof import find_system_library
@@ -251,28 +251,21 @@ def idle_findings(plan: Plan | None, files: Sequence[FilePlan], context: Resolve
     """
     members = [file.path for file in files if not context.images[file.path].is_executable]
     for stub in plan.stubs if plan else ():
+        soname = stub.shim_of or stub.soname
+        mapped = [path for file in files for name, path in file.closure if name == soname]
         if stub.shim_of is not None:
-            yield from _idle_shim(stub, stub.shim_of, files, context)
+            # The library comes before its shim.
+            for place in dict.fromkeys(mapped):
+                exports = read_table(context.files, place).exports if place.startswith("/") else {}
+                if all(match(exports.get(one.name, ()), one.version) for one in stub.functions):
+                    text = f"{place} has the functions of the shim {stub.soname} now; it is idle"
+                    yield finding("RLK127", soname, text)
             continue
         own = context.layout.shown(context.layout.path_of(stub.path))
-        objects = (entry for file in files for entry in file.closure)
-        paths = {posixpath.normpath(path) for name, path in objects if name == stub.soname}
-        if real := sorted(paths - {own}):
+        if real := sorted({*map(posixpath.normpath, mapped)} - {own}):
             yield finding("RLK127", stub.soname, f"the loader takes {real[0]}; the stub in the wheel is idle")
         elif members and (path := find_system_library(context, members[0], stub.soname)):
             yield finding("RLK127", stub.soname, f"{path} is there now, and the stub in the wheel is taken")
-
-
-def _idle_shim(
-    stub: Stub, soname: str, files: Sequence[FilePlan], context: ResolveContext
-) -> Iterator[Finding]:
-    """Yield RLK127 where the library has the functions of a shim by now: it comes before the shim."""
-    wanted = {(function.name, function.version) for function in stub.functions}
-    for path in dict.fromkeys(path for file in files for name, path in file.closure if name == soname):
-        exports = read_table(context.files, path).exports if path.startswith("/") else {}
-        if all(match(exports.get(name, ()), version) for name, version in wanted):
-            text = f"{path} has the functions of the shim {stub.soname} now; it is idle"
-            yield finding("RLK127", soname, text)
 
 
 def reliance_findings(

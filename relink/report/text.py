@@ -21,7 +21,7 @@ from relink.system.text import group_pairs, join_truncated, pluralize
 if TYPE_CHECKING:
     from relink.loader.dryrun import LoaderMap
     from relink.planning.checks.machine import MachineCheck
-    from relink.planning.model import FilePlan, NeededDecision
+    from relink.planning.model import FilePlan
     from relink.report.model import Report
 
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -48,7 +48,12 @@ def plan_text(report: Report) -> Iterator[Line]:
         if file.rpath.before is not None and file.rpath.before != file.rpath.after:
             yield Line(f"    before: {_search_path(file.rpath.kind_before, file.rpath.before)}")
         for entry in file.needed:
-            yield Line(f"    {_needed_line(entry)}")
+            name, after = entry.soname, entry.soname_after
+            name = name if after in (name, None) else f"{name} → {after}"
+            where = entry.resolved or entry.origin
+            origin = "tree" if entry.origin == "wheel" and where.startswith("/") else entry.origin
+            by = f"  [{entry.found_by}]" if entry.found_by else ""
+            yield Line(f"    {entry.action:10} {name}  {origin}: {where}{by}")
             yield from (Line(f"      {sentence}", style="dim") for sentence in entry.evidence)
 
 
@@ -126,19 +131,6 @@ def _search_path(kind: str | None, path: str | None) -> str:
     entries = path.split(":")
     short = f"{':'.join(entries[:3])}:… ({len(entries)} entries)" if len(entries) > 8 else path
     return f"{(kind or '').upper()} {short}"
-
-
-def _needed_line(entry: NeededDecision) -> str:
-    name = (
-        entry.soname
-        if entry.soname_after in (entry.soname, None)
-        else f"{entry.soname} → {entry.soname_after}"
-    )
-    where = entry.resolved or entry.origin
-    origin = "tree" if entry.origin == "wheel" and where.startswith("/") else entry.origin
-    return f"{entry.action:10} {name}  {origin}: {where}" + (
-        f"  [{entry.found_by}]" if entry.found_by else ""
-    )
 
 
 def findings_text(

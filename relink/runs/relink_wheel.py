@@ -123,19 +123,14 @@ def make_plan(
         if nowhere and (planned.plan.ok or options.force):
             raise nowhere
         if several is not None:
-            raise _with_command(several, planned, options.command)
+            way = planned.ways_out[0] if planned.ways_out else ()
+            if not (planned.plan.ok or way) or "--prefix" in way:
+                raise several
+            command = shlex.join([*options.command, "--prefix", *several.places, *way])
+            why = why_untried(command)
+            issue = f"Next{f' (not tried: {why})' if why else ''}: {command}"
+            raise UsageError(several.message, [*several.issues, issue])
         return wheel, planned
-
-
-def _with_command(error: SeveralPlacesError, planned: PreparedPlan, words: Sequence[str]) -> UsageError:
-    """Return the error with the command that names the one place that fits best, if the plan has no error or a way out."""
-    way = planned.ways_out[0] if planned.ways_out else ()
-    if not (planned.plan.ok or way) or "--prefix" in way:
-        return error
-    command = shlex.join([*words, "--prefix", *error.places, *way])
-    why = why_untried(command)
-    issue = f"Next{f' (not tried: {why})' if why else ''}: {command}"
-    return UsageError(error.message, [*error.issues, issue])
 
 
 def carry_out(wheel: Wheel, planned: PreparedPlan, options: Options, clock: Clock) -> Report:
@@ -192,7 +187,19 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
     clock = Clock()
     with Contents(wheel, options.limits, reuse=True, spool=make_spool(options)) as contents:
         with clock.stage("target"):
-            target = _find_target_of(plan)
+            facts, root = plan.target, plan.target.sysroot
+            try:
+                target = find_target(
+                    # A plan in a wheel names no Python, so this Python is used.
+                    python=sys.executable if facts.python == ANY_PYTHON else facts.python,
+                    interpreter=facts.interpreter,
+                    sysroot=root if root != "/" else None,
+                )
+            except TargetError as error:
+                raise UsageError(
+                    f"the plan was made for a loader that is not here ({error.message}); apply it there, or make another plan "
+                    "here"
+                ) from error
         with clock.stage("read"):
             changes = [*list_changes(plan.basis, plan.target.sysroot)]
             refuse_relinked(contents.source)
@@ -241,24 +248,6 @@ def apply(plan: Plan, wheel: Path, options: Options) -> Report:
         if not (plan.ok or options.force):
             return make_report(prepared, options, clock)
         return carry_out(wheel_read, prepared, options, clock)
-
-
-def _find_target_of(plan: Plan) -> Target:
-    """Return the target that a plan was made for; a plan in a wheel names no Python, so this Python is used.
-
-    :raises UsageError: it is not on this machine.
-    """
-    facts = plan.target
-    try:
-        return find_target(
-            python=sys.executable if facts.python == ANY_PYTHON else facts.python,
-            interpreter=facts.interpreter,
-            sysroot=facts.sysroot if facts.sysroot != "/" else None,
-        )
-    except TargetError as error:
-        raise UsageError(
-            f"the plan was made for a loader that is not here ({error.message}); apply it there, or make another plan here"
-        ) from error
 
 
 def check_edits(

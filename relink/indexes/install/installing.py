@@ -49,7 +49,7 @@ from relink.indexes.install.installers import (
 from relink.indexes.install.replacing import own, refuse_another, replace_files
 from relink.library import relink
 from relink.loader.target import find_target
-from relink.planning.model import FilePlan, to_data
+from relink.planning.model import to_data
 from relink.planning.options import Options
 from relink.providers.profiles import profile_for
 from relink.report.model import Report
@@ -92,11 +92,8 @@ def install_wheel(
             refuse_foreign(environment, present)
         if dependencies:
             wanted = list_requirements(wheel, extras, environment)
-            refused = select_findings(
-                tuple(_other_stack(name.canonical, _new(environment, wanted, place), wanted)),
-                options.select,
-                options.ignore,
-            )
+            stacks = _other_stack(name.canonical, _new(environment, wanted, place), wanted)
+            refused = select_findings(stacks, options.select, options.ignore)
             if has_errors(refused):
                 return InstallResult(None, None, refused=refused)
         report, result = relink_for(place, wheel, environment, options, watch)
@@ -430,7 +427,14 @@ def import_and_load(
     imports = import_modules(environment.python, modules)
     if any(result.problem for result in imports):
         return imports, ()
-    parts = [file.path for file in report.plan.files if file.served and _is_gpu_part(file)]
+    # Libraries that need one of the vendor's.
+    parts = [
+        file.path
+        for file in report.plan.files
+        if file.served and file.interpreter.before is None
+        for needed in ({one.soname for one in file.needed},)
+        if any(map(vendor_of(needed).libraries.is_own, needed))
+    ]
     first = profile_for(parse_wheel_name(wheel.name).distribution).preload
     preloads = [path for name in first if name not in parts and (path := _installed_at(name, environment))]
     members = {name: path for name in parts if (path := _installed_at(name, environment))}
@@ -453,12 +457,6 @@ def _installed_at(member: str, environment: TargetEnvironment) -> str | None:
     if inner is None:
         return None
     return next((str(site / inner) for site in environment.site if (site / inner).is_file()), None)
-
-
-def _is_gpu_part(file: FilePlan) -> bool:
-    """Whether a member is a library, and one of the vendor's is among what it needs."""
-    own = vendor_of({needed.soname for needed in file.needed}).libraries.is_own
-    return file.interpreter.before is None and any(own(needed.soname) for needed in file.needed)
 
 
 def relink_for(

@@ -123,7 +123,9 @@ def tag_findings(
     if accepts_wheel(python, name, machine):
         return ()
     message = f"is tagged {written}, which {python.shown} does not install"
-    fitting = _fitting_python(name, machine)
+    # Only those Pythons of this machine are run whose name on PATH says that they may install the wheel.
+    pythons = ((path, _facts_of(path)) for path in itertools.islice(_named_like(name), _ASKED))
+    fitting = next((path for path, facts in pythons if facts and accepts_wheel(facts, name, machine)), None)
     best = str(list_supported_tags(python, "", "any")[0]).rpartition("-")[0]
     get = f"Get the wheel for {python.shown} ({best})"
     remedy = (
@@ -148,12 +150,6 @@ def fits_machine(platform: str, machine: str) -> bool:
         or re.fullmatch(rf"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_{re.escape(machine)}", platform)
         is not None
     )
-
-
-def _fitting_python(name: WheelName, machine: str) -> str | None:
-    """The path of a Python of this machine that installs the wheel; only those are run whose name on PATH says so."""
-    pythons = ((path, _facts_of(path)) for path in itertools.islice(_named_like(name), _ASKED))
-    return next((path for path, facts in pythons if facts and accepts_wheel(facts, name, machine)), None)
 
 
 # Cached, since one command may relink many wheels, and a script of pyenv takes a tenth of a second to answer.
