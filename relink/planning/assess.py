@@ -350,11 +350,6 @@ def _find_python_of_programs(assessed: Assessment) -> Iterator[Finding]:
                 yield finding("RLK208", file.path, text, level="info" if known else None)
 
 
-def _find_packages(assessed: Assessment) -> Iterable[Finding]:
-    gpus = processors_of(assessed.case.options.requested_gpus, assessed.context.vendor)
-    return packages_findings(assessed.placed_context, assessed.files, gpus)
-
-
 def _find_calls(assessed: Assessment) -> Iterable[Finding]:
     context = assessed.placed_context
     # A wheel without a file that is linked may open libraries by name all the same.
@@ -483,7 +478,13 @@ PRODUCERS: list[Producer] = [
         lambda assessed: layer_findings(assessed.context, named=is_python_named(assessed.case.options)),
         {**_PLANNED, **_ELSEWHERE, **_OF_FILES},
     ),
-    Producer("the vendor's packages beside it", _find_packages, {**_PLANNED, **_ELSEWHERE}),
+    Producer(
+        "the vendor's packages beside it",
+        lambda assessed: packages_findings(
+            assessed.placed_context, assessed.files, assessed.case.options.requested_gpus
+        ),
+        {**_PLANNED, **_ELSEWHERE},
+    ),
     Producer(
         "Python code that loads libraries by name",
         _find_calls,
@@ -582,25 +583,20 @@ def _first_setup(case: Case) -> _Setup:
 def _with_copies(case: Case, why: str) -> _Setup:
     wheel, text = case.wheel, f"the wheel's own copies of the libraries stay: {why}"
     stay = finding("RLK546", wheel.source.path.name, text)
-    if hosts := _list_hosts(case):
+    # The libraries that a wheel brings and that a provider has for the driver of this machine.
+    libraries, names = case.vendor.libraries, [image.soname for image in wheel.images.values()]
+    hosts = {
+        name: of_host
+        for name in (names if libraries.needs_host(case.target.sysroot) else ())
+        if name and (of_host := libraries.of_host(name)) and any(place.find(name) for place in case.providers)
+    }
+    if hosts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in hosts.items())
         step = " ".join(f"--use-host {shlex.quote(name)}" for name in hosts)
         text = f"{text}; but this machine's are to be taken: {reasons}"
         stay = finding("RLK546", wheel.source.path.name, text, level="warning", step=step)
     kept = replace(case, wheel=replace(wheel, findings=(*wheel.findings, stay)))
     return _setup_of(kept, "with its own copies of libraries")
-
-
-def _list_hosts(case: Case) -> dict[str, str]:
-    """Return the libraries that a wheel brings and that a provider has for the driver of this machine: soname → why."""
-    vendor = case.vendor
-    if not vendor.libraries.needs_host(case.target.sysroot):
-        return {}
-    names = dict.fromkeys(image.soname for image in case.wheel.images.values() if image.soname)
-    reasons = ((name, vendor.libraries.of_host(name)) for name in names)
-    return {
-        name: why for name, why in reasons if why and any(provider.find(name) for provider in case.providers)
-    }
 
 
 def _setup_of(case: Case, what: str) -> _Setup:

@@ -146,9 +146,10 @@ def layer_findings(context: ResolveContext, *, named: bool) -> Iterator[Finding]
 
 
 def packages_findings(
-    context: ResolveContext, files: Sequence[FilePlan], gpus: Sequence[str]
+    context: ResolveContext, files: Sequence[FilePlan], requested: Iterable[RequestedGpu]
 ) -> Iterator[Finding]:
     """Yield the findings about the vendor's packages in site-packages."""
+    gpus = processors_of(requested, context.vendor)
     sonames = [soname for file in files if file.served for soname, _ in file.closure]
     for provider in context.providers:
         if provider.kind == SITE_PACKAGES:
@@ -680,14 +681,12 @@ def find_hosts(
 
 def _without(wheel: Wheel, leaving: Mapping[str, str]) -> Wheel:
     """The wheel as if it had only the other members; `leaving`: member → soname."""
-    return replace(
-        wheel,
-        images={member: image for member, image in wheel.images.items() if member not in leaving},
-        tables={member: table for member, table in wheel.tables.items() if member not in leaving},
-        codes={member: code for member, code in wheel.codes.items() if member not in leaving},
-        opens={member: names for member, names in wheel.opens.items() if member not in leaving},
-        left_out={posixpath.basename(member): soname for member, soname in leaving.items()},
-    )
+    rest = {
+        kind: {member: known for member, known in getattr(wheel, kind).items() if member not in leaving}
+        for kind in ("images", "tables", "codes", "opens")
+    }
+    left_out = {posixpath.basename(member): soname for member, soname in leaving.items()}
+    return replace(wheel, **rest, left_out=left_out)
 
 
 def _matching(members: Iterable[str], globs: Sequence[str]) -> list[str]:

@@ -119,26 +119,11 @@ _OF_ONE_LIBRARY = {"--stub", "--forward"}
 
 def environment_verdict(check: EnvironmentCheck) -> Verdict:
     """Return the sentence about an environment as a whole, and what to type next."""
-    level, text = _answer(check)
-    if nowhere := next((one.nowhere for one in check.proposals if one.nowhere), None):
-        text = f"{text} There is {nowhere}."
-    return Verdict(level, text, *_next_step(check))
-
-
-def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
     from relink.vendors.registry import list_products  # noqa: PLC0415 - slow to load
 
     wrong = [one.name for one in check.distributions if one.level == "error"]
     number = pluralize(len(check.distributions), "package with native code", "packages with native code")
-    if wrong:
-        verb = "does" if len(wrong) == 1 else "do"
-        return "error", f"{join_truncated(wrong)} {verb} not work; {number} in {check.prefix}."
     errors = [found for found in check.findings if found.level == "error"]
-    if errors and all(found.code == "RLK554" for found in errors):
-        subjects = join_truncated([found.subject for found in errors])
-        return "error", f"{subjects} cannot be checked; {number} in {check.prefix}."
-    if errors:
-        return "error", f"Does not work together: {number} in {check.prefix}."
     # What may be for a GPU, as far as it was looked at.
     codes = ("RLK128", "RLK132", "RLK4", "RLK538")
     unsure = any(found.code == "RLK554" for found in check.findings) or any(
@@ -148,9 +133,21 @@ def _answer(check: EnvironmentCheck) -> tuple[Level, str]:
         or any(found.code.startswith(codes) for found in one.findings)
         for one in check.distributions
     )
-    none = "" if unsure else f", and none of them needs {list_products()}"
     warned = any(one.level == "warning" for one in check.distributions) or bool(check.findings)
-    return ("warning" if warned else "info"), f"Works: {number} in {check.prefix}{none}."
+    level: Level = "error" if wrong or errors else "warning" if warned else "info"
+    none = "" if unsure else f", and none of them needs {list_products()}"
+    text = f"Works: {number} in {check.prefix}{none}."
+    if wrong:
+        verb = "does" if len(wrong) == 1 else "do"
+        text = f"{join_truncated(wrong)} {verb} not work; {number} in {check.prefix}."
+    elif errors and all(found.code == "RLK554" for found in errors):
+        subjects = join_truncated([found.subject for found in errors])
+        text = f"{subjects} cannot be checked; {number} in {check.prefix}."
+    elif errors:
+        text = f"Does not work together: {number} in {check.prefix}."
+    if nowhere := next((one.nowhere for one in check.proposals if one.nowhere), None):
+        text = f"{text} There is {nowhere}."
+    return Verdict(level, text, *_next_step(check))
 
 
 def check_text(check: EnvironmentCheck, *, place: str | None = None, verbose: bool) -> list[Line]:

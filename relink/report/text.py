@@ -247,7 +247,14 @@ def tree_text(
     name: str, maps: Mapping[str, LoaderMap], findings: Sequence[Finding], summed: Verdict, *, verbose: bool
 ) -> list[Line]:
     """The verdict about files as they are, what is wrong, and what is next; what was mapped for each file, if `verbose`."""
-    lines = [] if verbose else list(_broken_files(maps, findings))
+    lines: list[Line] = []
+    # A line for each file that errors about libraries or symbols concern.
+    about = {os.path.normpath(found.subject) for found in findings if found.level == "error"}
+    for member, mapped in () if verbose else sorted(maps.items()):
+        wanting = (os.path.normpath(match[1]) for match in map(_REQUESTER.search, mapped.problems) if match)
+        names = sorted(about.intersection(mapped.missing))
+        names += [f"symbols of {os.path.basename(path)}" for path in sorted(about.intersection(wanting))]
+        lines += [Line(f"  {member}: {join_truncated(names)} not found")] if names else []
     for member, mapped in maps.items() if verbose else ():
         libraries = pluralize(len(mapped.objects), "library", "libraries")
         lines.append(Line(f"{member}: {libraries} found, {len(mapped.missing)} not found", style="bold"))
@@ -269,17 +276,6 @@ def tree_text(
         findings = [replace(found, remedy="") for found in findings]
     lines += findings_text(findings, verbose=verbose)
     return [first, *lines, *(verdict_text(summed) if verbose or lines or summed.step else ())]
-
-
-def _broken_files(maps: Mapping[str, LoaderMap], findings: Sequence[Finding]) -> Iterator[Line]:
-    """A line for each file that errors about libraries or symbols concern."""
-    about = {os.path.normpath(found.subject) for found in findings if found.level == "error"}
-    for member, mapped in sorted(maps.items()):
-        wanting = (os.path.normpath(match[1]) for match in map(_REQUESTER.search, mapped.problems) if match)
-        names = sorted(about.intersection(mapped.missing))
-        names += [f"symbols of {os.path.basename(path)}" for path in sorted(about.intersection(wanting))]
-        if names:
-            yield Line(f"  {member}: {join_truncated(names)} not found")
 
 
 def doctor_text(check: MachineCheck) -> list[Line]:

@@ -148,7 +148,16 @@ def decide(
             prover.adopt(member, ElfEdit())
         else:
             images[member] = outcome.image
-    carried = _find_carried(outcomes) if context.as_it_is else frozenset[str]()
+    # Members that do not load alone, and that a member which loads maps, are judged there: a library of NAME.libs often has no
+    # search path, and the DT_RPATH of what needs it serves it (glibc elf/dl-load.c).
+    identities = (
+        outcome.closure.objects[index].identity
+        for outcome in (outcomes.values() if context.as_it_is else ())
+        if outcome.loads
+        for index in outcome.closure.scope
+    )
+    of_others = {identity[-1] for identity in identities if identity[0] == "member"}
+    carried = frozenset(name for name, outcome in outcomes.items() if not outcome.loads and name in of_others)
     outcomes = {member: outcome for member, outcome in outcomes.items() if member not in carried}
     unserved = [member for member in unserved if member not in carried]
     served = {member: outcome for member, outcome in outcomes.items() if member not in unserved}
@@ -192,21 +201,6 @@ def decide(
         is_in_vain=in_vain,
         carried=carried,
     )
-
-
-def _find_carried(outcomes: Mapping[str, Outcome]) -> frozenset[str]:
-    """Return the members that do not load alone, and that a member which loads maps: they are judged there.
-
-    A library of NAME.libs often has no search path: the DT_RPATH of what needs it serves it (glibc elf/dl-load.c).
-    """
-    mapped = {
-        str(outcome.closure.objects[index].identity[-1])
-        for outcome in outcomes.values()
-        if outcome.loads
-        for index in outcome.closure.scope
-        if outcome.closure.objects[index].identity[0] == "member"
-    }
-    return frozenset(member for member, outcome in outcomes.items() if not outcome.loads and member in mapped)
 
 
 def _plan_file(context: ResolveContext, member: str, outcome: Outcome, *, served: bool) -> FilePlan:
