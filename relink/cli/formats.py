@@ -15,6 +15,8 @@ from relink.system.errors import RelinkError, UsageError
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
     from relink.report.model import Report
+    from relink.report.summary import Verdict
+    from relink.runs.questions import VerifiedWheel
 
 
 def choose_page_path(wanted: Path | None, wheels: Sequence[Path], wheel: Path) -> Path | None:
@@ -108,6 +110,22 @@ class Shown:
                 f"--json and --output-format {self.output_format} are two formats; pass one of them"
             )
         return OutputFormat.json if self.as_json else self.output_format or OutputFormat.text
+
+
+def print_verification(
+    chosen: OutputFormat, result: VerifiedWheel, summed: Verdict, **more: Sequence[str]
+) -> None:
+    """Print what the loader makes of files, and the verdict, in a format that programs read.
+
+    :param more: what the document has beside.
+    """
+    from relink.planning.model import to_data
+    from relink.report.formats import WheelResult
+    from relink.report.summary import verdict_to_json
+
+    told = {"ok": result.ok, "verdict": verdict_to_json(summed), **more}
+    document = {"schema": "relink.verification/1", **to_data(result), **told}
+    print_results(chosen, [WheelResult(result.path, None, result.findings, document)])
 
 
 def print_results(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, print_results
+from relink.cli.formats import OutputFormat, Shown, print_results, print_verification
 from relink.cli.options import GivenWheel, NoImportTest, is_requirement, takes_options
 from relink.planning.options import RUN, Options, list_words
 from relink.system.errors import RelinkError, UsageError
@@ -258,9 +258,6 @@ def check(
 def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
     """Print what becomes of a directory's programs and libraries; exit code 1 where one does not load."""
     from relink.cli.terminal import show
-    from relink.planning.model import to_data
-    from relink.report.formats import WheelResult
-    from relink.report.summary import verdict_to_json
     from relink.report.text import tree_text
     from relink.runs.questions import check_tree
 
@@ -269,9 +266,7 @@ def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
     if chosen is OutputFormat.text:
         show(*tree_text(found.path, found.maps, found.findings, summed, verbose=shown.verbose))
     else:
-        told = {"ok": found.ok, "verdict": verdict_to_json(summed), "commands": summed.commands}
-        document = {"schema": "relink.verification/1", **to_data(found), **told}
-        print_results(chosen, [WheelResult(found.path, None, found.findings, document)])
+        print_verification(chosen, found, summed, commands=summed.commands)
     if not found.ok:
         raise typer.Exit(1)
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, choose_page_path, print_results, write_page
+from relink.cli.formats import (
+    OutputFormat,
+    Shown,
+    choose_page_path,
+    print_results,
+    print_verification,
+    write_page,
+)
 from relink.cli.options import is_requirement, takes_options
 from relink.planning.options import SHOWN, Options, read_source_date_epoch
 from relink.system.errors import RelinkError, UsageError
@@ -184,8 +191,6 @@ def verify(
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
     from relink.cli.terminal import show
-    from relink.planning.model import to_data
-    from relink.report.formats import WheelResult
     from relink.report.text import verification_text
     from relink.runs import questions as queries
 
@@ -194,12 +199,10 @@ def verify(
     if chosen is OutputFormat.text:
         show(*verification_text(str(wheel), result.maps, result.findings, result.made_from))
     else:
-        from relink.report.summary import verdict_to_json, verification_verdict
+        from relink.report.summary import verification_verdict
 
         summed = verification_verdict(str(wheel), result.maps, result.findings, result.made_from)
-        told = {"ok": result.ok, "verdict": verdict_to_json(summed)}
-        document = {"schema": "relink.verification/1", **to_data(result), **told}
-        print_results(chosen, [WheelResult(str(wheel), None, result.findings, document)])
+        print_verification(chosen, result, summed)
     if not result.ok:
         raise typer.Exit(1)
 

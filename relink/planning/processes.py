@@ -221,12 +221,14 @@ class EnvironmentProcesses:
         planned: PlannedFiles | None = None,
     ) -> None:
         self._machine = target.header.machine
+        cached = target.cache.entries if target.cache is not None else {}
         self.interpreter = describe_interpreter(target, python, variables)
         self.python = PythonProcesses(
             self.interpreter,
             cache=cache,
             variables=variables,
-            find_soname=lambda name: _find_library(target, name),
+            # As ctypes.util.find_library does where ``ldconfig -p`` names the library (_findSoname_ldconfig).
+            find_soname=lambda name: next((one for one in cached if one.startswith(f"lib{name}.")), None),
             planned=planned,
         )
         tables = self._tables = tables or Tables(files, {})
@@ -585,12 +587,6 @@ def describe_interpreter(target: Target, python: PythonFacts, variables: Mapping
         prefix=python.prefix,
         machine=machine_name(target.header.machine),
     )
-
-
-def _find_library(target: Target, name: str) -> str | None:
-    """Return what ctypes.util.find_library does where ``ldconfig -p`` names the library (_findSoname_ldconfig)."""
-    entries = target.cache.entries if target.cache is not None else {}
-    return next((soname for soname in entries if soname.startswith(f"lib{name}.")), None)
 
 
 def find_part_alone(path: str, image: Image, interpreter: Interpreter, machine: int) -> FilePart:

@@ -17,6 +17,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -82,7 +83,12 @@ def read_distribution(sysroot: str = "/") -> Distribution | None:
         except OSError as error:
             raise_if_machine_fault(error)
             continue
-        fields = _fields(text)
+        fields: dict[str, str] = {}
+        for line in text.splitlines():
+            key, equals, value = line.strip().partition("=")
+            if equals and not key.startswith("#"):
+                with suppress(ValueError):  # an open quote: the line says nothing
+                    fields[key] = next(iter(shlex.split(value)), "")
         kinds = [fields.get("ID") or "linux", *fields.get("ID_LIKE", "").split()]
         family = next((kind for kind in kinds if kind in FAMILIES), None)
         return Distribution(fields.get("NAME") or kinds[0], family, is_here=sysroot == "/")
@@ -125,19 +131,6 @@ def _apt_suite(package: str, release: str) -> str | None:
         ):
             suites.append("" if int(match[1]) >= _DEFAULT else match[2])
     return None if not suites else "" if "" in suites and not wanted else suites[0]
-
-
-def _fields(text: str) -> dict[str, str]:
-    found = {}
-    for line in text.splitlines():
-        key, equals, value = line.strip().partition("=")
-        if equals and not key.startswith("#"):
-            try:
-                words = shlex.split(value)
-            except ValueError:  # an open quote: the line says nothing
-                continue
-            found[key] = words[0] if words else ""
-    return found
 
 
 # By e_machine: EM_386, EM_X86_64, EM_AARCH64.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -95,8 +95,15 @@ def verdict(report: Report) -> Verdict:
     # The GPUs that the wheel and all libraries that it reaches have code for.
     elif gpus := list(((report.isa or {}).get("common") or {}).get("targets") or ()):
         parts.append(f"GPUs: {join_truncated(gpus, _MAX_GPUS)}")
-    if here := _gpus_here(report.isa):
-        parts.append(f"Of this machine: {here}")
+    # The GPUs of this machine that were asked for or seen, and whether each has all code that it needs.
+    here = []
+    for gpu in (gpu for gpu in (report.isa or {}).get("gpus") or () if gpu["local"]):
+        masks = [f": {one['text']}" for one in gpu.get("remedies", ()) if one["kind"] == "mask"]
+        here.append(
+            f"{gpu['target']} ({'covered' if gpu['covered'] else 'not covered'}{''.join(masks[-1:])})"
+        )
+    if here:
+        parts.append(f"Of this machine: {join_truncated(here, _MAX_GPUS)}")
     return Verdict(_without_errors(every), f"{'. '.join(parts)}.", *_installing(report))
 
 
@@ -165,24 +172,6 @@ def _with_losses(loads: str, every: Iterable[Cause]) -> str:
     lost = list(dict.fromkeys(finding.without for finding in reported if finding.without))
     word, *rest = loads.split(";", 1)
     return ";".join((f"{word}, without {join_with_and(lost)}", *rest)) if lost else loads
-
-
-def _gpus_here(isa: Mapping[str, Any] | None) -> str:
-    """The GPUs of this machine that were asked for or seen, and whether each has all code that it needs."""
-    local = [gpu for gpu in (isa or {}).get("gpus") or () if gpu["local"]]
-    masks = {
-        gpu["target"]: f": {remedy['text']}"
-        for gpu in local
-        for remedy in gpu.get("remedies", ())
-        if remedy["kind"] == "mask"
-    }
-    return join_truncated(
-        [
-            f"{gpu['target']} ({'covered' if gpu['covered'] else 'not covered'}{masks.get(gpu['target'], '')})"
-            for gpu in local
-        ],
-        _MAX_GPUS,
-    )
 
 
 def _installing(report: Report) -> tuple[str | None, tuple[str, ...]]:

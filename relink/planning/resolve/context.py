@@ -315,13 +315,6 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
             self._serving[soname] = providers
         return providers
 
-    def is_of_first(self, path: str) -> bool:
-        """Whether a file of a closure lies in a directory of what the user named first."""
-        real = self.layout.real(path)
-        return any(
-            provider.holds(real) for provider in self.providers if provider.named == self.providers[0].named
-        )
-
     def is_held(self, path: str) -> bool:
         """Whether a file of a closure lies in a directory of a provider."""
         real = self.layout.real(path)
@@ -334,9 +327,3 @@ class ResolveContext(msgspec.Struct, frozen=True, dict=True):
             paths = (path for provider in self.serving(soname) for path in provider.libraries[soname])
             identities = self._identities[soname] = {self.files.open(path).identity for path in paths}
         return identity in identities
-
-    def is_of_another(self, identity: tuple[object, ...], soname: str) -> bool:
-        """Whether that file is the library of that soname of a provider, and of none that serves it."""
-        paths = (path for provider in self.providers for path in provider.libraries.get(soname, ()))
-        of_any = any(self.files.open(path).identity == identity for path in paths)
-        return of_any and not self.is_providers(identity, soname)

@@ -93,17 +93,17 @@ class VersionGaps(msgspec.Struct, frozen=True):
 def find_version_gaps(context: ResolveContext, outcomes: Iterable[Outcome], tables: Tables) -> VersionGaps:
     """Return the versions that records of the closures require in vain, each pair of objects once."""
     outcomes, target, shown = list(outcomes), context.target, context.layout.shown
-    mismatch = None
-    for first, issue in (
-        (outcome.closure.roots[0], issue) for outcome in outcomes for issue in outcome.issues
-    ):
-        # glibc's libraries and its loader are one build, so such a process aborts before Python begins.
-        if issue.kind == "libc" and issue.edge.target is not None and issue.edge.target < first:
-            mismatch = (
-                f"{target.python}, run by {target.interpreter}, maps {issue.served_by}: not the C library "
-                f"of that loader, which is in {target.libc_directory}"
-            )
-            break
+    # glibc's libraries and its loader are one build, so such a process aborts before Python begins.
+    mapped = (
+        f"{target.python}, run by {target.interpreter}, maps {issue.served_by}: not the C library of that loader, which is in "
+        f"{target.libc_directory}"
+        for outcome in outcomes
+        for issue in outcome.issues
+        if issue.kind == "libc"
+        and issue.edge.target is not None
+        and issue.edge.target < outcome.closure.roots[0]
+    )
+    mismatch = next(mapped, None)
     versions: dict[tuple[str, str, str], dict[str, None]] = {}
     highest: dict[tuple[str, str, str], str] = {}
     for missing in (missing for outcome in outcomes for missing in check_versions(outcome.closure, tables)):

@@ -123,11 +123,20 @@ def is_of_later_provider(context: ResolveContext, closure: Closure, edge: Edge) 
 
     Where the first provider's own library loads that very runtime (each package of Spack is a prefix), it is the right one.
     """
-    if edge.target is None or not context.is_of_another(closure.objects[edge.target].identity, edge.soname):
+    if edge.target is None:
         return False
-    return context.provider_path(edge.soname) is not None or not any(
-        other.target == edge.target and context.is_of_first(closure.objects[other.requester].path)
+    providers, identity = context.providers, closure.objects[edge.target].identity
+    paths = (path for provider in providers for path in provider.libraries.get(edge.soname, ()))
+    of_any = any(context.files.open(path).identity == identity for path in paths)
+    if not of_any or context.is_providers(identity, edge.soname):
+        return False
+    places = (
+        context.layout.real(closure.objects[other.requester].path)
         for other in closure.edges
+        if other.target == edge.target
+    )
+    return context.provider_path(edge.soname) is not None or not any(
+        one.holds(place) for place in places for one in providers if one.named == providers[0].named
     )
 
 
