@@ -32,7 +32,6 @@ from relink.planning.reading import Wheel
 from relink.planning.resolve.context import ResolveContext
 from relink.providers.prefix import Provider, find_link_target
 from relink.system.findings.model import Finding, causes
-from relink.vendors.protocol import Vendor
 from relink.wheel.naming import WheelName, parse_wheel_name
 from relink.wheel.source import MemberSource
 
@@ -113,11 +112,19 @@ def _plan_once(case: Case, trace: Trace) -> PreparedPlan:
     # The extra that brings the vendor's packages has no use for a wheel whose own copies were left out.
     extra = None if case.options.requires or assessed.copies else vendor.name
     only_gpus = tuple(str(gpu.target) for gpu in case.options.kept_gpus)
+    providers = []
+    for one in context.providers:
+        release = vendor.libraries.release_of(one, root)
+        version, evidence = (release.release, release.evidence) if release else (None, None)
+        has_none = release is None and not any(map(vendor.libraries.is_own, one.libraries))
+        link_to = find_link_target(one.path, root)
+        facts = ProviderFacts(one.kind, one.path, version, evidence, one.found_by, link_to, has_none)
+        providers.append(facts)
     plan = Plan(
         wheel=describe_wheel(assessed.source, assessed.source.path.name),
         output=made.output.filename,
         target=describe_target(case.target),
-        providers=tuple(_provider_facts(provider, root, vendor) for provider in context.providers),
+        providers=tuple(providers),
         files=assessed.files,
         findings=assessed.findings,
         loads=draft.loads,
@@ -177,16 +184,6 @@ def list_removed_code(wheel: Wheel) -> tuple[RemovedCode, ...]:
         RemovedCode(path, one.offset, one.size, one.entry, one.sha256, one.kept or None)
         for path, removal in wheel.removals.items()
         for one in removal.ranges
-    )
-
-
-def _provider_facts(provider: Provider, sysroot: str, vendor: Vendor) -> ProviderFacts:
-    release = vendor.libraries.release_of(provider, sysroot)
-    version, evidence = (release.release, release.evidence) if release else (None, None)
-    has_none = release is None and not any(map(vendor.libraries.is_own, provider.libraries))
-    link_to = find_link_target(provider.path, sysroot)
-    return ProviderFacts(
-        provider.kind, provider.path, version, evidence, provider.found_by, link_to, has_none
     )
 
 

@@ -89,8 +89,15 @@ def _verify(path: Path, options: Options, stack: ExitStack) -> tuple[VerifiedWhe
     target = choose_target(options)
     contents = stack.enter_context(Contents(path, options.limits))
     plan = read_plan(contents.archive)
-    if plan is not None and not (options.python or options.interpreter or options.sysroot):
-        _refuse_another_loader(plan, target)
+    facts = plan.target if plan is not None else target
+    named = options.python or options.interpreter or options.sysroot
+    # Whoever made the wheel wrote the plan: no program is run, and no root directory entered, because a wheel names it.
+    if not named and (facts.interpreter, facts.sysroot) != (target.interpreter, target.sysroot):
+        root = f" --sysroot {facts.sysroot}" if facts.sysroot != "/" else ""
+        raise UsageError(
+            f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because "
+            f"a wheel names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
+        )
     wheel = read_wheel(contents, target, removed=plan.removed_code if plan else ())
     site = find_own_site(target)
     if options.environment is not None:
@@ -166,20 +173,6 @@ def check_tree(directory: Path, options: Options) -> tuple[VerifiedWheel, Verdic
         if any(file.changed for file in tried.files):
             summed = replace(summed, step=shlex.join(command), commands=(shlex.join(command),))
     return found, summed
-
-
-def _refuse_another_loader(plan: Plan, target: Target) -> None:
-    """Refuse a wheel that was made for another loader than this machine's own.
-
-    Whoever made the wheel wrote the plan: no program is run, and no root directory entered, because a wheel names it.
-    """
-    facts = plan.target
-    if (facts.interpreter, facts.sysroot) != (target.interpreter, target.sysroot):
-        root = f" --sysroot {facts.sysroot}" if facts.sysroot != "/" else ""
-        raise UsageError(
-            f"the wheel was relinked for another loader than this machine's, {facts.interpreter}, and no program is run because "
-            f"a wheel names it; if that one is yours, name it: --interpreter {facts.interpreter}{root}"
-        )
 
 
 def read_report(path: Path) -> tuple[Report, bool]:

@@ -46,12 +46,12 @@ def propose(
         planned = plan_wheel(case, None if nowhere else open_providers)
     except RelinkError:  # a ROCm that cannot be read: the machine is to be looked at
         return Proposal(name, DOCTOR[0], DOCTOR)
-    if nowhere and planned.plan.ok:  # a repair would find no ROCm, either
-        return Proposal(name, DOCTOR[0], DOCTOR, nowhere)
-    if planned.plan.ok and (words := list_serving_words(planned.plan.findings)):
-        again = shlex.join([*command, *words])
-        return Proposal(name, again, (again,))
     if planned.plan.ok:
+        if nowhere:  # a repair would find no ROCm, either
+            return Proposal(name, DOCTOR[0], DOCTOR, nowhere)
+        if words := list_serving_words(planned.plan.findings):
+            again = shlex.join([*command, *words])
+            return Proposal(name, again, (again,))
         return Proposal(name) if planned.plan.changed else None
     found = verdict(make_report(planned, options, Clock()))
     # Where nothing can be typed, the same command would be another one than the reader's.

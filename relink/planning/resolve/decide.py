@@ -186,8 +186,21 @@ def decide(
     loads: dict[Load, None] = {}
     for member in context.images:
         if member in outcomes:
-            files.append(_plan_file(context, member, outcomes[member], served=member in served))
-            loads |= dict.fromkeys(_loads_of(context, outcomes[member]))
+            outcome, shown = outcomes[member], layout.shown
+            closure, scope = outcome.closure, set(outcome.closure.scope)
+            files.append(_plan_file(context, member, outcome, served=member in served))
+            # The edges among what loading the member maps; what Python needs for itself is left out.
+            loads |= dict.fromkeys(
+                Load(
+                    shown(closure.objects[edge.requester].path),
+                    edge.soname,
+                    None if edge.target is None else shown(closure.objects[edge.target].path),
+                    None if edge.found_by is None else shown(str(edge.found_by)),
+                    _origin(context, outcome, edge, edge.soname),
+                )
+                for edge in closure.edges
+                if edge.requester in scope and edge.requester >= outcome.root
+            )
     opened = list_opened(named, closures.values(), prover.knowledge)
     return PlanDraft(
         tuple(files),
@@ -281,23 +294,6 @@ def normalize_edit(edit: ElfEdit, needed: Sequence[str]) -> ElfEdit:
         remove=tuple(soname for soname in needed if soname in removed),
         add=tuple(soname for soname in dict.fromkeys(edit.add) if soname not in after),
     )
-
-
-def _loads_of(context: ResolveContext, outcome: Outcome) -> list[Load]:
-    """Return the edges among what loading the member maps; what Python needs for itself is left out."""
-    closure, shown = outcome.closure, context.layout.shown
-    scope = set(closure.scope)
-    return [
-        Load(
-            shown(closure.objects[edge.requester].path),
-            edge.soname,
-            None if edge.target is None else shown(closure.objects[edge.target].path),
-            None if edge.found_by is None else shown(str(edge.found_by)),
-            _origin(context, outcome, edge, edge.soname),
-        )
-        for edge in closure.edges
-        if edge.requester in scope and edge.requester >= outcome.root
-    ]
 
 
 def _origin(context: ResolveContext, outcome: Outcome, edge: Edge | None, soname: str) -> Origin:

@@ -166,7 +166,9 @@ def choose_place(
     """
     if (named := find_named(environment)) is not None:
         return named
-    if site := _of_python(target):
+    sites = target.python_facts.site_packages if target.python_facts is not None else ()
+    # The first that has ROCm, as the Python's import finds it.
+    if site := next(filter(None, (find_site(place, target) for place in sites)), None):
         return Place(site, SITE_PACKAGES)
     places = find_places(target, environment)
     if len(places) == 1 and own:
@@ -194,13 +196,6 @@ def choose_place(
     fewest = min(lacking.values(), default=None)
     fitting = [path for path, lack in lacking.items() if needed and lack == fewest]
     raise SeveralPlacesError(message, listed, fitting)
-
-
-def _of_python(target: Target) -> str | None:
-    """The site-packages of the target's Python that has ROCm: the first, as its import finds it."""
-    facts = target.python_facts
-    places = facts.site_packages if facts is not None else ()
-    return next((found for place in places if (found := find_site(place, target))), None)
 
 
 def prefix_of_libraries(path: str, target: Target) -> str:
