@@ -366,17 +366,18 @@ class EnvironmentProcesses:
                 if gone and not stopped:
                     failed[gone.event.name] = gone
         parts.pop("", None)
+        by_name: dict[str, FailedOpening] = {}
+        for opening in lost.values():
+            # By what people call the thing that is opened: the module, or the library.
+            event = opening.event
+            is_module = event.kind != "library" and event.name.startswith(f"{site}/")
+            name = _module_of(_below(event.name, site)) if is_module else posixpath.basename(event.name)
+            by_name[name] = opening
         mapped = process.objects[len(self._plain.objects) :]
         return ImportOutcome(
             parts,
             tuple(failed.values()),
-            # By what people call the thing that is opened: the module, or the library.
-            {
-                _module_of(_below(event.name, site))
-                if (event := opening.event).kind != "library" and event.name.startswith(f"{site}/")
-                else posixpath.basename(event.name): opening
-                for opening in lost.values()
-            },
+            by_name,
             stopped,
             tuple((entry.image.soname or entry.name, entry.path) for entry in mapped),
             frozenset(made.assumed),

@@ -427,14 +427,13 @@ def import_and_load(
     imports = import_modules(environment.python, modules)
     if any(result.problem for result in imports):
         return imports, ()
-    # Libraries that need one of the vendor's.
-    parts = [
-        file.path
-        for file in report.plan.files
-        if file.served and file.interpreter.before is None
-        for needed in ({one.soname for one in file.needed},)
-        if any(map(vendor_of(needed).libraries.is_own, needed))
-    ]
+    parts = []
+    for file in report.plan.files:
+        sonames = {one.soname for one in file.needed}
+        # A library, and one of the vendor's is among what it needs.
+        is_library = file.served and file.interpreter.before is None
+        if is_library and any(map(vendor_of(sonames).libraries.is_own, sonames)):
+            parts.append(file.path)
     first = profile_for(parse_wheel_name(wheel.name).distribution).preload
     preloads = [path for name in first if name not in parts and (path := _installed_at(name, environment))]
     members = {name: path for name in parts if (path := _installed_at(name, environment))}

@@ -203,10 +203,8 @@ def missing_findings(context: ResolveContext, served: Mapping[str, Outcome]) -> 
         if all(case.kind == "allowed" for case in cases):
             yield finding("RLK102", soname, message, brief=brief)
         elif soname in substitutes:
-            new, reason = (
-                substitutes[soname],
-                "no import of the wheel is known to come from it, so nothing is proved",
-            )
+            new = substitutes[soname]
+            reason = "no import of the wheel is known to come from it, so nothing is proved"
             if context.provider_path(new) is None:
                 reason = f"no prefix has {new}"
             elif soname_stem(new) != soname_stem(soname):
