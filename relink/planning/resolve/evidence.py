@@ -128,10 +128,7 @@ def evaluate_substitution(
     """
     elsewhere = by_another_version or {}
     # An import belongs to the library that its version record names: the linker found the symbol there.
-    named: dict[str | None, list[Import]] = {soname: [] for soname in missing}
-    for imported in imports:
-        if imported.file in named:
-            named[imported.file].append(imported)
+    named = group_pairs((imported.file, imported) for imported in imports)
     open_imports = [imported for imported in unbound if imported.file is None]
     if len(missing) * len(open_imports) > _MOST_COMPARED:
         evidence = f"{len(missing)} missing libraries and {len(open_imports)} open imports are more than relink compares"
@@ -161,7 +158,7 @@ def evaluate_substitution(
     chosen: dict[str, SubstituteCandidate | None] = {}
     for soname in missing:
         # One that a profile or the user says is the same ABI, else the one that exports most.
-        wanted = [*named[soname], *own[soname], *possible[soname]]
+        wanted = [*named.get(soname, ()), *own[soname], *possible[soname]]
         chosen[soname] = max(
             candidates.get(soname, ()),
             key=lambda candidate: math.inf if candidate.reason else sum(map(candidate.exports, wanted)),
@@ -179,7 +176,7 @@ def evaluate_substitution(
             soname,
             _Claims(
                 tuple(need for need in needs if need.file == soname),
-                named[soname],
+                named.get(soname, ()),
                 own[soname],
                 possible[soname],
                 [imported for imported in possible[soname] if imported not in claimed | owned],
