@@ -18,6 +18,7 @@ from relink.python import answers
 from relink.python.evaluation import Evaluation
 from relink.python.events import ImportEvents
 from relink.python.facts_cache import FactsCache
+from relink.python.modules import identify
 from relink.python.process import PlannedFiles, PythonProcesses
 from tests.support.python_processes import python_of, write_files
 
@@ -183,9 +184,9 @@ def test_files_that_are_not_installed_are_not_remembered(site: Path) -> None:
 
 
 def test_what_the_kernel_makes_is_only_there(site: Path) -> None:
-    assert answers.identify("/proc/self") == answers.identify("/proc/self/maps") == "there"
-    assert answers.identify(str(site)) != answers.identify(str(site / "demo"))
-    assert answers.identify(str(site / "absent")) == answers.identify("\0") == ""
-    before = answers.identify(sys.executable)
+    assert identify("/proc/self") == identify("/proc/self/maps") == "there"
+    assert identify(str(site)) != identify(str(site / "demo"))
+    assert identify(str(site / "absent")) == identify("\0") == ""
+    before = identify(sys.executable)
     assert os.fspath(sys.executable)
     assert before.count(":") == 3

@@ -76,7 +76,7 @@ def test_reading_forward_inflates_once(tmp_path: Path, monkeypatch: pytest.Monke
     content = content_of(7)
     with WheelArchive(made(tmp_path, content)) as archive:
         view, _ = archive.read_lazily("demo/a.so", lambda _: None)
-        inflated, real = 0, ranges.inflate_piece
+        inflated, real = 0, stream.inflate_piece
 
         def counted(*of: Any) -> tuple[bytes, bytes]:
             nonlocal inflated
