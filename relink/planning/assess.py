@@ -584,11 +584,13 @@ def _with_copies(case: Case, why: str) -> _Setup:
     wheel, text = case.wheel, f"the wheel's own copies of the libraries stay: {why}"
     stay = finding("RLK546", wheel.source.path.name, text)
     # The libraries that a wheel brings and that a provider has for the driver of this machine.
-    libraries, names = case.vendor.libraries, [image.soname for image in wheel.images.values()]
+    vendor, names = case.vendor, [image.soname for image in wheel.images.values()]
     hosts = {
         name: of_host
-        for name in (names if libraries.needs_host(case.target.sysroot) else ())
-        if name and (of_host := libraries.of_host(name)) and any(place.find(name) for place in case.providers)
+        for name in (names if vendor.libraries.needs_host(case.target.sysroot) else ())
+        if name
+        and (of_host := vendor.libraries.of_host(name))
+        and any(place.find(name) for place in case.providers)
     }
     if hosts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in hosts.items())
