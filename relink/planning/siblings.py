@@ -207,13 +207,19 @@ def sibling_findings(siblings: Iterable[Sibling], closures: Mapping[str, Closure
                     path is None and sibling.directory is None and sibling.profile.where_brought(edge.soname)
                 ):
                     assumed.setdefault(edge.soname, {})[member] = None
-        absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
-        looked = absent if sibling.searched else "no Python of the target is known"
-        by_import = f"come by its import ({sibling.why}), which is assumed: {looked}"
-        name, own = sibling.profile.name, f"are those of {sibling.directory} ({sibling.why})"
-        for code, found, text in (("RLK118", assumed, by_import), ("RLK119", taken, own)):
-            members = dict.fromkeys(member for several in found.values() for member in several)
-            who = join_truncated([posixpath.basename(member) for member in members])
-            if found:
-                message = f"{join_truncated(list(found))} of {who} {text}"
-                yield finding(code, name, message, profile=name if sibling.profile.imports else None)
+        name = sibling.profile.name
+        shipped = name if sibling.profile.imports else None
+        if assumed:
+            absent = f"it is not installed in {join_truncated(list(sibling.searched))}"
+            looked = absent if sibling.searched else "no Python of the target is known"
+            text = f"{_libraries_of(assumed)} come by its import ({sibling.why}), which is assumed: {looked}"
+            yield finding("RLK118", name, text, profile=shipped)
+        if taken:
+            text = f"{_libraries_of(taken)} are those of {sibling.directory} ({sibling.why})"
+            yield finding("RLK119", name, text, profile=shipped)
+
+
+def _libraries_of(needed: Mapping[str, Mapping[str, None]]) -> str:
+    """Name the libraries, and the members that need them, each once."""
+    members = dict.fromkeys(member for several in needed.values() for member in several)
+    return f"{join_truncated(list(needed))} of {join_truncated([*map(posixpath.basename, members)])}"
