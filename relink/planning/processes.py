@@ -19,12 +19,12 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
-from relink.loader.process import Dlopen, Failure, Process
+from relink.loader.process import Dlopen, DlopenResult, Failure, Process
 from relink.loader.python import PythonFacts
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
-from relink.loader.target import Target
+from relink.loader.target import GLIBC_SONAMES, Target
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
 from relink.planning.resolve.decide import ALONE, PlanDraft
@@ -256,11 +256,18 @@ class EnvironmentProcesses:
             return outcome
         without = self._follow(self._plain, files)
         still = {opening.event.name for opening in (*without.failed, *without.lost.values())}
+        seen, sonames = self._process.environment, (soname for soname, _ in without.mapped)
+        shadowed = [
+            soname
+            for soname in sonames
+            if any(seen.files.open(f"{directory}/{soname}").exists for directory in seen.library_path)
+        ]
 
         def named(opening: FailedOpening) -> FailedOpening:
             if opening.event.name in still:
                 return opening
-            why = f"{opening.why}; without {' and '.join(self._variables)} it is found"
+            by = f" ({join_truncated(shadowed)})" if opening.failure.symbols and shadowed else ""
+            why = f"{opening.why}; without {' and '.join(self._variables)}{by} it is found"
             return replace(opening, why=why, variables=self._variables)
 
         return replace(
@@ -545,7 +552,23 @@ def _open(process: Process, event: Event) -> FailedOpening | None:
     if failure is None:
         return None
     missing = tuple(dict.fromkeys(edge.soname for edge in failure.missing))
-    return FailedOpening(event, failure, missing, str(failure))
+    return FailedOpening(event, failure, missing, f"{failure}{_supplier(result)}")
+
+
+def _supplier(result: DlopenResult) -> str:
+    """Say which library should have the symbol that nothing has, or may be of another version; empty where nothing tells.
+
+    The record of its version names it. Without one it may be the only library that the file needs and uses nothing of.
+    """
+    if not (unbound := result.bindings.unbound):
+        return ""
+    symbol = unbound[0]
+    if symbol.file:
+        return f"; {symbol.file} should have it"
+    edges = [edge for edge in result.closure.edges if edge.requester == symbol.requester]
+    used = {supplier for requester, supplier, _ in result.bindings.bound if requester == symbol.requester}
+    unused = [edge.soname for edge in edges if edge.target not in used and edge.soname not in GLIBC_SONAMES]
+    return f"; {unused[0]} has nothing that it imports" if len(unused) == 1 else ""
 
 
 def _who(event: Event, site: str) -> str:

@@ -299,10 +299,10 @@ def test_a_plugin_beside_its_host(site: Site) -> None:
 
 
 def test_the_shells_directories_beat_runpath(site: Site) -> None:
-    own = shared(site.path / "pkg/libdep.so.1", "int dep(void){return 1;}")
-    shared(site.path.parent / "other/libdep.so.1", "int older(void){return 1;}")
+    own = shared(site.path / "pkg/libdep.so.1", "int dep(void){return 1;} int old(void){return 1;}")
+    shared(site.path.parent / "other/libdep.so.1", "int old(void){return 1;}")
     here = ["-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN"]
-    source = "extern int dep(void); int (*p)(void) = dep;"
+    source = "extern int dep(void), old(void); int (*p)(void) = dep; int (*q)(void) = old;"
     shared(site.path / "pkg/c.so", source, needed=[own], flags=here)
     site.write("pkg/__init__.py", OPEN + opens("c.so"))
     assert said(site.outcome("pkg"), site) == []
@@ -310,7 +310,30 @@ def test_the_shells_directories_beat_runpath(site: Site) -> None:
     assert not site.imports("pkg", variables)
     (found,) = site.outcome("pkg", variables).findings(str(site.path))
     assert found.code == "RLK302"
-    assert "without LD_LIBRARY_PATH" in found.message
+    assert "without LD_LIBRARY_PATH (libdep.so.1) it is found" in found.message
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("", "libdep.so.1 has nothing that it imports"),
+        ("V_1 { dep; };", "libdep.so.1 should have it"),
+    ],
+)
+def test_the_library_that_should_have_a_symbol(site: Site, script: str, told: str) -> None:
+    """Its name is in the record of the version; without one nothing else of it is used."""
+    (versions := site.path.parent / "versions").write_text(script)
+    flags = [f"-Wl,--version-script={versions}"] if script else []
+    libs = site.path / "pkg"
+    own = shared(libs / "libdep.so.1", "int dep(void){return 1;}", flags=flags)
+    more = shared(libs / "libmore.so.1", "int more(void){return 1;}")
+    source = "extern int dep(void), more(void); int (*p)(void) = dep; int (*q)(void) = more;"
+    shared(libs / "c.so", source, needed=[own, more], flags=["-Wl,-rpath,$ORIGIN"])
+    shared(own, "")
+    site.write("pkg/__init__.py", OPEN + opens("c.so"))
+    assert not site.imports("pkg")
+    (found,) = site.outcome("pkg").findings(str(site.path))
+    assert f"c.so imports dep, which nothing there has; {told}" in found.message
 
 
 def test_two_copies_of_one_soname(site: Site) -> None:
