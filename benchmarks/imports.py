@@ -7,6 +7,7 @@ tried again, so an interrupted run goes on. The code of the packages runs. ``--t
 
 from __future__ import annotations
 
+import bisect
 import json
 import os
 import re
@@ -77,12 +78,8 @@ def check(directory: Path, *options: str, variables: Mapping[str, str] | None = 
 def measure(directory: Path) -> Iterator[Outcome]:
     """Yield what came of each distribution of an environment that has native code."""
     said, seconds = check(directory)
-    _, again = check(directory)
     files = sum(len(one["parts"]) for one in said["distributions"])
-    print(
-        f"{len(said['distributions'])} distributions, {files} files: {seconds:.1f} s, then {again:.1f} s",
-        flush=True,
-    )
+    print(f"{len(said['distributions'])} distributions, {files} files: {seconds:.1f} s", flush=True)
     # The first import may write caches that the second one opens.
     check(directory, "--import")
     seen = {one["name"]: one for one in check(directory, "--import")[0]["distributions"]}
@@ -102,26 +99,34 @@ def shown(path: str) -> str:
 
 def build(directory: Path, names: Sequence[str]) -> None:
     """Make a new environment with the packages; one that conflicts with others before it is left out."""
-    python = directory / "bin" / "python"
     subprocess.run(["uv", "venv", "--quiet", "--clear", str(directory)], check=True)
     rest = [*names]
-    while rest:
-        command = [
-            "uv",
-            "pip",
-            "install",
-            "--quiet",
-            "--only-binary",
-            ":all:",
-            "--python",
-            str(python),
-            *rest,
-        ]
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        if run.returncode == 0:
-            return
-        named = [name for name in rest if f"{name}" in run.stderr]
+    while rest and (answer := install(directory, rest, "--dry-run")):
+        # The first one that cannot be there with those before it is the end of the shortest list that fails.
+        end = bisect.bisect_left(
+            range(len(rest)), True, key=lambda last: install(directory, rest[: last + 1], "--dry-run") != ""
+        )
+        print(f"{rest.pop(end)} is left out: {' '.join(answer.split())[:200]}", flush=True)
+    while rest and (answer := install(directory, rest)):
+        named = [name for name in rest if re.search(rf"`{re.escape(name)}[`=]", answer)]
         rest.remove(named[0] if named else rest[-1])
+        print(f"{' '.join(answer.split())[:200]}", flush=True)
+
+
+def install(directory: Path, names: Sequence[str], *options: str) -> str:
+    """Install packages into an environment, and return what is in the way; empty if nothing."""
+    command = [
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--only-binary",
+        ":all:",
+        "--python",
+        str(directory / "bin" / "python"),
+    ]
+    run = subprocess.run([*command, *options, *names], capture_output=True, text=True, check=False)
+    return (run.stderr or "no reason told") if run.returncode else ""
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
