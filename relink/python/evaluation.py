@@ -46,6 +46,7 @@ from relink.python.values import (
     items,
     plain_attribute,
     public_name,
+    raised_after,
     truth,
 )
 
@@ -255,7 +256,7 @@ class Evaluation(msgspec.Struct):
             value = module.names[name]
             if isinstance(value, Module):
                 self.record("module", value.name, "import")
-            return value
+            return Native(full) if value is UNKNOWN and full in self.known else value
         if module.spec.search is not None and self.find_spec(full, module) is not None:
             return self.import_module(full)
         if isinstance(hook := module.names.get("__getattr__"), Function):
@@ -411,6 +412,8 @@ class Evaluation(msgspec.Struct):
                 if name:
                     frame.names[name] = UNKNOWN
                 self._handling.append((raised, name))
+                if raised.opening and self.state.is_sure:
+                    frame.lost = raised
                 try:
                     return self.block(frame, block)
                 except Raised as following:
@@ -429,7 +432,8 @@ class Evaluation(msgspec.Struct):
 
     def _raise(self, frame: Frame, node: SyntaxNode | None) -> Signal:
         if not self._handling:
-            raise Raised(exception_kind(self.value(frame, node)) if node else "Exception")
+            lost = frame.lost if frame.is_function and self.state.is_sure else None
+            raise raised_after(lost, self.value(frame, node))
         handled = self._handling[-1][0]
         named = [one for one, name in self._handling if node and node[0] == "Name" and name == node[2]]
         if node is None or named:
@@ -589,10 +593,10 @@ class Evaluation(msgspec.Struct):
         if isinstance(found, Module) and found.name == full:
             # It may be there by an import of another process that was followed before.
             self.record("module", full, "attribute")
+        if full in self.known and (found is None or found is UNKNOWN):
+            return Native(full)
         if found is not None or name in module.names:
             return found
-        if full in self.known:
-            return Native(full)
         if isinstance(hook := module.names.get("__getattr__"), Function):
             with suppress(Raised):
                 return self.call(hook, [name], {})

@@ -160,6 +160,15 @@ def _subscript(evaluation: Evaluation, frame: Frame, node: SyntaxNode, index: Sy
         return evaluation.modules.get(key, UNKNOWN)
     if isinstance(owner, Instance) and "ctypes.LibraryLoader" in owner.cls.lines():
         return evaluation.known["ctypes.CDLL"](evaluation, [key], {})
+    if (
+        isinstance(owner, dict)
+        and frame.lost
+        and evaluation.state.is_sure
+        and is_key(key)
+        and key not in owner
+    ):
+        # The dlopen that has failed in this block would have given it (amdsmi).
+        raise Raised("KeyError", frame.lost.text, is_certain=True, opening=frame.lost.opening)
     # A value that is not known may have been put where there seems to be none.
     with suppress(LookupError, TypeError, ValueError):
         return owner[key] if isinstance(owner, str | list | tuple | dict) else UNKNOWN

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
     UNKNOWN,
+    Bound,
     Class,
     Instance,
     Matched,
@@ -54,6 +56,8 @@ _FLAGS = {
 _COSTLY = re.compile(r"\)[*+{]|\{|\(\?(?!:|P<)|\\\d")
 _REPEATS, _MATCHED = 3, 80
 _SPEC = Class("importlib.machinery.ModuleSpec", {}, [])
+_DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
+_TEXT = 1 << 20  # bytes of a file that a source reads
 _TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, list, tuple, bool)}
 
 
@@ -80,6 +84,7 @@ def known_values(interpreter: Interpreter) -> dict[str, Any]:
         "os.pathsep": ":",
         "os.environ": Native("os.environ"),
         "importlib.machinery.EXTENSION_SUFFIXES": list(interpreter.suffixes),
+        "importlib.machinery.FileFinder": Native("importlib.machinery.FileFinder"),
         "ctypes.DEFAULT_MODE": 0,
         # What only Windows and frozen programs have.
         **dict.fromkeys(("os.add_dll_directory", "os.startfile", "sys.getwindowsversion"), MISSING),
@@ -196,6 +201,40 @@ def _make_spec(_evaluation: Evaluation, arguments: list[Any], named: dict[str, A
     return Instance(_SPEC, {"name": name, "origin": path})
 
 
+def _make_finder(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """importlib.machinery.FileFinder: of a directory, by pairs of a loader and its suffixes (torchvision)."""
+    find = Native("importlib.machinery.FileFinder.find_spec")
+    return Instance(Class("importlib.machinery.FileFinder", {}, []), {"find_spec": Bound(arguments, find)})
+
+
+def _find_in_directory(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    (directory, *loaders), name = arguments[0], _given(arguments, {}, 1, "fullname")
+    suffixes = [suffix for pair in loaders if isinstance(pair, tuple) for suffix in items(pair[-1]) or ()]
+    if not all(isinstance(one, str) for one in (directory, name, *suffixes)) or not suffixes:
+        return UNKNOWN
+    paths = (f"{directory}/{name.rpartition('.')[2]}{suffix}" for suffix in suffixes)
+    found = next(filter(evaluation.disk.exists, paths), None)
+    return found and Instance(_SPEC, {"name": name, "origin": found})
+
+
+def _load_nvidia_library(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """cuda.pathfinder.load_nvidia_dynamic_lib: what NVIDIA's packages have of that name, if they have one."""
+    start = f"lib{_given(arguments, {}, 0, 'libname')}.so."
+    for site in evaluation.interpreter.site_packages:
+        for package in sorted(evaluation.disk.names(f"{site}/nvidia")):
+            directory = f"{site}/nvidia/{package}/lib"
+            for name in sorted(evaluation.disk.names(directory)):
+                if name.startswith(start):
+                    return open_library("cuda.pathfinder")(evaluation, [f"{directory}/{name}"], {})
+    return UNKNOWN
+
+
+def _has_gpu(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """torch.cuda.is_available: not without a device of NVIDIA's, AMD's or WSL's driver, in an environment that is here."""
+    devices = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    return UNKNOWN if evaluation.required is not None or any(map(evaluation.disk.exists, devices)) else False
+
+
 def _import_spec(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
     """module_from_spec: an extension is opened here; a source, which exec_module runs next, is followed here."""
     spec = _given(arguments, named, 0, "spec")
@@ -225,16 +264,32 @@ def _import_file(evaluation: Evaluation, name: str, path: str, by: str) -> Modul
 
 
 def _read_version(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
-    """importlib.metadata.version, by the name of the .dist-info."""
+    """importlib.metadata.version."""
+    found = _find_distribution(evaluation, arguments, named)
+    return found.names["version"] if isinstance(found, Instance) else found
+
+
+def _find_distribution(evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
+    """importlib.metadata.distribution, by the name of the .dist-info; of its files the libraries."""
     name = _given(arguments, named, 0, "distribution_name")
     for site in evaluation.interpreter.site_packages if isinstance(name, str) else ():
         for entry in evaluation.disk.names(site):
             stem, _, version = entry.removesuffix(".dist-info").partition("-")
             if entry.endswith(".dist-info") and canonicalize_name(stem) == canonicalize_name(name):
-                return version
+                record = str(_read_text(evaluation, f"{site}/{entry}/RECORD"))
+                names = [line.partition(",")[0] for line in record.splitlines()]
+                files = [PurePosixPath(site, one) for one in names if ".so" in one]
+                return Instance(_DISTRIBUTION, {"version": version, "files": files})
     if not isinstance(name, str) or evaluation.required is not None:
         return UNKNOWN
     raise Raised("ModuleNotFoundError", f"No package metadata was found for {name}", is_certain=True)
+
+
+def _read_text(evaluation: Evaluation, path: str) -> Any:
+    """Path.read_text, of a file that is no source."""
+    with suppress(OSError, ValueError):
+        return evaluation.disk.read(path, _TEXT).decode()
+    return UNKNOWN
 
 
 def _make_version(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
@@ -452,14 +507,19 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "importlib.__import__": _import,
         "importlib.util.find_spec": _find_spec,
         "importlib.util.spec_from_file_location": _make_spec,
+        "importlib.machinery.FileFinder": _make_finder,
+        "importlib.machinery.FileFinder.find_spec": _find_in_directory,
         "importlib.util.module_from_spec": _import_spec,
         "importlib.metadata.version": _read_version,
+        "importlib.metadata.distribution": _find_distribution,
         "importlib.resources.files": _find_resource,
         "importlib.resources.path": _find_resource,
         "importlib.resources.as_file": lambda _evaluation, arguments, _named: (arguments or [UNKNOWN])[0],
         "packaging.version.Version": _make_version,
         "packaging.version.parse": _make_version,
         "pkgutil.find_loader": _find_spec,
+        "cuda.pathfinder._dynamic_libs.load_nvidia_dynamic_lib.load_nvidia_dynamic_lib": _load_nvidia_library,
+        "torch.cuda.is_available": _has_gpu,
         "builtins.__import__": _import,
         "builtins.hasattr": _has_attribute,
         "builtins.getattr": _get_attribute,
@@ -504,6 +564,9 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
             for how in ("search", "match", "fullmatch")
         },
         "str.format": _compute(_format),
+        "json.loads": _compute(json.loads),
+        "path.read_text": _ask_disk(_read_text),
+        "path.locate": _compute(str),
         "path.is_absolute": _compute(PurePosixPath.is_absolute),
         "path.glob": _glob,
         "path.exists": exists,

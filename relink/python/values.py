@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from packaging.version import Version
 
-from relink.python.events import Event
+from relink.python.events import STRICTNESS, Event
 from relink.python.modules import Spec
 from relink.python.syntax import SyntaxNode
 
@@ -138,7 +138,7 @@ class Bound(msgspec.Struct, frozen=True):
     """A method of an object, or of a value of Python's own."""
 
     owner: Any
-    method: Function | str
+    method: Function | Native | str
 
 
 class Matched(tuple[str | None, ...]):
@@ -157,6 +157,7 @@ class Frame(msgspec.Struct):
     """The variables of a block: its own, those of functions around it, and which are the module's.
 
     :ivar may_have_ended: a test that is not known decides whether the function has returned.
+    :ivar lost: the failure of a dlopen that a handler of the block took, after which the block goes on.
     """
 
     module: Module
@@ -165,6 +166,7 @@ class Frame(msgspec.Struct):
     is_function: bool = False
     prefix: str = ""
     may_have_ended: bool = False
+    lost: Raised | None = None
     globals: set[str] = msgspec.field(default_factory=set)
 
 
@@ -185,6 +187,11 @@ class State(msgspec.Struct):
     calls: int = 0
     line: int = 0
     frame: Frame | None = None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no test that is not known decides if the statement is reached."""
+        return self.when < STRICTNESS.index("conditional")
 
 
 PLAIN = str | int | tuple | list | None | PurePosixPath | Version  # type: ignore[type-arg]
@@ -313,6 +320,17 @@ def exception_kind(value: Any) -> str:
     cls = value.cls if isinstance(value, Instance) else value
     names = cls.lines() if isinstance(cls, Class) else (cls.name,) if isinstance(cls, Native) else ()
     return next((name for name in names if hasattr(builtins, name)), "Exception")
+
+
+def raised_after(lost: Raised | None, value: Any) -> Raised:
+    """Return what ``raise VALUE`` raises: what follows the failure of a dlopen in a function is because of that.
+
+    :param lost: that failure.
+    """
+    if lost is None:
+        return Raised(exception_kind(value))
+    kind = lost.kind if value is UNKNOWN else exception_kind(value)
+    return Raised(kind, lost.text, is_certain=True, opening=lost.opening)
 
 
 def absolute_name(frame: Frame | None, level: int, name: str) -> str:

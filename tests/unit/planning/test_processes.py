@@ -403,3 +403,100 @@ def test_a_file_alone_has_a_part(
 ) -> None:
     image = read_image(build(library), path)
     assert find_part_alone(path, image, python_of(tmp_path), machine) == part
+
+
+LATE = "import importlib.machinery, importlib.util\n" + OPEN
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        """
+def path(name):
+    loader = (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES)
+    spec = importlib.machinery.FileFinder(HERE, loader).find_spec(name)
+    if spec is None:
+        raise ImportError(name)
+    return spec.origin
+ctypes.CDLL(path('libcore'))
+""",
+        """
+spec = importlib.util.spec_from_file_location('libcore', os.path.join(HERE, 'libcore.so'))
+importlib.util.module_from_spec(spec)
+""",
+        """
+def load():
+    for name in ('libcore.so',):
+        try:
+            return ctypes.CDLL(os.path.join(HERE, name))
+        except OSError as error:
+            last = error
+    raise ImportError('none of them') from last
+load()
+""",
+        """
+found = {}
+try:
+    found['core'] = ctypes.CDLL(os.path.join(HERE, 'libcore.so'))
+except OSError:
+    print('it is not here')
+start = found['core'].start
+""",
+    ],
+    ids=["finder", "spec", "every one fails", "what is not there is taken"],
+)
+def test_ways_to_open_a_library_that_fails(site: Site, source: str) -> None:
+    """As torchcodec, sglang-kernel and amdsmi have them."""
+    lost_extension(site, "work/libcore.so")
+    site.write("work/__init__.py", LATE + source)
+    assert not site.imports("work")
+    assert [found.level for found in site.outcome("work").findings(str(site.path))] == ["error"]
+
+
+def test_what_follows_a_dlopen_that_failed_may_be_caught(site: Site) -> None:
+    lost_extension(site, "work/libcore.so")
+    source = "def load():\n    try:\n        ctypes.CDLL(os.path.join(HERE, 'libcore.so'))\n    except OSError as error:\n"
+    source += "        last = error\n    raise last\ntry:\n    load()\nexcept OSError:\n    pass\n"
+    site.write("work/__init__.py", LATE + source)
+    assert [found.level for found in site.outcome("work").findings(str(site.path))] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from cuda.pathfinder import load_nvidia_dynamic_lib\nload_nvidia_dynamic_lib('rtc')\n",
+        """
+import json
+from importlib.metadata import distribution
+from pathlib import Path
+for wanted in json.loads((Path(__file__).parent / 'preload.json').read_text())['libraries']:
+    for file in distribution(wanted['package']).files:
+        if file.name == wanted['library']:
+            path = str(file.locate())
+            break
+    else:
+        raise FileNotFoundError(wanted)
+    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+""",
+    ],
+    ids=["pathfinder", "metadata"],
+)
+def test_ways_to_open_a_library_of_another_package(site: Site, source: str) -> None:
+    """As pylibcudf and faiss have them."""
+    library = shared(site.path / "nvidia/cuda_rtc/lib/librtc.so.12", "int rtc(void){return 1;}")
+    shared(site.path / "work/c.so", "int c;", needed=[library])
+    loader = "cuda/pathfinder/_dynamic_libs/load_nvidia_dynamic_lib.py"
+    site.write(
+        loader, "import ctypes, os\ndef load_nvidia_dynamic_lib(libname):\n    ctypes.CDLL(eval('NAME'))\n"
+    )
+    site.write(loader, (site.path / loader).read_text().replace("NAME", repr(str(library))[1:-1].join('""')))
+    site.write(
+        "cuda/pathfinder/__init__.py",
+        f"from {loader[:-3].replace('/', '.')} import load_nvidia_dynamic_lib\n",
+    )
+    site.write("rtc_cu12-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: rtc-cu12\nVersion: 1.0\n")
+    site.write("rtc_cu12-1.0.dist-info/RECORD", "nvidia/cuda_rtc/lib/librtc.so.12,,\nnvidia/__init__.py,,\n")
+    site.write("work/preload.json", '{"libraries": [{"package": "rtc-cu12", "library": "librtc.so.12"}]}')
+    site.write("work/__init__.py", OPEN + source + opens("c.so"))
+    assert site.imports("work")
+    assert said(site.outcome("work"), site) == []

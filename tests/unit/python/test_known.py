@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from relink.python.facts_cache import FactsCache
+from relink.python.modules import Disk
 from relink.python.process import PythonProcesses
 from relink.python.values import UNKNOWN
 from tests.support.python_processes import python_of, read_events, write_files
@@ -146,3 +147,14 @@ ctypes.CDLL(ctypes.util.find_library('absent'))
         ("unknown", "a library whose name is made at run time", 6),
         ("library", "liby.so", 7),
     ]
+
+
+def test_a_gpu_needs_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={}).evaluation
+    is_available = evaluation.known["torch.cuda.is_available"]
+    for device, expected in (("", False), ("/dev/kfd", UNKNOWN), ("/dev/nvidiactl", UNKNOWN)):
+        monkeypatch.setattr(Disk, "exists", lambda _self, path, device=device: path == device)
+        assert is_available(evaluation, [], {}) is expected
+    monkeypatch.setattr(Disk, "exists", lambda *_: False)
+    evaluation.required = frozenset()
+    assert is_available(evaluation, [], {}) is UNKNOWN, "the wheel is for another machine"
