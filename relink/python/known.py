@@ -302,6 +302,8 @@ def _find_resource(evaluation: Evaluation, arguments: list[Any], _named: dict[st
     """importlib.resources.files and path: the directory of a package, and a file in it."""
     package = _given(arguments, {}, 0, "package")
     module = evaluation.import_module(package) if isinstance(package, str) else package
+    with suppress(Raised):
+        evaluation.import_module("importlib.readers")
     if (
         not isinstance(module, Module)
         or not module.spec.search

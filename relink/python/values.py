@@ -196,7 +196,7 @@ class State(msgspec.Struct):
 
 PLAIN = str | int | tuple | list | None | PurePosixPath | Version  # type: ignore[type-arg]
 """The kinds of values that are compared."""
-# Modules of the standard library that define in some releases what another one has, and the name there.
+# Modules of the standard library that define in some releases what another one has, and copies of `packaging`; the name there.
 _PRIVATE = {
     "genericpath": "posixpath",
     "pathlib._local": "pathlib",
@@ -206,6 +206,8 @@ _PRIVATE = {
     "importlib.resources._common": "importlib.resources",
     "importlib.resources._legacy": "importlib.resources",
     "importlib.resources._functional": "importlib.resources",
+    "pandas.util.version": "packaging.version",
+    "sklearn.externals._packaging.version": "packaging.version",
 }
 _OF_PATH = ("parent", "parents", "parts", "name", "stem", "suffix")
 _OF_VERSION = ("major", "minor", "micro", "base_version", "public", "local", "release")

@@ -110,7 +110,10 @@ def test_versions_and_resources(tmp_path: Path) -> None:
             "other_thing-2.1.dist-info/METADATA": "",
             "importlib/metadata.py": "def version(name): ...\n",
             "importlib/resources.py": "def files(package): ...\n",
+            "importlib/readers.py": "import lib\n",
+            "lib.so": "",
             "packaging/version.py": "def parse(text): ...\n",
+            "pandas/util/version.py": "class Version: ...\n",
             "other/__init__.py": "",
             "other/y.so": "",
         },
@@ -118,7 +121,9 @@ def test_versions_and_resources(tmp_path: Path) -> None:
     source = "from importlib.metadata import version\nfrom packaging.version import parse\n"
     source += "import ctypes\nfrom importlib.resources import files\n"
     source += "if parse(version('Other.Thing')) >= parse('2.0'):\n ctypes.CDLL(files('other') / 'y.so')\n"
-    assert loaded(tmp_path, source) == ["other/y.so"]
+    assert loaded(tmp_path, source) == ["lib.so", "other/y.so"], "what files imports comes first"
+    source = source.replace("packaging.version import parse", "pandas.util.version import Version as parse")
+    assert loaded(tmp_path, source) == ["lib.so", "other/y.so"]
 
 
 def test_libraries_by_name(tmp_path: Path) -> None:
