@@ -24,6 +24,8 @@ from relink.report.check_text import NOT_FOLLOWED
 
 LIST: Final = Path(__file__).with_name("imports.tsv")
 TABLE: Final = Path(__file__).parents[1] / "docs" / "imports.md"
+# What is said of a package for a vendor's GPUs whose libraries are not here: it may be imported all the same.
+_GPU_PART: Final = "its GPU part does not load"
 _GROUP: Final = 60  # packages of one environment; the largest seen has 9 GB
 # What ld.so writes where a library, a symbol or a version of one is missing.
 _LOADER: Final = re.compile(r"cannot open shared object file|undefined symbol|version [`'].*not found")
@@ -43,9 +45,11 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """The first word of the answer: works, fails, or unknown where the import could not be followed."""
+        """The first word of the answer: works, fails, GPU part, or unknown where the import could not be followed."""
         if self.text.startswith(NOT_FOLLOWED):
             return "unknown"
+        if self.text.startswith(_GPU_PART):
+            return "GPU part"
         return "fails" if self.level == "error" else "works"
 
     @property
@@ -133,11 +137,13 @@ def table(outcomes: Sequence[Outcome]) -> str:
     """Return the results as Markdown: a line for each distribution that is not works-and-imports with the files predicted."""
     imported = [one for one in outcomes if one.error is None]
     exact = sum(one.is_exact for one in outcomes)
-    counts = {word: sum(one.verdict == word for one in outcomes) for word in ("works", "fails", "unknown")}
+    words = ("works", "fails", "GPU part", "unknown")
+    counts = {word: sum(one.verdict == word for one in outcomes) for word in words}
     wrong = sum(one.is_wrong for one in outcomes)
     summary = (
         f"Of {len(outcomes)} distributions with native code `relink check` says that {counts['works']} work, that "
-        f"{counts['fails']} do not, and of {counts['unknown']} that it cannot tell; {wrong} of these answers are wrong. "
+        f"{counts['fails']} do not, that the GPU part of {counts['GPU part']} does not load, and of {counts['unknown']} that it "
+        f"cannot tell; {wrong} of these answers are wrong. "
         f"{len(imported)} are imported without an error; of {exact} of them the mapped files are those that were predicted."
     )
     lines = [

@@ -562,7 +562,7 @@ class Evaluation(msgspec.Struct):
         """Return an attribute of a value; :data:`MISSING` where it is known that there is none."""
         match owner:
             case Module():
-                return self._attribute_of_module(owner, name)
+                return owner.names if name == "__dict__" else self._attribute_of_module(owner, name)
             case Instance():
                 found = owner.names[name] if name in owner.names else owner.cls.find(name)
                 if (

@@ -500,3 +500,16 @@ def test_ways_to_open_a_library_of_another_package(site: Site, source: str) -> N
     site.write("work/__init__.py", OPEN + source + opens("c.so"))
     assert site.imports("work")
     assert said(site.outcome("work"), site) == []
+
+
+def test_a_package_that_takes_the_search_path_of_another(site: Site) -> None:
+    """As cuda.core, which has its modules twice, in a wheel for two versions of CUDA."""
+    source = "import importlib\n"
+    source += (
+        "globals().update(importlib.import_module('.cu12', __package__).__dict__)\nfrom work._core import x\n"
+    )
+    site.write("work/__init__.py", source)
+    site.write("work/cu12/__init__.py", "")
+    site.write("work/cu12/_core.py", "x = 1\n")
+    assert site.imports("work")
+    assert site.outcome("work").stopped is None
