@@ -462,7 +462,9 @@ def _glob(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) 
 def _change(name: str) -> Known:
     """Return a method that changes a list or dictionary in place."""
 
-    def changed(_evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    def changed(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+        if arguments[0] is evaluation.values["sys.path"] and UNKNOWN in arguments:
+            return None  # Whether another directory is in it would not be known.
         with suppress(TypeError, ValueError, LookupError):
             return (
                 getattr(arguments[0], name)(*arguments[1:]) if len(arguments[0]) < LARGEST_VALUE else UNKNOWN

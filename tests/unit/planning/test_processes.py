@@ -513,3 +513,13 @@ def test_a_package_that_takes_the_search_path_of_another(site: Site) -> None:
     site.write("work/cu12/_core.py", "x = 1\n")
     assert site.imports("work")
     assert site.outcome("work").stopped is None
+
+
+def test_a_directory_whose_name_is_not_known_is_in_sys_path(site: Site) -> None:
+    """As another package has it, and setuptools then adds its own."""
+    source = OPEN + "import sys\nsys.path.insert(0, os.urandom(4).hex())\n"
+    source += "sys.path.extend(((vendor := os.path.join(HERE, 'vendor')) not in sys.path) * [vendor])\nimport inner\n"
+    site.write("work/__init__.py", source)
+    site.write("work/vendor/inner.py", "")
+    assert site.imports("work")
+    assert site.outcome("work").stopped is None
