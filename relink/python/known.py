@@ -257,7 +257,8 @@ def _import_file(evaluation: Evaluation, name: str, path: str, by: str) -> Modul
     key = name if name not in evaluation.modules else f"{name} ({path})"
     evaluation.record("module", key, by)
     kind: SpecKind = "source" if path.endswith(".py") else "extension"
-    module = evaluation.follow_module(Module(key, Spec(key, kind, path)))
+    search = (posixpath.dirname(path),) if path.endswith("/__init__.py") else None
+    module = evaluation.follow_module(Module(key, Spec(key, kind, path, search)))
     if module.failure is not None:
         raise module.failure
     return module

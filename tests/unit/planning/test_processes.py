@@ -523,3 +523,14 @@ def test_a_directory_whose_name_is_not_known_is_in_sys_path(site: Site) -> None:
     site.write("work/vendor/inner.py", "")
     assert site.imports("work")
     assert site.outcome("work").stopped is None
+
+
+def test_a_package_that_is_imported_by_its_spec(site: Site) -> None:
+    """As lazy loaders of cupy have it."""
+    source = "import importlib.util\nspec = importlib.util.find_spec('inner')\n"
+    source += "spec.loader.exec_module(importlib.util.module_from_spec(spec))\n"
+    site.write("work/__init__.py", source)
+    site.write("inner/__init__.py", "from inner import _core\nfrom inner._core import x\n")
+    site.write("inner/_core.py", "x = 1\n")
+    assert site.imports("work")
+    assert site.outcome("work").stopped is None
