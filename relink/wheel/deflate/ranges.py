@@ -32,7 +32,7 @@ from relink.wheel.zipformat import STORED, Member, RangeReader
 SIGNATURE: Final = 4
 """Bytes."""
 # Bytes at the beginning and at the end that are kept: two pieces of either, in whole pages.
-_ENDS: Final = 2 << 20
+ENDS: Final = 2 << 20
 
 
 class _Ranges:
@@ -107,13 +107,13 @@ def load_lazily(
             f"{member.name!r} has {member.size} bytes, more than there is room for ({error}); free some"
         ) from error
     beginning, end = bytearray(), bytearray()
-    end_at = max(_ENDS, (member.size - _ENDS) // mmap.PAGESIZE * mmap.PAGESIZE)
+    end_at = max(ENDS, (member.size - ENDS) // mmap.PAGESIZE * mmap.PAGESIZE)
     position = 0
     # The page that a piece ended in, if it is kept.
     page, page_at = bytearray(), 0
     for data in content(read, member, checkpoints.append):
-        if position < _ENDS:
-            beginning += data[: _ENDS - position]
+        if position < ENDS:
+            beginning += data[: ENDS - position]
         if position + len(data) > end_at:
             end += data[max(0, end_at - position) :]
         if page:

@@ -45,7 +45,7 @@ def made(directory: Path, content: bytes, method: int = zipfile.ZIP_DEFLATED) ->
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little is kept at the ends, and pieces and the way between checkpoints are short."""
-    monkeypatch.setattr(ranges, "_ENDS", PAGE)
+    monkeypatch.setattr(ranges, "ENDS", PAGE)
     for module in (ranges, stream):
         monkeypatch.setattr(module, "CHUNK", 20_000)
         monkeypatch.setattr(module, "COMPRESSED_CHUNK", 5_000)
