@@ -358,7 +358,7 @@ def _levels(start: Module, modules: Mapping[str, Module]) -> dict[str, int]:
     for level in range(len(STRICTNESS)):
         pending = [name for name, reached in levels.items() if reached == level]
         while pending:
-            module = modules[name] if (name := pending.pop()) in modules else start
+            module = start if (name := pending.pop()) == start.name else modules[name]
             for event in module.events:
                 if event.kind == "module" and event.name in modules:
                     own = max(level, STRICTNESS.index(event.when))

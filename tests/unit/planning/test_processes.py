@@ -534,3 +534,11 @@ def test_a_package_that_is_imported_by_its_spec(site: Site) -> None:
     site.write("inner/_core.py", "x = 1\n")
     assert site.imports("work")
     assert site.outcome("work").stopped is None
+
+
+def test_a_module_without_a_name(site: Site) -> None:
+    """A source may give it none; the walk begins at such a one, too."""
+    source = "import importlib.util\nspec = importlib.util.spec_from_file_location('', __file__)\n"
+    site.write("work/__init__.py", source + "importlib.util.module_from_spec(spec)\n")
+    assert site.imports("work")
+    assert said(site.outcome("work"), site) == []
