@@ -48,7 +48,7 @@ class AskedVariables(dict[str, str]):
         self._note(name)
         return super().get(name, default)
 
-    def copy(self) -> AskedVariables:
+    def fork(self) -> AskedVariables:
         """Return the variables as they are now; what is asked of the copy is noted at the same place."""
         other = AskedVariables(self, self._noted)
         other._before = self._before

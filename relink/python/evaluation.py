@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from relink.python.answers import AskedVariables
 from relink.python.events import STRICTNESS, Event, EventKind, When
 from relink.python.expressions import EXPRESSIONS, TURNS
 from relink.python.modules import Disk, Interpreter, Spec, find_module
@@ -92,7 +93,7 @@ class Evaluation(msgspec.Struct):
     disk: Disk
     read_statements: Callable[[str], Nodes]
     read_bodies: Callable[[str], list[str]]
-    variables: dict[str, str]
+    variables: AskedVariables
     known: Mapping[str, Known]
     values: Mapping[str, Any]
     find_soname: Callable[[str], str | None]

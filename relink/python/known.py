@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 import glob
-import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping
@@ -41,6 +40,7 @@ from relink.python.values import (
     items,
     truth,
 )
+from relink.system.bounded_json import parse_json
 
 # bits/dlfcn.h of glibc.
 _FLAGS = {
@@ -569,7 +569,7 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
             for how in ("search", "match", "fullmatch")
         },
         "str.format": _compute(_format),
-        "json.loads": _compute(json.loads),
+        "json.loads": _compute(parse_json),
         "path.read_text": _ask_disk(_read_text),
         "path.locate": _compute(str),
         "path.is_absolute": _compute(PurePosixPath.is_absolute),

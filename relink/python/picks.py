@@ -104,7 +104,7 @@ def _read_pick(base: Evaluation, tops: Collection[str], kinds: Collection[str]) 
         base.disk,
         base.read_statements,
         base.read_bodies,
-        base.variables.copy(),
+        base.variables.fork(),
         known,
         values,
         base.find_soname,

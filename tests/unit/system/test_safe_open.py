@@ -231,6 +231,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("system/shipped_files.py", "path.read_text"): SHIPPED,
     ("system/shipped_files.py", "built.read_text"): SHIPPED,
     ("report/html/page.py", "read_text"): SHIPPED,
+    ("report/nix/package.py", "read_text"): SHIPPED,
     ("runs/comparison.py", "zipfile.ZipFile"): "a wheel that is open",
     ("wheel/archive.py", "os.fdopen"): "a descriptor that is open",
     ("system/safe_open.py", "os.fdopen"): "a descriptor of open_regular",
