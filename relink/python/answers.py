@@ -50,8 +50,9 @@ class AskedVariables(dict[str, str]):
 
     def fork(self) -> AskedVariables:
         """Return the variables as they are now; what is asked of the copy is noted at the same place."""
-        other = AskedVariables(self, self._noted)
-        other._before = self._before
+        other = AskedVariables(self._before, self._noted)
+        other.clear()
+        other.update(self)
         return other
 
     def _note(self, name: object) -> None:

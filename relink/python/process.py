@@ -99,7 +99,10 @@ class PythonProcesses:
         self._starts_later = False
 
         def find_noted(name: str) -> str | None:
-            return looked.sonames.setdefault(name, find_soname(name))
+            # The cache has thousands of entries, which are gone through one by one.
+            if name not in looked.sonames:
+                looked.sonames[name] = find_soname(name)
+            return looked.sonames[name]
 
         def start_evaluation(refused: frozenset[str]) -> Evaluation:
             return Evaluation(

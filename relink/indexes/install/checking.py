@@ -490,20 +490,22 @@ def _judge(findings: Sequence[Finding], vendor: Vendor, *, gpu_part: bool) -> tu
         return ("warning", f"works, without {join_truncated(lost)}") if lost else ("info", "works")
     what = "its GPU part does not load" if gpu_part else "does not load"
     missing = list(dict.fromkeys(reported.subject for reported in errors if reported.code == "RLK101"))
-    texts = {1: f"{what}: {join_truncated(missing)} not found"} if missing else {}
+    for reported in errors:
+        if reported.code == "RLK555":
+            return "error", f"does not work: {reported.message}"
+        if reported.code == "RLK128":
+            return "error", f"its GPU part does not load: {reported.subject} {reported.message}"
+    if missing:
+        return "error", f"{what}: {join_truncated(missing)} not found"
     for reported in errors:
         match reported.code:
-            case "RLK555":
-                texts.setdefault(0, f"does not work: {reported.message}")
-            case "RLK128":
-                texts.setdefault(0, f"its GPU part does not load: {reported.subject} {reported.message}")
             case "RLK130" if reported.subject == vendor.libraries.runtime.removesuffix(".so"):
-                texts.setdefault(2, f"does not work on the GPU: {reported.message}")
+                return "error", f"does not work on the GPU: {reported.message}"
             case "RLK401" | "RLK405" | "RLK427" | "RLK428":
-                texts.setdefault(2, f"has no code for this GPU: {reported.subject}: {reported.message}")
+                return "error", f"has no code for this GPU: {reported.subject}: {reported.message}"
             case "RLK104" | "RLK132":
-                texts.setdefault(2, f"{what}: {reported.message}")
-    return "error", texts[min(texts)] if texts else f"{what}: {errors[0].subject}: {errors[0].message}"
+                return "error", f"{what}: {reported.message}"
+    return "error", f"{what}: {errors[0].subject}: {errors[0].message}"
 
 
 def _runtimes(checked: Sequence[Checked], environment: TargetEnvironment) -> Iterator[Finding]:

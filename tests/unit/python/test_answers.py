@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from relink.python import answers
+from relink.python.answers import AskedVariables
 from relink.python.evaluation import Evaluation
 from relink.python.events import ImportEvents
 from relink.python.facts_cache import FactsCache
@@ -190,3 +191,13 @@ def test_what_the_kernel_makes_is_only_there(site: Path) -> None:
     before = identify(sys.executable)
     assert os.fspath(sys.executable)
     assert before.count(":") == 3
+
+
+def test_a_fork_has_what_was_set_and_notes_what_was_before() -> None:
+    noted: dict[str, str | None] = {}
+    variables = AskedVariables({"A": "1", "C": "5"}, noted)
+    variables["A"], variables["B"] = "2", "3"
+    del variables["C"]
+    other = variables.fork()
+    assert (other.get("A"), "B" in other, other.get("C")) == ("2", True, None)
+    assert noted == {"A": "1", "B": None, "C": "5"}
