@@ -170,7 +170,7 @@ class Contents:
             raise WheelError(f"{self.source.path} has been closed")
 
     def _read(self, name: str, on_progress: OnProgress) -> memoryview:
-        if not isinstance(self.source, WheelArchive) or self.source.members[name].size < REUSE:
+        if self.source.members[name].size < REUSE:
             return self.source.read_into(name, on_progress, spool=self.spool)
         # The thread that reads ahead imports it, while the main thread imports the rest of relink.
         from relink.vendors.registry import list_signatures  # noqa: PLC0415

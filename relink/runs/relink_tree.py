@@ -13,6 +13,7 @@ import os
 import posixpath
 import re
 import stat
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -34,6 +35,7 @@ from relink.planning.options import Options, option_table
 from relink.planning.reading import Wheel, read_members
 from relink.planning.resolve.context import Layout, is_below
 from relink.planning.wheel_plan import PreparedPlan
+from relink.providers.nix_store import store_path
 from relink.providers.prefix import Provider, make_tree_provider
 from relink.providers.profiles import NO_PROFILE, profile_for
 from relink.report.model import OutputFacts, Report
@@ -45,10 +47,12 @@ from relink.system.findings.model import Finding, finding, has_errors, select_fi
 from relink.system.progress import Clock, OnBytes, OnProgress
 from relink.system.safe_open import map_file, open_regular, read_start, read_text
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
-from relink.system.spool import Spool
+from relink.system.spool import LazyMemory, Spool
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendor_of
 from relink.wheel.changes import Content, NewContent, iterate_content
+from relink.wheel.deflate.ranges import ENDS
+from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.limits import NO_LIMITS, WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel
 from relink.wheel.record import RecordEntry, with_new_hashes
@@ -190,15 +194,18 @@ def _write_copy(
         with clock.stage("write"):
             new_files = {name: made.content for name, made in contents.items()}
             stubs = {stub.path: stub.content() for stub in plan.stubs}
-            findings += TreeCopy(source, staged, new_files, stubs, frozenset(plan.removed)).write()
+            written = TreeCopy(source, staged, new_files, stubs, frozenset(plan.removed))
+            findings += written.write()
             findings += find_references(staged, new, (str(source.path), os.path.abspath(plan.wheel.path)))
             copy = TreeSource(staged, NO_LIMITS)
+            copy.digests |= source.digests | written.digests
             sizes = [
                 sum(status.st_blocks for status in tree.entries.values()) << 9 for tree in (copy, source)
             ]
             output = OutputFacts(str(new), copy.sha256(), sizes[0], sizes[1])
         with clock.stage("publish"):
-            publish_directory(staged, new)
+            # What is in the store is synced by Nix, where it is set up to do so.
+            publish_directory(staged, new, sync=store_path(str(new)) is None)
         findings += register_roots(plan, output.path, options.gc_root)
         return report(output, findings, verified=verified)
 
@@ -218,6 +225,7 @@ class TreeSource:
     :ivar entries: lstat(2) of all that is in it, by relative path: "" for itself, a directory before what is in it.
     :ivar links: the texts of the symbolic links; none is followed.
     :ivar files: the regular files that are no members.
+    :ivar digests: SHA-256 of members, as far as they have been hashed (:meth:`sha256`).
     :raises UsageError: it cannot be listed, has more files than `limits` allow, or has no ELF file.
     :raises WheelError: a file cannot be read.
     """
@@ -225,7 +233,8 @@ class TreeSource:
     def __init__(self, path: Path, limits: WheelLimits | None = None) -> None:
         self.path = path
         self.dist_info, self.data_dir = "", None
-        self._sha256: str | None = None
+        self.digests: dict[str, bytes] = {}
+        self._lock = threading.Lock()
         self.entries = {"": path.stat()}
         most = (limits or WheelLimits()).members
         for folder, below, files in os.walk(path, onerror=_unlistable):
@@ -297,20 +306,46 @@ class TreeSource:
         """Return the content of a file in one buffer: :func:`relink.wheel.source.load_member`."""
         return load_member(self, name, on_progress, spool=spool)
 
+    def read_lazily(
+        self,
+        name: str,
+        on_progress: OnProgress = lambda _: None,
+        signatures: Collection[bytes] = (),
+        spool: Spool | None = None,
+    ) -> tuple[memoryview, list[Checkpoint]]:
+        """Return a content that is in memory where it is asked for; of a file no page is worth keeping for its signature."""
+        del signatures
+        size = self.entries[name].st_size
+        memory = LazyMemory(size, partial(self._fetch, name), spool)
+        memory.fill(0, ENDS)
+        memory.fill(max(0, size - ENDS), size)
+        on_progress(size)
+        return memoryview(memory), []
+
+    def _fetch(self, name: str, part: range) -> Iterator[tuple[int, bytes]]:
+        with os.fdopen(self.open_file(name), "rb", buffering=0) as file:
+            for start in part[::_AT_ONCE]:
+                yield start, os.pread(file.fileno(), min(_AT_ONCE, part.stop - start), start)
+            self.check(name, file.fileno())
+
     def close(self) -> None:
         """Do nothing: no file is open between two calls."""
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
-        """Return a SHA-256 of the names and contents of all members, in hexadecimal."""
-        if self._sha256 is None:
-            digest = hashlib.sha256()
-            for name, member in sorted(self.members.items()):
-                digest.update(f"{len(os.fsencode(name))} {member.size} ".encode() + os.fsencode(name))
+        """Return a SHA-256 of the names, sizes and digests of all members, in hexadecimal."""
+        with self._lock:
+            for name in self.members.keys() - self.digests.keys():
+                digest = hashlib.sha256()
                 for data in self.chunks(name):
                     on_progress(len(data))
                     digest.update(data)
-            self._sha256 = digest.hexdigest()
-        return self._sha256
+                self.digests[name] = digest.digest()
+        whole = hashlib.sha256()
+        for name, member in sorted(self.members.items()):
+            whole.update(
+                f"{len(os.fsencode(name))} {member.size} ".encode() + os.fsencode(name) + self.digests[name]
+            )
+        return whole.hexdigest()
 
 
 def _unlistable(error: OSError) -> None:
@@ -334,6 +369,11 @@ class TreeCopy(msgspec.Struct):
     # Device, inode and new digest of a file, which may have several names → its first path in the copy.
     _made: dict[tuple[object, ...], Path] = msgspec.field(default_factory=dict)
     _others: list[str] = msgspec.field(default_factory=list)  # that another user owns
+
+    @property
+    def digests(self) -> dict[str, bytes]:
+        """SHA-256 of the files whose content is not the tree's, once they are written."""
+        return {name: entry.digest for name, entry in self._known.items() if entry.digest is not None}
 
     def write(self) -> Iterator[Finding]:
         """Write the copy, and yield a finding for each part of the tree that the copy lacks.

@@ -108,25 +108,33 @@ def working_directory(parent: Path) -> Iterator[Path]:
         os.close(fd)
 
 
-def publish_directory(staged: Path, final: Path) -> None:
+def publish_directory(staged: Path, final: Path, *, sync: bool = True) -> None:
     """Rename a directory, once all that is in it is on the disk, to a name that nothing has.
 
     What gets the name meanwhile is not lost: rename(2) replaces an empty directory, and nothing else by a directory.
 
     :param staged: beside `final`: a directory that its owner may not write can be renamed, but not moved.
+    :param sync: False where another program sees to it that it comes to the disk.
     :raises OSError: FileExistsError if something has the name, and as rename(2).
     """
-    fd = os.open(staged, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if sync:
+        sync_file_system(staged)
+    if os.path.lexists(final):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
+    os.rename(staged, final)
+    if sync:
+        sync_directory(final.parent)
+
+
+def sync_file_system(directory: Path) -> None:
+    """Wait until all that was written to a directory's file system is on the disk (syncfs(2))."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # Python has no syncfs(2). Where the call fails, sync(2) does it for all file systems.
         if ctypes.CDLL(None).syncfs(fd):
             os.sync()
     finally:
         os.close(fd)
-    if os.path.lexists(final):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final))
-    os.rename(staged, final)
-    sync_directory(final.parent)
 
 
 def make_unnamed_file(directory: Path) -> int:

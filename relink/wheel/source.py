@@ -5,7 +5,7 @@ Each is a class of its own with what :class:`MemberSource` names; the functions 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from typing import Protocol
 from relink.system.errors import RelinkError, WheelError
 from relink.system.progress import OnProgress
 from relink.system.spool import Filling, Room, Spool, make_anonymous_memory, write_into
+from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.naming import WheelName
 from relink.wheel.zipformat import Member
 
@@ -59,6 +60,15 @@ class MemberSource(Protocol):
         self, name: str, on_progress: OnProgress = lambda _: None, *, spool: Spool | None = None
     ) -> memoryview:
         """Return the content of a member in one buffer, which goes with its last view: :func:`load_member`."""
+
+    def read_lazily(
+        self, name: str, on_progress: OnProgress, signatures: Collection[bytes], spool: Spool | None
+    ) -> tuple[memoryview, list[Checkpoint]]:
+        """Return the content of a large member, in which parts may be missing until :func:`relink.system.spool.fill` is asked.
+
+        :param signatures: pages that begin with one of these will be asked for.
+        :return: the buffer, and the checkpoints of its deflated stream, where it is one.
+        """
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
         """Return a SHA-256 of the source, in hexadecimal."""

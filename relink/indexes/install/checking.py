@@ -12,7 +12,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace as replace_fields
 from itertools import islice
@@ -81,6 +81,7 @@ from relink.vendors.registry import (
     vendor_of,
     vendors_of,
 )
+from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.metadata import read_metadata
 from relink.wheel.naming import WheelName
 from relink.wheel.record import RecordKind, parse_record
@@ -151,6 +152,13 @@ class InstalledSource:
         path = self.path / name
         with describe_failure(MemberError, f"{path} cannot be read"), map_file(path) as buffer:
             return memoryview(buffer)
+
+    def read_lazily(
+        self, name: str, on_progress: OnProgress, signatures: Collection[bytes], spool: Spool | None
+    ) -> tuple[memoryview, list[Checkpoint]]:
+        """Map a file, as :meth:`read_into`."""
+        del signatures
+        return self.read_into(name, on_progress, spool=spool), []
 
     def sha256(self, on_progress: OnProgress = lambda _: None) -> str:
         """Return nothing: no plan is made of what is installed."""

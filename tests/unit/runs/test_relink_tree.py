@@ -26,6 +26,8 @@ from relink.runs.relink_tree import TreeCopy, TreeSource, find_references
 from relink.system import atomic
 from relink.system.errors import UsageError, WheelError
 from relink.system.findings.model import Finding
+from relink.system.spool import fill, take
+from relink.wheel.deflate.ranges import ENDS
 from relink.wheel.limits import WheelLimits
 from tests.support import forking
 from tests.support.cc import cc, shared
@@ -376,11 +378,11 @@ def test_tree_beside_lost(tree: Path, new: Path, monkeypatch: pytest.MonkeyPatch
         (tree.with_name(name) / "notes").write_text("mine")
     real = atomic.publish_directory
 
-    def meanwhile(staged: Path, final: Path) -> None:
+    def meanwhile(staged: Path, final: Path, *, sync: bool) -> None:
         (tree / "mod/made").write_text("by another process")
         (tree / "README").unlink()
         (tree / "README").write_text("upgraded")
-        real(staged, final)
+        real(staged, final, sync=sync)
 
     monkeypatch.setattr("relink.runs.relink_tree.publish_directory", meanwhile)
     assert relink.relink_tree(tree, Options(output_directory=new)).ok
@@ -411,11 +413,11 @@ def test_tree_beside_lost_to_the_copy(
     """Another process takes the copy's name while the copy is written."""
     real = atomic.publish_directory
 
-    def meanwhile(staged: Path, final: Path) -> None:
+    def meanwhile(staged: Path, final: Path, *, sync: bool) -> None:
         make(final)
         before = snapshot(final)
         with pytest.raises(FileExistsError):
-            real(staged, final)
+            real(staged, final, sync=sync)
         assert snapshot(final) == before
         raise FileExistsError(errno.EEXIST, "File exists")
 
@@ -833,6 +835,37 @@ def test_members_are_the_elf_files(tmp_path: Path) -> None:
     }
     assert bytes(archive.read_into("z.so")) == ELF + b"more"
     assert archive.sha256() == TreeSource(tmp_path / "t").sha256()
+
+
+def test_a_large_file_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
+    tree, data = tree_of(tmp_path), ELF + os.urandom(9 << 20)
+    (tree / "large.so").write_bytes(data)
+    archive = TreeSource(tree)
+    content, _ = archive.read_lazily("large.so")
+    assert content[:ENDS] == data[:ENDS]
+    assert content[-ENDS:] == data[-ENDS:]
+    assert not any(content[ENDS : 7 << 20])
+    assert take(content, 5 << 20, (6 << 20) + 9) == data[5 << 20 : (6 << 20) + 9]
+    assert not any(content[ENDS : 5 << 20])
+    fill(content, 0, len(content))
+    assert bytes(content) == data
+    content, _ = archive.read_lazily("large.so")
+    (tree / "large.so").write_bytes(data)  # as it was, at another time
+    with pytest.raises(WheelError, match="has changed while it was read"):
+        fill(content, ENDS, 4 << 20)
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_what_is_in_the_store_is_synced_by_nix(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_store: bool
+) -> None:
+    item = tmp_path / "0123456789abcdfghijklmnpqrsvwxyz-package"
+    item.mkdir()
+    monkeypatch.setenv("NIX_STORE_DIR", str(tmp_path if in_store else tmp_path / "store"))
+    synced: list[Path] = []
+    monkeypatch.setattr(atomic, "sync_file_system", synced.append)
+    assert relink.relink_tree(tree, Options(output_directory=item / "new")).ok
+    assert bool(synced) is not in_store
 
 
 def test_what_changes_while_it_is_read(tmp_path: Path) -> None:
