@@ -145,10 +145,13 @@ def bind_objects(
     assume: Sequence[str] = (),
     extra_exports: Mapping[str, Collection[str]] | None = None,
     only: Collection[int] | None = None,
+    explain: bool = True,
 ) -> Bindings:
     """Look up every import of `objects`, as :meth:`relink.loader.tables.Scopes.of_objects` yields them, or of those in `only`.
 
     The other parameters are those of :func:`bind`.
+
+    :param explain: False: what the process has mapped before needs no explanation; a Python has it for each extension module.
     """
     open_imports: list[Unbound] = []
     explained: list[Explained] = []
@@ -166,7 +169,7 @@ def bind_objects(
         for candidates, places, symbols in lookups[index].imports:
             supplier = scope.first(candidates)
             # Not in scope: the search says why. In an object outside of the own libraries: that needs an explanation, below.
-            if supplier is None or supplier not in own:
+            if supplier is None or (explain and supplier not in own):
                 searched += places
                 continue
             decided = scope.find_decided(candidates, symbols)
@@ -177,7 +180,7 @@ def bind_objects(
             target, reason = find(name, version, file, exact=bool(exact) and wanted.index in exact)
             if target is not None:
                 bound.append((index, target, ((name, version),)))
-                if target not in own and wanted.binding != "weak":
+                if explain and target not in own and wanted.binding != "weak":
                     explained += _from_outside(scopes, own_scope, index, wanted, target)
             # A weak import that nothing satisfies is no error, unless ld.so aborts over it.
             elif wanted.binding != "weak" or reason != "undefined":

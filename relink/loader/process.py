@@ -225,7 +225,7 @@ class Process:
         failure = _missing(closure, closure.edges) or self._wrong_record(closure)
         bindings = _NOTHING_BOUND
         if failure is None:
-            bindings = bind_objects(self._scopes, [*self._scopes.of_objects()])
+            bindings = bind_objects(self._scopes, [*self._scopes.of_objects()], explain=False)
         self.results = [DlopenResult(closure, tuple(range(len(closure.objects))), failure, bindings)]
 
     @property
@@ -300,7 +300,7 @@ class Process:
         # >                                 &relocation_in_progress);
         scopes = self._scopes.with_dlopen(closure)
         objects = [*scopes.of_objects()]
-        bindings = bind_objects(scopes, objects)
+        bindings = bind_objects(scopes, objects, explain=False)
         if lost := bindings.unbound:
             lacking = {unbound.requester for unbound in lost}
             first_lacking = next(index for index, _, _ in objects if index in lacking)

@@ -90,6 +90,9 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
     unique: frozenset[int]
 
 
+_NOTHING: Final = Candidates(frozenset(), frozenset())
+
+
 class Lookups(msgspec.Struct, frozen=True):
     """The look-ups of a table, by what can satisfy them. ld.so looks up only what relocations name.
 
@@ -232,6 +235,8 @@ class SymbolIndex:
         The second: a table has no versions.
         """
         owners, key = self.owners(name), (name, version, exact)
+        if not owners:
+            return _NOTHING, False, False
         known = self._matched.get(key)
         if known is not None and known[0] is owners:
             return known[1:]
@@ -249,8 +254,7 @@ class SymbolIndex:
             and any(export.version is not None for owner in owners for export in owner.exports[name])
         )
         unversioned = any(not (owner.verneeds or owner.verdefs) for owner, _ in matched)
-        if len(owners) > _FEW_OWNERS:
-            self._matched[key] = owners, candidates, apart, unversioned
+        self._matched[key] = owners, candidates, apart, unversioned
         return candidates, apart, unversioned
 
 
