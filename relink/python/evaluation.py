@@ -56,20 +56,18 @@ Signal: TypeAlias = tuple[str, Any] | None
 
 _CALL_STEPS = 5_000  # statements of one call
 _CALLS = 16  # calls inside of each other
-_VAIN = (
-    500  # calls with arguments of one function that load nothing; torch has one that is called 100,000 times
-)
+_VAIN = 500  # calls of one function with arguments that load nothing; torch calls one 100,000 times
 _IMPORTS = 250  # imports inside of each other
 _SHORT = 6000  # characters of the body of a function that is followed for its value alone
 _GUARDING = frozenset({"ImportError", "ModuleNotFoundError", "OSError", "Exception", "BaseException"})
 
 
-class _SpentError(Exception):
-    """More statements than are followed."""
-
-
 Known: TypeAlias = Callable[["Evaluation", list[Any], dict[str, Any]], Any]
 """A function that is known by its name: takes the evaluation, positional and keyword arguments."""
+
+
+class _SpentError(Exception):
+    """More statements than are followed."""
 
 
 class Evaluation(msgspec.Struct):
@@ -260,8 +258,8 @@ class Evaluation(msgspec.Struct):
             return Native(full) if value is UNKNOWN and full in self.known else value
         if module.spec.search is not None and self.find_spec(full, module) is not None:
             return self.import_module(full)
-        if isinstance(hook := module.names.get("__getattr__"), Function):
-            return self.call(hook, [name], {})
+        if (found := self._call_hook(module, name)) is not MISSING:
+            return found
         if not module.is_open and full not in self.modules:
             self.raise_where_caught("ImportError")
         return UNKNOWN
@@ -448,10 +446,8 @@ class Evaluation(msgspec.Struct):
             if isinstance(value, tuple) and value[:1] == ("suppress",):
                 caught.update(value[1:])
             self.bind(frame, target, value)
-        if not caught:
-            return self.block(frame, body)
         try:
-            with self.at_least("guarded", frozenset(caught)):
+            with self.at_least("guarded" if caught else "certain", frozenset(caught)):
                 return self.block(frame, body)
         except Raised as raised:
             if not any(is_kind(raised.kind, kind) for kind in caught):
@@ -472,13 +468,9 @@ class Evaluation(msgspec.Struct):
 
     def _while(self, frame: Frame, test: SyntaxNode, body: Nodes) -> Signal:
         decided = truth(self.value(frame, test))
-        signal = (
-            self.block(frame, body)
-            if decided
-            else None
-            if decided is False
-            else self._follow_either(frame, body, [])
-        )
+        signal = self.block(frame, body) if decided else None
+        if decided is None:
+            signal = self._follow_either(frame, body, [])
         return signal if signal is not None and signal[0] == "return" else None
 
     def _functiondef(
@@ -525,9 +517,9 @@ class Evaluation(msgspec.Struct):
     def _import_star(self, frame: Frame, module: Module) -> None:
         public = items(module.names.get("__all__"))
         for name in public or ():
-            if module.spec.search is not None and isinstance(name, str) and name not in module.names:
+            if isinstance(name, str) and isinstance(module.names.get(name, module), Module):
                 with suppress(Raised):
-                    self.import_from(module, name)
+                    frame.names[name] = self.import_from(module, name)
         for name, value in list(module.names.items()):
             if name in public if public is not None else not name.startswith("_"):
                 frame.names[name] = value
@@ -582,7 +574,7 @@ class Evaluation(msgspec.Struct):
                 return bind_method(owner, owner.find(name), "classmethod")
             case Native():
                 return self.values.get(f"{owner.name}.{name}", Native(f"{owner.name}.{name}"))
-            case str() | list() | dict() | tuple() | PurePosixPath() | Version():
+            case str() | list() | dict() | tuple() | set() | PurePosixPath() | Version():
                 return plain_attribute(owner, name)
         return Native(f"?.{name}") if name in ("dlopen", "LoadLibrary") else UNKNOWN
 
@@ -598,11 +590,19 @@ class Evaluation(msgspec.Struct):
             return Native(full)
         if found is not None or name in module.names:
             return found
-        if isinstance(hook := module.names.get("__getattr__"), Function):
+        if isinstance(module.names.get("__getattr__"), Function):
             with suppress(Raised):
-                return self.call(hook, [name], {})
+                return self._call_hook(module, name)
             return MISSING
         return MISSING if module.is_done and not module.is_open else UNKNOWN
+
+    def _call_hook(self, module: Module, name: str) -> Any:
+        """Return what a module's ``__getattr__`` gives; :data:`MISSING` without one."""
+        if not isinstance(hook := module.names.get("__getattr__"), Function):
+            return MISSING
+        found = self.call(hook, [name], {})
+        module.names.pop(name, None)  # who asks in another process imports it, too
+        return found
 
     def call(self, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
         """Follow a call; returns what it returns.

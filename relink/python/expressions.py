@@ -185,6 +185,12 @@ def _tuple(evaluation: Evaluation, frame: Frame, nodes: Nodes) -> Any:
     return UNKNOWN if found is None else tuple(found)
 
 
+def _set(evaluation: Evaluation, frame: Frame, nodes: Nodes) -> Any:
+    with suppress(TypeError):
+        return set(evaluation.values_of(frame, nodes) or [UNKNOWN])
+    return UNKNOWN
+
+
 def _list(evaluation: Evaluation, frame: Frame, nodes: Nodes) -> Any:
     found = evaluation.values_of(frame, nodes)
     return UNKNOWN if found is None else found
@@ -257,7 +263,7 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "Slice": _slice,
     "Tuple": _tuple,
     "List": _list,
-    "Set": _tuple,
+    "Set": _set,
     "Dict": _dict,
     "Starred": _starred,
     "NamedExpr": _namedexpr,

@@ -21,12 +21,14 @@ from packaging.version import InvalidVersion, Version
 from relink.python.evaluation import Evaluation, Known
 from relink.python.expressions import TURNS
 from relink.python.modules import Interpreter, Spec, SpecKind, find_module
+from relink.python.syntax import UnreadableSourceError, parse_source
 from relink.python.values import (
     LARGEST_VALUE,
     MISSING,
     UNKNOWN,
     Bound,
     Class,
+    Frame,
     Instance,
     Matched,
     Module,
@@ -58,7 +60,7 @@ _REPEATS, _MATCHED = 3, 80
 _SPEC = Class("importlib.machinery.ModuleSpec", {}, [])
 _DISTRIBUTION = Class("importlib.metadata.Distribution", {}, [])
 _TEXT = 1 << 20  # bytes of a file that a source reads
-_TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, list, tuple, bool)}
+_TYPES = {f"builtins.{kind.__name__}": kind for kind in (str, int, list, tuple, bool, set)}
 
 
 def known_values(interpreter: Interpreter) -> dict[str, Any]:
@@ -365,7 +367,15 @@ def _read_variable(evaluation: Evaluation, arguments: list[Any], named: dict[str
     )
 
 
-def _execute(evaluation: Evaluation, _arguments: list[Any], _named: dict[str, Any]) -> Any:
+def _execute(evaluation: Evaluation, arguments: list[Any], _named: dict[str, Any]) -> Any:
+    """Follow a text that is known, as an import in one; not one with functions, whose bodies would be in no file."""
+    text, names, frame = _given(arguments, {}, 0, ""), _given(arguments, {}, 1, ""), evaluation.state.frame
+    if isinstance(text, str) and isinstance(names, dict) and frame is not None:
+        with suppress(UnreadableSourceError):
+            statements, bodies = parse_source(text.encode())
+            if not bodies:
+                evaluation.block(Frame(frame.module, names), statements)
+                return None
     evaluation.record("unknown", "code that is made at run time", "exec")
     return UNKNOWN
 
@@ -426,8 +436,10 @@ def _compute(function: Callable[..., Any]) -> Known:
 
     def computed(_evaluation: Evaluation, arguments: list[Any], named: dict[str, Any]) -> Any:
         if all(map(is_known, (*arguments, *named.values()))):
+            # Those of a set in one order, whatever the hash seed.
+            given = [items(one) if isinstance(one, set) else one for one in arguments]
             with suppress(TypeError, ValueError, AttributeError, LookupError, OSError):
-                return bounded(function(*arguments, **named))
+                return bounded(function(*given, **named))
         return UNKNOWN
 
     return computed
@@ -602,8 +614,9 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         "commonpath",
     ):
         known[f"posixpath.{name}"] = _compute(getattr(posixpath, name))
-    for kind in (str, int, bool, list, tuple, sorted, len):
+    for kind in (str, int, bool, list, tuple, set, sorted, len):
         known[f"builtins.{kind.__name__}"] = _compute(kind)
+    known["builtins.frozenset"] = known["builtins.set"]
     for name in (
         *(
             "join",
@@ -627,6 +640,18 @@ def known_functions(interpreter: Interpreter) -> Mapping[str, Known]:
         known[f"list.{name}"] = _change(name)
     for name in ("update", "setdefault", "pop"):
         known[f"dict.{name}"] = _change(name)
+    for name in (
+        "add",
+        "update",
+        "discard",
+        "remove",
+        "clear",
+        "copy",
+        "union",
+        "difference",
+        "intersection",
+    ):
+        known[f"set.{name}"] = _change(name)
     for name in ("get", "items", "keys", "values", "copy"):
         known[f"dict.{name}"] = _read_dictionary(name)
     return known

@@ -194,7 +194,7 @@ class State(msgspec.Struct):
         return self.when < STRICTNESS.index("conditional")
 
 
-PLAIN = str | int | tuple | list | None | PurePosixPath | Version  # type: ignore[type-arg]
+PLAIN = str | int | tuple | list | set | None | PurePosixPath | Version  # type: ignore[type-arg]
 """The kinds of values that are compared."""
 # Modules of the standard library that define in some releases what another one has, and copies of `packaging`; the name there.
 _PRIVATE = {
@@ -250,13 +250,16 @@ def truth(value: Any) -> bool | None:
 
 
 def items(value: Any) -> list[Any] | None:
-    """Return the items of what is iterated over; None where they are not known."""
-    return list(value) if isinstance(value, list | tuple | dict) and len(value) <= LARGEST_VALUE else None
+    """Return the items of what is iterated over, those of a set in an order of their own; None where they are not known."""
+    if not isinstance(value, list | tuple | dict | set) or len(value) > LARGEST_VALUE:
+        return None
+    is_text = isinstance(value, set) and all(isinstance(one, str) for one in value)
+    return sorted(value) if is_text else list(value)
 
 
 def is_known(value: Any) -> bool:
     """Whether a value is one of Python's own, and all of it is known."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set):
         return all(isinstance(one, PLAIN) for one in value)
     return isinstance(value, PLAIN | dict)
 
@@ -265,7 +268,7 @@ def bounded(value: Any) -> Any:
     """Return a value, or :data:`UNKNOWN` where it is larger than those that are followed."""
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 63 else UNKNOWN
-    return UNKNOWN if isinstance(value, str | list | tuple) and len(value) > LARGEST_VALUE else value
+    return UNKNOWN if isinstance(value, str | list | tuple | set) and len(value) > LARGEST_VALUE else value
 
 
 def binary(name: str, left: Any, right: Any) -> Any:
@@ -282,7 +285,7 @@ def binary(name: str, left: Any, right: Any) -> Any:
         return right if left else right[:0]
     elif name == "Mult" and isinstance(left, int) and isinstance(right, int):
         return bounded(left * right)
-    elif name in _BINARY and isinstance(left, str | int | list | tuple):
+    elif name in _BINARY and isinstance(left, str | int | list | tuple | set):
         with suppress(TypeError, ZeroDivisionError):
             return bounded(_BINARY[name](left, right))
     return UNKNOWN

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.python_processes import opened, read_events, write_files
+from relink.python.facts_cache import FactsCache
+from relink.python.process import PythonProcesses
+from tests.support.python_processes import opened, python_of, read_events, write_files
 
 OPEN = "import ctypes, os, sys\nhere = os.path.dirname(__file__)\n"
 
@@ -72,6 +74,15 @@ def test_modules_that_a_finder_makes(tmp_path: Path) -> None:
         ("name = 'x' if True else 'y'\n__import__('package.%s' % name)", [(X, "certain")]),
         ("if (name := 'x') == 'x':\n __import__('package.' + name)", [(X, "certain")]),
         ("import __main__\nfrom . import x", [(X, "certain")]),
+        ("exec('from . import ' + 'x', {})", [(X, "certain")]),
+        ("names = {}\nexec('name = 1', names)\nif 'name' in names:\n from . import x", [(X, "certain")]),
+        ("exec('def f():\\n from . import x\\nf()', {})", []),
+        ("exec('from . import x', names())", []),
+        ("exec('((((', {})\nfrom . import y", [(Y, "certain")]),
+        ("if set(['a', 'b']) | {'c'} == {'c', 'b', 'a'}:\n from . import x", [(X, "certain")]),
+        ("s = set()\ns.add('x')\nfor name in s:\n __import__('package.' + name)", [(X, "certain")]),
+        ("for name in list({'y', 'x'} - {'y'}):\n __import__('package.' + name)", [(X, "certain")]),
+        ("if {[]}:\n from . import x", [(X, "conditional")]),
         (
             "class Lazy:\n def __getattr__(self, name):\n  import absent\nLazy().name\nfrom . import x",
             [(X, "certain")],
@@ -145,6 +156,33 @@ def test_a_module_that_is_imported_in_two_ways_has_the_strictest(tmp_path: Path)
     write_files(tmp_path, {"package/__init__.py": "try:\n import a\nexcept ImportError:\n pass\nimport b\n"})
     write_files(tmp_path, {"a.py": "import c\n", "b.py": "import a\n", "c.so": ""})
     assert opened(read_events(tmp_path, "package"), tmp_path) == [("c.so", "certain")]
+
+
+def test_what_a_hook_has_bound_is_imported_by_the_next_process_too(tmp_path: Path) -> None:
+    """concurrent.futures binds ThreadPoolExecutor where somebody asks for it first, and numpy its submodules."""
+    hook = "def __getattr__(name):\n global E\n if name == 'E':\n  from .deep import E as e\n  E = e\n  return e\n"
+    files = {
+        "package/__init__.py": f"__all__ = ('E',)\n{hook}",
+        "package/deep.py": "from . import x\nE = 1\n",
+    }
+    users = {
+        "one.py": "from package import E\n",
+        "two.py": "from package import E\n",
+        "star.py": "from package import *\n",
+    }
+    write_files(tmp_path, {**files, **users, "package/x.so": ""})
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    for name in ("one", "two", "star", "one"):
+        assert opened(processes.read_import(name), tmp_path) == [(X, "certain")], name
+
+
+def test_submodules_that_a_process_before_has_imported_count_for_a_star(tmp_path: Path) -> None:
+    files = {"package/__init__.py": "__all__ = ['deep']\n", "package/deep.py": "from . import x\n"}
+    users = {"one.py": "import package.deep\n", "star.py": "from package import *\n"}
+    write_files(tmp_path, {**files, **users, "package/x.so": ""})
+    processes = PythonProcesses(python_of(tmp_path), cache=FactsCache(None), variables={})
+    for name in ("one", "star"):
+        assert opened(processes.read_import(name), tmp_path) == [(X, "certain")], name
 
 
 def test_a_hook_for_attributes_is_followed_where_one_is_asked_for(tmp_path: Path) -> None:
