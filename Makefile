@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Wheels only: building from source would fetch the tools for that unpinned.
 HASHED := $(BIN)/python -m pip install --quiet --require-hashes --only-binary :all:
-# One more than the two cores of a small machine: many tests wait for a process that they started.
-JOBS ?= 3
+# For the two cores of a small machine. Each process collects all tests; one more is worth that where many tests wait for a process.
+test: JOBS ?= 2
+test-all test-rest fuzz: JOBS ?= 3
 # Development and CI install what requirements/*.txt pin, by hash; LOCKED=no takes what pyproject.toml allows and the index has.
 LOCKED ?= yes
 
@@ -15,12 +16,12 @@ LOCKED ?= yes
 unexport PYTHONDONTWRITEBYTECODE
 
 
-PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
+PYTEST = $(BIN)/pytest -n $(JOBS) --dist worksteal
 STAGE := @scripts/stage
 
 .PHONY: ready test test-all test-rest check demo docs site fuzz bench bench-check format lock clean
 
-# What a change has to pass while you work: no network, no Nix, no browser, about four minutes on two cores.
+# What a change has to pass while you work: no network, no Nix, no browser, less than 200 s of processor time.
 test: check
 	$(STAGE) pytest $(PYTEST)
 

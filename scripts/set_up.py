@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Set up .venv with what developing relink needs, and run a program of it: ``scripts/set_up.py [PROGRAM [ARGUMENT…]]``.
 
-``scripts/set_up.py relink demo`` shows the main job on a wheel of AMD's, ``scripts/set_up.py pytest -n 3`` runs the tests. Needs
+``scripts/set_up.py relink demo`` shows the main job on a wheel of AMD's, ``scripts/set_up.py pytest -n 2`` runs the tests. Needs
 Python 3.11 or newer with its venv, and a package index. Everything is pinned by hash (requirements/*.txt); with LOCKED=no in the
 environment it is what pyproject.toml allows and the index has. What is set up already stays. Exit code: that of the program; 2
 where nothing could be set up.

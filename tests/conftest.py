@@ -38,6 +38,10 @@ GROUPS = ("browser", "examples", "nix", "real")
 """Directories whose tests carry a marker of the same name."""
 APART = ("slow", "network", *GROUPS, "fuzz")
 """Markers of tests that `make test`, which is pytest without a path or an expression, leaves to `make test-all`."""
+GENERATED = pytest.mark.slow(
+    reason="generated inputs alone, of which `make test-rest` tries ten times as many"
+)
+"""What tests/fuzz has and `make fuzz` does not keep for itself."""
 MAY_LEAVE = (*GROUPS, "network", "slow")
 """Markers of tests that may use the network and programs that a contributor need not have."""
 
@@ -78,6 +82,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = item.path.relative_to(HERE).parts[0]
         if group in GROUPS:
             item.add_marker(group)
+        elif group == "fuzz":
+            item.add_marker(GENERATED)
         for mark in item.iter_markers("few"):
             test = item.nodeid.partition("[")[0]
             seen[test] += 1

@@ -114,7 +114,7 @@ def outputs(works: Works, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return {"relink": path, "zip64": large}
 
 
-@pytest.mark.few(1, reason="other installers of the same wheels")
+@pytest.mark.slow(reason="an installation")
 @pytest.mark.parametrize("which", ["relink", "zip64"])
 @pytest.mark.parametrize(
     "accept",

@@ -17,6 +17,8 @@ from ruamel.yaml import YAML
 from tests.support.built import ROOT, own_python_first, skip_without_index
 from tests.support.works import OUTPUT, Works
 
+SLOW = pytest.mark.slow(reason="several processes; test_run has one")
+
 FILE = ROOT / "action.yml"
 ACTION: dict[str, Any] = YAML(typ="safe", pure=True).load(FILE.read_text(encoding="utf-8"))
 INSTALL, RELINK = ACTION["runs"]["steps"]
@@ -140,6 +142,7 @@ def test_the_target_is_the_python_of_the_job_unless_another_is_named(
     assert "--python" not in asked.read_text()
 
 
+@SLOW
 def test_sarif(job: Job, works: Works) -> None:
     works.wheel(job.directory, {"demo/lost.so": works.lost})
     done = job.step(RELINK, wheels="*.whl", prefix=str(works.prefix), sarif="found.sarif", gpus="gfx1030")
@@ -149,6 +152,7 @@ def test_sarif(job: Job, works: Works) -> None:
     assert job.outputs()["sarif"] == "found.sarif\n"
 
 
+@SLOW
 def test_settings_of_the_checkout_hold(job: Job, works: Works) -> None:
     works.small(job.directory)
     (job.directory / "relink.toml").write_text(f"prefix = ['{works.prefix}']\n")
@@ -167,6 +171,7 @@ def test_verify_and_inspect(job: Job, works: Works) -> None:
     assert job.step(RELINK, wheels="in/*.whl\ndist/*.whl", command="inspect").returncode == 0
 
 
+@SLOW
 def test_check(job: Job, works: Works) -> None:
     """Of a tree here; without one of the job's Python."""
     works.wheel(job.directory)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
+import pytest
+
 from tests.support.works import MACHINE, Works
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 
 
+@pytest.mark.slow(reason="the examples run")
 def test_the_examples_print_what_they_say(works: Works, tmp_path: Path) -> None:
     files: dict[str, bytes | Path] = {"demo/a.so": works.library, "demo/b.so": works.plain}
     wheel = works.wheel(tmp_path / "vendor", files)

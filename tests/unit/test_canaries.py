@@ -309,6 +309,7 @@ def drive(
     return len(ended)
 
 
+@pytest.mark.slow(reason="every command once")
 def test_no_canary_fires(around: Nest, run: Run, relinked: Path, tmp_path: Path) -> None:
     """Every command once; the loader and patchelf are run with the sandbox and without."""
     (tmp_path / "out").mkdir()

@@ -32,6 +32,8 @@ from tests.support.wheels import make_wheel
 from tests.support.works import PYTHON_TAG, TAG, copy_glibc, install, installed
 from tests.unit.test_readme import BY_STAND_INS
 
+SLOW = pytest.mark.slow(reason="several runs; the other hosts are tried always")
+
 __all__ = ["small_prefix"]
 
 Answer = tuple[list[int], list[str], str]
@@ -82,6 +84,7 @@ def test_jax_on_lumi(run: Run, tmp_path: Path) -> None:
     assert {f"{prefix}/lib/{SMI}.7", f"{prefix}/lib/{RCCL}", f"{cray}/lib/libdw.so.1"} <= {*mapped}
 
 
+@SLOW
 def test_jax_on_adastra(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ROCm/jax#268: librocm_smi64.so.6, and the module's ROCm has .so.7; no root."""
     prefix = fixed_hosts.rocm(tmp_path / "opt", "7.0.3")
@@ -124,6 +127,7 @@ def test_vllm_on_frontier(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run("check", tmp_path / "venv")[0] == 0
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("kind", ["runpath", "rpath"])
 @pytest.mark.parametrize("by", ["options", "modules"])
 def test_a_rocm_in_several_prefixes(
@@ -158,6 +162,7 @@ TORCH = (
 )
 
 
+@SLOW
 def test_a_torch_within_wsl(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AMD's instructions: rm torch/lib/libhsa-runtime64.so*; cp that of /opt/rocm. All else of the wheel stays as it is."""
     prefix = fixed_hosts.wsl(tmp_path / "wsl")
@@ -207,6 +212,7 @@ def test_what_is_not_taken_of_the_host(run: Run, tmp_path: Path, name: str, why:
     assert "--use-host is for a wheel" in run(*tree)[2]
 
 
+@SLOW
 def test_marks_within_wsl(run: Run, tmp_path: Path) -> None:
     """legacy-rocm-build#6053: AMD's packages for WSL lack libroctx64.so.4, and nothing needs it but a profile."""
     prefix = fixed_hosts.wsl(tmp_path / "wsl")

@@ -19,6 +19,8 @@ import relink
 from relink.system.errors import UsageError
 from tests.support.works import OUTPUT, Works
 
+SLOW = pytest.mark.slow(reason="a process, or runs after every module is imported")
+
 FUNCTIONS = (
     "apply",
     "diff",
@@ -44,6 +46,7 @@ def test_importing_relink_imports_nothing_else() -> None:
     assert run.stdout.split() == ["relink"]
 
 
+@SLOW
 def test_no_module_hides_a_function(works: Works, tmp_path: Path) -> None:
     """With every submodule imported, all of them can still be called."""
     for module in pkgutil.walk_packages(relink.__path__, "relink."):
@@ -78,6 +81,7 @@ def test_a_plan_is_data(works: Works, tmp_path: Path) -> None:
     assert replace(again, basis=None) == replace(made, basis=None)
 
 
+@SLOW
 def test_a_saved_plan_is_applied_by_another_process(works: Works, tmp_path: Path) -> None:
     wheel = works.small(tmp_path)
     expected = relink.relink(wheel, works.options(tmp_path / "expected"))

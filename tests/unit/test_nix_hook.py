@@ -21,6 +21,8 @@ from tests.support.cc import compiler, shared
 from tests.support.wheels import make_wheel
 from tests.support.works import VENDOR_PATH, Works
 
+SLOW = pytest.mark.slow(reason="a bash and several runs; test_a_package_is_relinked_to_its_inputs has one")
+
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 
 SITE = f"lib/python3.{sys.version_info[1]}/site-packages"
@@ -117,6 +119,7 @@ def test_a_package_is_relinked_to_its_inputs(works: Works, tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["lib"]
 
 
+@SLOW
 def test_what_no_input_has_ends_the_build(works: Works, tmp_path: Path) -> None:
     """In the words of a package."""
     installed(tmp_path / "out", lost=works.lost)
@@ -142,6 +145,7 @@ def test_a_package_without_elf_files_is_an_error(tmp_path: Path) -> None:
     assert "autoRelinkHook: no output has an ELF file; take the hook out" in done.stderr
 
 
+@SLOW
 def test_attributes_become_options(works: Works, tmp_path: Path) -> None:
     library = shared(tmp_path / "old/librccl.so.1", "int ncclGetVersion(int *v){return 0;}")
     source = "extern int ncclGetVersion(int*), hip(void); int g(void){return ncclGetVersion(0) + hip();}"
@@ -157,6 +161,7 @@ def test_attributes_become_options(works: Works, tmp_path: Path) -> None:
     assert list(site.rglob("librccl.so.1"))
 
 
+@SLOW
 def test_files_outside_of_site_packages_are_relinked(works: Works, tmp_path: Path) -> None:
     """A library in lib, a program in bin with its loader, and those of another output."""
     out, more = tmp_path / "out", tmp_path / "more"
@@ -179,6 +184,7 @@ def test_files_outside_of_site_packages_are_relinked(works: Works, tmp_path: Pat
         assert not list(place.glob(".relink.*"))
 
 
+@SLOW
 def test_search_paths_of_the_package_itself_survive(works: Works, tmp_path: Path) -> None:
     """Of its postFixup, which runs before; and attributes of autoPatchelfHook."""
     site = installed(tmp_path / "out", a=works.library)
@@ -198,6 +204,7 @@ def test_search_paths_of_the_package_itself_survive(works: Works, tmp_path: Path
     assert entries(run)[-2:] == ["/run/x", f"{tmp_path}/more/lib"]
 
 
+@SLOW
 def test_a_directory_can_be_added_to_what_is_searched(works: Works, tmp_path: Path) -> None:
     site = installed(tmp_path / "out", a=works.library)
     add = f"postFixup='addAutoRelinkSearchPath {works.prefix}/lib'"
@@ -206,6 +213,7 @@ def test_a_directory_can_be_added_to_what_is_searched(works: Works, tmp_path: Pa
     assert f"{works.prefix}/lib" in entries(site / "demo/a.so")
 
 
+@SLOW
 def test_the_c_runtime_is_the_package_sets(works: Works, tmp_path: Path) -> None:
     """And not that which another Python package brings."""
     library = shared(tmp_path / "old/libstdc++.so.6", "int cxx(void){return 1;}")
@@ -264,6 +272,7 @@ def test_gpus_are_those_that_an_input_was_narrowed_to(
     assert asked(tmp_path, inputs, *attributes, gpus=gpus) - {"--jobs"} == options
 
 
+@SLOW
 def test_the_wheel_in_dist_is_relinked(works: Works, tmp_path: Path) -> None:
     installed(tmp_path / "out", a=works.library)
     wheel = make_wheel(tmp_path / "dist", {"demo/__init__.py": b"", "demo/a.so": works.library})

@@ -42,7 +42,7 @@ def same_as_usual(works: Works, tmp_path: Path, output: Path) -> bool:
     return output.read_bytes() == (tmp_path / "usual" / "out" / OUTPUT).read_bytes()
 
 
-@pytest.mark.few(2, reason="the others are odd in the same ways")
+@pytest.mark.few(1, reason="the others are odd in the same ways")
 @pytest.mark.parametrize("name", ALL)
 def test_in_tmpdir(works: Works, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One member needs another, so the loader names a path in there."""
@@ -65,7 +65,7 @@ def test_in_tmpdir(works: Works, tmp_path: Path, name: str, monkeypatch: pytest.
     assert [*odd.iterdir()] == []
 
 
-@pytest.mark.few(2, reason="the others are odd in the same ways")
+@pytest.mark.few(1, reason="the others are odd in the same ways")
 @pytest.mark.parametrize("name", ALL)
 def test_in_the_directories_of_input_and_output(works: Works, tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
@@ -75,7 +75,7 @@ def test_in_the_directories_of_input_and_output(works: Works, tmp_path: Path, na
     assert same_as_usual(works, tmp_path, tmp_path / "out" / name / OUTPUT)
 
 
-@pytest.mark.few(2, reason="the others are odd in the same ways")
+@pytest.mark.few(1, reason="the others are odd in the same ways")
 @pytest.mark.parametrize("name", PLAIN)
 def test_in_a_prefix_that_works(works: Works, tmp_path: Path, name: str) -> None:
     shutil.copytree(works.prefix, tmp_path / name)
@@ -119,7 +119,7 @@ def members(works: Works, name: str) -> dict[str, bytes | Path]:
     return {"demo/__init__.py": b"", f"demo/{name}/x.so": works.library, f"demo/{name}.so": works.library}
 
 
-@pytest.mark.few(2, reason="the others are odd in the same ways")
+@pytest.mark.few(1, reason="the others are odd in the same ways")
 @pytest.mark.parametrize("name", ["a:b", *(name for name in PLAIN if "\\" not in name)])
 def test_in_a_member(works: Works, tmp_path: Path, name: str) -> None:
     report = relink(works.wheel(tmp_path, members(works, name)), works.options(tmp_path / "out"))
@@ -170,6 +170,7 @@ def test_it_loads_from_there(works: Works, tmp_path: Path) -> None:
         assert loaded(python, tmp_path / "env", name).stdout.strip() == "42"
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize(
     "name", ["lib a.so", "lib:a.so", "lib\na.so", "lib$LIB.so", "lib;a.so", "--help", "lib,a.so"]
 )

@@ -49,7 +49,7 @@ PLANTED: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
-@pytest.mark.few(3, reason="other things at the same name")
+@pytest.mark.few(1, reason="other things at the same name")
 @pytest.mark.parametrize("kind", PLANTED)
 @pytest.mark.parametrize("member", ["library", "plain"])
 def test_at_the_name_of_the_output(
@@ -93,7 +93,7 @@ def test_a_link_to_the_input_at_the_name_of_the_output(works: Works, tmp_path: P
     assert os.readlink(place) == str(vendor)
 
 
-@pytest.mark.few(2, reason="other files at other names")
+@pytest.mark.few(1, reason="other files at other names")
 @pytest.mark.parametrize("ending", [".tmp", ".dir"])
 @pytest.mark.parametrize("kind", [*PLANTED, "a directory with links", "a pipe"])
 def test_at_the_name_of_something_temporary(
@@ -143,6 +143,7 @@ def test_a_directory_that_others_may_write_to(
     assert {*made.values()} == {0o700}
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("kind", [kind for kind in PLANTED if kind != "a link to a directory"])
 def test_at_the_names_of_other_files(works: Works, run: Run, tmp_path: Path, victim: Path, kind: str) -> None:
     """The page. A link to a directory names the directory, into which a file of the wheel's name goes."""

@@ -62,6 +62,7 @@ def private_names(source: str) -> Iterator[str]:
                 yield f"{node.lineno}: {ast.unparse(node)}"
 
 
+@pytest.mark.slow(reason="every test is parsed")
 def test_no_private_name_of_relink_is_used() -> None:
     found = {
         str(path.relative_to(TESTS.parent)): list(private_names(path.read_text(encoding="utf-8")))

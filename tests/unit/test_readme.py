@@ -84,9 +84,9 @@ def test_every_block_is_run_or_says_why_not() -> None:
 def test_the_tests_of_readme_are_those_of_make_test() -> None:
     (command,) = re.findall(r"^\$ python3 scripts/set_up.py (pytest.*)$", README, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^JOBS \?= 3$", makefile, re.MULTILINE)
-    assert "PYTEST := $(BIN)/pytest -n $(JOBS)" in makefile
-    assert command == "pytest -n 3"
+    assert re.search(r"^test: JOBS \?= 2$", makefile, re.MULTILINE)
+    assert "PYTEST = $(BIN)/pytest -n $(JOBS)" in makefile
+    assert command == "pytest -n 2"
 
 
 def test_the_picture_shows_what_the_walk_printed() -> None:

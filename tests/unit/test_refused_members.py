@@ -25,6 +25,8 @@ from tests.support.elf_patching import Elf
 from tests.support.forking import run as forked
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 
+SLOW = pytest.mark.slow(reason="a whole run; the parametrized tests have such")
+
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 BAD = Library(soname="libbad.so.1")
@@ -54,6 +56,7 @@ def codes(findings: tuple[Finding, ...]) -> set[str]:
     return {found.code for found in findings if found.level == "error"}
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("case", REFUSED)
 def test_verify(works: Works, tmp_path: Path, case: str) -> None:
     library, reason = REFUSED[case]
@@ -67,6 +70,7 @@ def test_verify(works: Works, tmp_path: Path, case: str) -> None:
     assert result.maps["demo/plain.so"].objects
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("case", [case for case in REFUSED if case != "not page-aligned"])
 def test_one_that_a_relinked_member_needs(works: Works, tmp_path: Path, case: str) -> None:
     """What no simulation foresees keeps the wheel from being written, and names the file that is at fault."""
@@ -124,6 +128,7 @@ def test_without_verification_it_is_written(works: Works, tmp_path: Path) -> Non
     assert os.listdir(tmp_path / "out") == [OUTPUT]
 
 
+@SLOW
 def test_one_that_is_foreseen_ends_no_run(works: Works, tmp_path: Path) -> None:
     """A bundled library that is not page-aligned is a finding with JSON, by the member's name."""
     bad = REFUSED["not page-aligned"][0].write(tmp_path / "libbad.so.1")
@@ -288,6 +293,7 @@ def unedited(tmp_path: Path) -> Callable[[str], dict[str, bytes | Path]]:
     return make
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside an edited one"])
 @pytest.mark.parametrize("case", UNEDITED)
 def test_what_is_not_edited_is_shown_to_the_loader(
@@ -304,6 +310,7 @@ def test_what_is_not_edited_is_shown_to_the_loader(
     assert report.output is None
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("case", UNEDITED)
 def test_verify_has_the_same_errors(
     works: Works, tmp_path: Path, unedited: Callable[[str], dict[str, bytes | Path]], case: str
@@ -343,6 +350,7 @@ TAKEN: dict[str, tuple[list[str], Callable[[Elf], None], str]] = {
 }
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("case", TAKEN)
 def test_what_the_loader_takes_is_not_refused(
     works: Works, tmp_path: Path, unedited: Callable[[str], dict[str, bytes | Path]], case: str
@@ -362,6 +370,7 @@ def test_what_the_loader_takes_is_not_refused(
     assert said.stdout.split() == ["g", "2"]
 
 
+@SLOW
 def test_a_definition_of_unknown_layout_is_read_for_what_requires_it(
     works: Works, tmp_path: Path, unedited: Callable[[str], dict[str, bytes | Path]]
 ) -> None:

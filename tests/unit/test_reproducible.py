@@ -15,6 +15,10 @@ import pytest
 from tests.support.cc import shared
 from tests.support.works import OUTPUT, TAG, VENDOR_PATH, Works
 
+SLOW = pytest.mark.slow(
+    reason="processes; test_same_input_same_bytes of test_relink_wheel.py has runs in one"
+)
+
 NAME = f"demo-1.0-{TAG}.whl"
 EPOCH = 1_700_000_001  # odd: ZIP's times have steps of two seconds
 
@@ -112,7 +116,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.mark.few(1, reason="a whole run each")
+@SLOW
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way in ALWAYS else ONE_BY_ONE) for way in WAYS]
 )
@@ -164,6 +168,7 @@ for found in scene.decide().findings:
 """Four libraries that preloaded members bring, four options for nothing, and imports that several pairs of libraries export."""
 
 
+@SLOW
 def test_no_finding_depends_on_hashes(tmp_path: Path) -> None:
     """The findings of a plan, and what they list, have the order of the files: the plan is written into the output."""
     printed = {

@@ -64,7 +64,7 @@ def parsed(path: str) -> ast.Module:
 
 @pytest.mark.parametrize("code", TRIGGERS)
 def test_the_test_that_triggers_it_is_there(code: str) -> None:
-    """And is run by default: the fixture in tests/conftest.py then sees that it emits the code, worded as in the example."""
+    """And is run by `make test` or `make test-rest`: the fixture in tests/conftest.py sees that it emits the code, as worded."""
     path, *names = TRIGGERS[code].partition("[")[0].split("::")
     assert Path(path).parts[1] in ("unit", "nix"), "tests/real and tests/fuzz are not run everywhere"
     body = parsed(path).body

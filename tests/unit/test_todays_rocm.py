@@ -28,6 +28,8 @@ from tests.support.outside import OFFLINE
 from tests.support.works import TAG
 from tests.unit.gpu.amd.build import kpack_archive
 
+SLOW = pytest.mark.slow(reason="packages of ROCm are built and unpacked; others of these are always")
+
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 CALL = "import sys; sys.path.insert(0, sys.argv[1]); import torch; print(torch._call_rocm())"
 
@@ -49,6 +51,7 @@ def rocm(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return therock.pip(tmp_path_factory.mktemp("pip"), "10.0.0")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("kind", torch_wheels.KINDS)
 def test_each_torch_is_imported_with_the_rocm_it_is_made_for(
     kind: str, rocm: list[Path], tmp_path: Path
@@ -99,6 +102,7 @@ def test_a_split_torch_needs_a_hip_that_reads_archives(tmp_path: Path) -> None:
     assert refused("new") == []
 
 
+@SLOW
 def test_device_wheels_of_the_same_run_have_the_code_of_a_split_torch(tmp_path: Path) -> None:
     torch, *devices = torch_wheels.build(tmp_path / "torch", "split")
     options = Options(prefixes=(str(therock.tarball(tmp_path / "rocm", "10.0.0")),), dry_run=True)
@@ -117,6 +121,7 @@ def test_device_wheels_of_the_same_run_have_the_code_of_a_split_torch(tmp_path: 
     assert told(torch) == ["warning RLK404"]  # a wheel without archives says nothing
 
 
+@SLOW
 def test_an_archive_that_hides_another_is_named_and_left_out(tmp_path: Path) -> None:
     """As torch 2.12 for ROCm 7.14 has it on gfx90a (TheRock#7081, #7620): an archive for xnack- without torch's kernels."""
     torch, *devices = torch_wheels.build(tmp_path / "torch", "split")
@@ -165,7 +170,7 @@ def test_an_archive_that_hides_another_is_named_and_left_out(tmp_path: Path) -> 
     assert told("7.14.0", Path(report.output.path)) == []
 
 
-@pytest.mark.few(2, reason="a second for each other requirement")
+@pytest.mark.few(1, reason="a second for each other requirement")
 @pytest.mark.parametrize(
     ("requirement", "gpu", "told"),
     [
@@ -194,7 +199,7 @@ def test_requirements_that_bring_the_code_of_gpus(
         assert found[0].remedy.startswith("Install rocm[device-gfx942,libraries] instead")
 
 
-@pytest.mark.few(3, reason="a venv for each other requirement")
+@SLOW
 @pytest.mark.parametrize(
     ("requires", "gpus", "after"),
     [
@@ -311,7 +316,7 @@ def environment(tmp_path: Path) -> tuple[Path, str]:
     return site, str(tmp_path / "venv/bin/python")
 
 
-@pytest.mark.few(1, reason="two seconds for each other build of torch")
+@SLOW
 @pytest.mark.parametrize("kind", torch_wheels.KINDS)
 def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
     kind: str, tmp_path: Path
@@ -335,6 +340,7 @@ def test_an_extension_of_torch_is_relinked_beside_the_torch_that_is_installed(
     assert [Path(path).parent for path in run.stdout.split()[1:]] == [prefix / "lib"]
 
 
+@SLOW
 def test_an_extension_of_a_torch_that_is_not_relinked_says_what_comes_first(tmp_path: Path) -> None:
     prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
     (torch, *_) = torch_wheels.build(tmp_path / "torch", "split")
@@ -346,6 +352,7 @@ def test_an_extension_of_a_torch_that_is_not_relinked_says_what_comes_first(tmp_
     assert steps == {f"relink repair torch --prefix {prefix} --python {python}"}
 
 
+@SLOW
 def test_a_library_that_torch_was_linked_to_and_does_not_use_is_dropped(tmp_path: Path) -> None:
     prefix = therock.tarball(tmp_path / "rocm", "10.1.0")
     (torch,) = torch_wheels.build(tmp_path / "torch", "whole", also_needed=["libmpi_cxx.so.40"])

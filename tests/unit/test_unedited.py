@@ -74,6 +74,7 @@ def test_all_that_cannot_be_edited_is_told_at_once(works: Works, unwilling: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("options", ANYWAY)
 def test_there_is_no_output_without_an_edit(
     works: Works, unwilling: Path, tmp_path: Path, options: dict[str, Any]
@@ -86,6 +87,7 @@ def test_there_is_no_output_without_an_edit(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("options", ANYWAY)
 @pytest.mark.usefixtures("unconfined")
 def test_what_the_scan_refuses_never_reaches_patchelf(
@@ -135,6 +137,7 @@ def test_trust(works: Works, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow(reason="several runs")
 def test_the_command_line(run: Run, works: Works, unwilling: Path, tmp_path: Path) -> None:
     members = {"demo/a.so": unwilling, "demo/b.so": hostile(works, tmp_path)}
     vendor = works.wheel(tmp_path, members)

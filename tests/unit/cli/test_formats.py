@@ -20,11 +20,14 @@ from tests.support.wheels import changed
 from tests.support.works import OUTPUT, Works
 from tests.unit.report.formatted import commands, log
 
+SLOW = pytest.mark.slow(reason="several runs; test_run has the formats of one")
+
 
 def verdict(path: Path) -> str:
     return Page(path.read_text(encoding="utf-8")).root.one("p", "verdict").text
 
 
+@SLOW
 def test_a_run_and_its_wheel(run: Run, works: Works, tmp_path: Path) -> None:
     page = tmp_path / "out.html"
     code, out, err = run(
@@ -43,6 +46,7 @@ def test_a_run_and_its_wheel(run: Run, works: Works, tmp_path: Path) -> None:
     assert verdict(Path(out.strip())) == "Loads; checked by ld.so for 1 file."
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("option", ["--dry-run", "--json"])
 def test_a_run_with_errors_writes_its_page(run: Run, works: Works, tmp_path: Path, option: str) -> None:
     wheel = works.wheel(tmp_path / "in", {"demo/lost.so": works.lost})
@@ -111,6 +115,7 @@ def test_a_plan(run: Run, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.few(3, reason="the same of other values")
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -144,6 +149,7 @@ def damages() -> list[tuple[str, object]]:
     ]
 
 
+@pytest.mark.few(4, reason="the same of other values")
 @pytest.mark.parametrize(("key", "value"), damages())
 def test_a_damaged_report_names_the_place(run: Run, tmp_path: Path, key: str, value: object) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(to_json(sample_report()) | {key: value}))
@@ -211,6 +217,7 @@ def test_a_wheel_that_cannot_be_read_is_in_the_log(run: Run, works: Works, tmp_p
     assert ("error", {"title": "relink"}) in [(name, properties) for name, properties, _ in commands(out)]
 
 
+@SLOW
 def test_inspect_and_verify(run: Run, works: Works, tmp_path: Path) -> None:
     vendor = works.small(tmp_path / "in")
     assert run("inspect", vendor, "--output-format", "github")[0] == 0
@@ -226,6 +233,7 @@ def test_inspect_and_verify(run: Run, works: Works, tmp_path: Path) -> None:
     assert "error" in {name for name, _, _ in commands(out)}
 
 
+@SLOW
 def test_a_difference_that_no_plan_explains(run: Run, works: Works, tmp_path: Path) -> None:
     vendor = works.wheel(tmp_path / "vendor")
     assert run(vendor, "--prefix", works.prefix, "-o", tmp_path)[0] == 0

@@ -34,6 +34,8 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export, Import, Librar
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works, open_wheel
 
+SLOW = pytest.mark.slow(reason="a process each")
+
 builds = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 
@@ -133,6 +135,7 @@ def test_check_against_a_wheel(run: Run, tmp_path: Path) -> None:
     assert (code, out) == (1, f"{path}: variants: demo/libx_*.so is no member of {wheel}\n")
 
 
+@pytest.mark.few(3, reason="the same of other values")
 @builds
 @pytest.mark.parametrize("name", sorted(shipped_profiles()))
 def test_what_is_shipped_shows_through_check(run: Run, name: str) -> None:
@@ -164,6 +167,7 @@ def test_the_option_reaches_every_command_that_uses_a_profile(run: Run, works: W
 # Where a missing library is to be had
 
 
+@SLOW
 @builds
 def test_explain_says_where_a_missing_library_is_to_be_had(run: Run, works: Works, tmp_path: Path) -> None:
     wheel = make_wheel(
@@ -248,17 +252,20 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
             assert parameter.rich_help_panel, f"{parameter.name} is in no group of `relink run --help`"
 
 
+@SLOW
 def test_help_fits_a_narrow_terminal() -> None:
     for line in relink("run", "--help", COLUMNS="40").splitlines():
         assert len(line) <= 40, line
 
 
+@SLOW
 def test_brackets_in_help_are_shown() -> None:
     """rich takes them for markup: `[rocm]` was gone."""
     assert "the extra [rocm] brings them." in relink("run", "--help", COLUMNS="300")
     assert "in [tool.relink] of pyproject.toml" in relink("config", "--help", COLUMNS="300")
 
 
+@SLOW
 def test_no_default_is_shown_that_does_not_hold() -> None:
     """Without --output the wheels that install makes are kept nowhere: they do not go to the current directory."""
     lines = relink("install", "--help", COLUMNS="300").splitlines()
@@ -282,7 +289,7 @@ def proposals(line: str, shell: str) -> str:
     return relink(**told)
 
 
-@pytest.mark.few(4, reason="a bash each")
+@pytest.mark.few(1, reason="a bash each")
 @pytest.mark.parametrize(
     ("line", "some"),
     [
@@ -308,11 +315,13 @@ def test_bash_completes(line: str, some: list[str]) -> None:
     assert sorted(proposals(line, "bash").split()) == sorted(some)
 
 
+@SLOW
 def test_other_shells_show_what_it_is() -> None:
     assert "gfx1030\tRX 6800" in proposals("relink x.whl --gpu gfx1030", "fish")
     assert '"RLK101":"missing library"' in proposals("relink rules RLK101", "zsh")
 
 
+@SLOW
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_script_for_bash_works_in_bash(tmp_path: Path) -> None:
     try:

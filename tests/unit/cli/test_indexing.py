@@ -31,7 +31,6 @@ def test_a_recipe_that_is_wrong(run: Run, tmp_path: Path) -> None:
     assert "is no site" in err
 
 
-@pytest.mark.slow(reason="processes relink wheels")
 def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None:
     for version in ("1.0", "1.1"):
         make_wheel(tmp_path / "wheels", {"demo/a.so": works.library}, version=version, tag=TAG)

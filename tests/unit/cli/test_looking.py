@@ -25,6 +25,8 @@ from tests.unit.gpu.amd.build import ccob, code_object, entries_of, library, raw
 from tests.unit.gpu.amd.test_runtime import READER_2, READER_3, lib
 from tests.unit.gpu.amd.test_survey import fat, put
 
+SLOW = pytest.mark.slow(reason="whole runs; the others have GPU code that is looked at")
+
 SCHEMA = json.loads(
     (Path(relink.__file__).parent / "schemas" / "report.schema.json").read_text(encoding="utf-8")
 )
@@ -82,6 +84,7 @@ def test_isa_of_a_wheel_a_library_and_a_directory(run: Run, vendor: Path, rocm: 
     assert "\x1b" not in out
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(("gpu", "expected"), [("gfx1100", 0), ("RX 7900 XTX", 0), ("RX 6750 XT", 1)])
 def test_isa_exit_code(run: Run, vendor: Path, rocm: Path, gpu: str, expected: int) -> None:
     code, out, _ = run("isa", vendor, rocm, "--gpu", gpu)
@@ -133,6 +136,7 @@ def found(document: dict[str, Any], code: str) -> list[dict[str, str]]:
     return [item for item in document["findings"] if item["code"] == code]
 
 
+@SLOW
 def test_the_main_command_without_a_gpu_tells_which_are_covered(
     run: Run, vendor: Path, rocm: Path, tmp_path: Path
 ) -> None:
@@ -215,6 +219,7 @@ def test_the_main_command_takes_a_gpu_that_is_covered(
     assert "RLK4" not in out
 
 
+@SLOW
 def test_verify_says_which_gpu_has_no_code(run: Run, vendor: Path, rocm: Path, tmp_path: Path) -> None:
     """In the wheel, or in a library that the loader takes from the prefix, which nobody has to name again."""
     run(vendor, "--prefix", rocm, "-o", tmp_path / "out", "--sandbox", "off")
@@ -228,6 +233,7 @@ def test_verify_says_which_gpu_has_no_code(run: Run, vendor: Path, rocm: Path, t
     assert "librocsolver.so.0" in found(json.loads(out), "RLK401")[0]["message"]
 
 
+@SLOW
 @pytest.mark.parametrize(
     "pack", [code_object, lambda name: raw(entries_of(name)), lambda name: ccob(raw(entries_of(name)))]
 )

@@ -66,6 +66,7 @@ def test_a_misspelt_option(run: Run, words: list[str], meant: str) -> None:
     assert re.search(rf"(Did you mean|Possible options:) .*{meant}\b", words_of(err))
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("option", REMOVED_OPTIONS)
 def test_a_removed_option(run: Run, option: str) -> None:
     """One error says what to do instead: on the command line, as the first word, and in a settings file."""

@@ -25,6 +25,8 @@ from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 
+SLOW = pytest.mark.slow(reason="another run; test_relink_a_wheel has one")
+
 COMMANDS = tuple(
     command.name or getattr(command.callback, "__name__", "") for command in cli.app.registered_commands
 )
@@ -105,6 +107,7 @@ def test_errors_are_told_and_nothing_is_written(run: Run, works: Works, tmp_path
     assert not (tmp_path / "out").exists()
 
 
+@SLOW
 def test_quiet_says_whose_errors_they_are(run: Run, works: Works, tmp_path: Path) -> None:
     files: dict[str, bytes | Path] = {"other/lost.so": works.lost}
     other = make_wheel(tmp_path, files, name="other", tag=TAG)
@@ -155,6 +158,7 @@ def test_verbose_shows_every_needed_and_all_findings(run: Run, works: Works, tmp
     assert "demo/plain.so  unchanged" in verbose
 
 
+@SLOW
 def test_a_glob_that_has_the_result_of_the_run_before(run: Run, works: Works, tmp_path: Path) -> None:
     works.small(tmp_path)
     for left_out in (False, True):
@@ -183,6 +187,7 @@ def test_several_wheels(run: Run, works: Works, tmp_path: Path) -> None:
     assert table[2].endswith("Needs no ROCm: left as it is.")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("options", "version"), [(["--keep-version"], "1.0"), (["--local-version", "x.1"], "1.0+x.1")]
 )
@@ -192,6 +197,7 @@ def test_versions(run: Run, works: Works, tmp_path: Path, options: list[str], ve
     assert os.listdir(tmp_path / "out")[0].split("-")[1] == version
 
 
+@pytest.mark.few(3, reason="the same of other values")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -212,6 +218,7 @@ def test_wrong_usage(run: Run, works: Works, tmp_path: Path, words: list[str], s
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
@@ -289,6 +296,7 @@ def collected(out: str) -> dict[str, Any]:
     return document
 
 
+@SLOW
 def test_json_has_one_shape_for_one_and_many(run: Run, works: Works, tmp_path: Path) -> None:
     one, two = works.small(tmp_path / "1"), works.small(tmp_path / "2")
     words = ("--prefix", works.prefix, "--json", "--dry-run")
@@ -325,7 +333,7 @@ def test_the_schema_forbids() -> None:
 # The other commands
 
 
-@pytest.mark.few(4, reason="a process each")
+@pytest.mark.few(1, reason="a process each")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(run: Run, command: str) -> None:
     for option in ("-h", "--help"):
@@ -566,6 +574,7 @@ def test_a_reader_that_leaves(works: Works, tmp_path: Path, words: list[str]) ->
     assert (running.wait(timeout=60), err) == (0, "")
 
 
+@SLOW
 def test_the_work_is_done_though_the_reader_has_left(works: Works, tmp_path: Path) -> None:
     one = works.small(tmp_path)
     lost = works.wheel(tmp_path / "lost", {"demo/lost.so": works.lost})
@@ -614,6 +623,7 @@ def test_errors_of_ours_are_sentences(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert (code, err) == (2, "relink: two things\n  - the [bold]one[/bold]\n  - the \\x1b[31mother\n")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_encoding(encoding: str) -> None:
     code, out, err = outcome(process("rules", "RLK101", PYTHONIOENCODING=encoding, PYTHONUTF8="0"))

@@ -259,6 +259,7 @@ def test_no_option_that_lets_code_run_or_a_check_out_is_taken(tmp_path: Path) ->
     } <= refused
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 @pytest.mark.parametrize("named", ["p.toml", "./p.toml", "../checkout/p.toml", "{place}/p.toml"])
 @pytest.mark.parametrize("name", ["relink.toml", "pyproject.toml"])

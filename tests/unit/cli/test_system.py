@@ -20,6 +20,8 @@ from tests.support import forking
 from tests.support.command import Run
 from tests.support.works import OUTPUT, Works
 
+SLOW = pytest.mark.slow(reason="a Python each; the others have such processes")
+
 RELINK = [sys.executable, "-m", "relink"]
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
@@ -50,7 +52,7 @@ def holds(path: Path) -> bool:
 ALIKE = pytest.mark.slow(reason="a Python each; the streams are closed in other combinations always")
 
 
-@pytest.mark.few(1, reason="a process for each other combination")
+@SLOW
 @pytest.mark.parametrize(
     "line",
     [
@@ -74,6 +76,7 @@ def test_closed_streams(works: Works, tmp_path: Path, line: str) -> None:
         assert ended.stdout == usual.stdout.replace("/usual/", "/out/")
 
 
+@SLOW
 @pytest.mark.parametrize(
     "line",
     [
@@ -232,6 +235,7 @@ def test_processor_time_that_runs_out(works: Works, tmp_path: Path) -> None:
 # No threads
 
 
+@SLOW
 def test_no_more_threads(works: Works, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The n-th thread cannot be started, for every n until the run goes well."""
     name = next(name for name in ("_start_joinable_thread", "_start_new_thread") if hasattr(threading, name))
@@ -296,6 +300,7 @@ def test_an_integer_without_end_in_a_profile(works: Works, run: Run, tmp_path: P
     assert len(err) < 1000
 
 
+@SLOW
 def test_numbers_without_end_elsewhere(works: Works, run: Run, tmp_path: Path) -> None:
     """The release of a prefix, the version in METADATA, a saved report."""
     endless = "1" * 5000

@@ -60,6 +60,7 @@ def edits() -> dict[str, ElfEdit]:
     }
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["search path", "needed", "interpreter", "all"])
 def test_an_edited_executable_runs_here_and_on_an_old_kernel(tmp_path: Path, kind: str, name: str) -> None:
@@ -678,6 +679,7 @@ def test_a_good_edit_passes(edits: tuple[VersionEdit, ...]) -> None:
     assert issues(edited(edits), edits) == []
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("edits", EDITS)
 def test_each_changed_byte_of_an_entry_is_seen(edits: tuple[VersionEdit, ...]) -> None:
     good = edited(edits)

@@ -68,6 +68,7 @@ def symbols(data: Buffer) -> Section:
     return next(section for section in read_sections(data, "x") if section.type == 2)
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("edit", EDITS_OF_MANY)
 def test_they_end_as_if_patchelf_had_seen_them(many: Path, edit: ElfEdit, tmp_path: Path) -> None:
     data, before, gaps = read(many)
@@ -171,6 +172,7 @@ def test_out_and_back_is_the_same_file(file: Path, tmp_path: Path) -> None:
     assert whole == data
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_of_the_hollow_copy_is_an_edit_of_the_whole(
     file: Path, edit: ElfEdit, tmp_path: Path
@@ -196,6 +198,7 @@ def test_an_edit_of_the_hollow_copy_is_an_edit_of_the_whole(
     assert read_sections(edited.view, "x") == read_sections(whole, "x")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 def test_the_loader_and_readelf_see_no_difference(file: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
     before = read_image(data, file.name)

@@ -282,6 +282,7 @@ def test_two_names_that_become_one_stay_two_entries(libraries: dict[str, bytes],
     assert after.needed == ("libtwo.so.1", "libone.so.1", "libone.so.1")
 
 
+@pytest.mark.slow(reason="a process for each edit")
 def test_the_edited_library_loads(stubs: Path, libraries: dict[str, bytes], tmp_path: Path) -> None:
     """Each time under another name, since a process loads a file once; the sum tells which libraries were bound."""
     new = tuple((f"lib{name}.so.1", f"lib{name}.so.2") for name in ("one", "two"))

@@ -168,7 +168,8 @@ _LONG = "".join(
 )
 
 
-@pytest.mark.parametrize("library", ["libcrypto.so.3", "libstdc++.so.6", "libpython3.11.so.1.0", "long.so"])
+@pytest.mark.few(1, reason="the same of other values")
+@pytest.mark.parametrize("library", ["long.so", "libcrypto.so.3", "libstdc++.so.6", "libpython3.11.so.1.0"])
 def test_what_is_filled_where_it_is_read_says_the_same(library: str, tmp_path: Path) -> None:
     """Every reader asks for what it reads, also where damage leads the reader elsewhere."""
     if library == "long.so":

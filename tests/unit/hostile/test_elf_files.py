@@ -134,7 +134,7 @@ ELFS: dict[str, tuple[Lie, str]] = {
 LARGE = pytest.mark.slow(reason="two seconds for tables of 4 MB")
 
 
-@pytest.mark.few(12, reason="other damage of the same kinds")
+@pytest.mark.few(3, reason="other damage of the same kinds")
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=LARGE) if case.startswith("65,279") else case for case in ELFS]
 )
@@ -148,7 +148,7 @@ def test_elf_files(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     assert answer.left == []
 
 
-@pytest.mark.few(6, reason="the same files in another place")
+@pytest.mark.few(2, reason="the same files in another place")
 @pytest.mark.parametrize("case", ELFS)
 def test_elf_files_of_a_prefix(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     """The same lies in what the wheel's library needs: what cannot be loaded is not found, and what can is."""

@@ -77,7 +77,7 @@ def unreadable(prefix: Path) -> None:
     (prefix / "lib/closed").mkdir(0)
 
 
-@pytest.mark.few(3, reason="other damage of the same files")
+@pytest.mark.few(1, reason="other damage of the same files")
 @pytest.mark.parametrize("make", [loops, pipes, devices, sockets, vast, deep, unreadable])
 def test_prefixes(works: Works, run: Run, tmp_path: Path, make: Callable[[Path], None]) -> None:
     """What is no library is passed over; nothing is waited for, and nothing read without end."""

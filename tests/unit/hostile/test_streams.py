@@ -63,7 +63,7 @@ def wheel_of(directory: Path, content: bytes, stream: bytes) -> Path:
     return write_raw(directory, RawZip([entry, *good_entries({"demo_pkg/fat.so": content})[1:]]))
 
 
-@pytest.mark.few(1, reason="other blocks")
+@pytest.mark.slow(reason="a second; other streams are tried always")
 def test_a_stored_block_that_looks_like_others(run: Run, library: bytes, tmp_path: Path) -> None:
     """A reader that is misled reuses a part of it, and nobody can read the output."""
     written = {}

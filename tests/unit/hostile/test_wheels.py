@@ -182,7 +182,7 @@ WHEELS: dict[str, tuple[Tamper, list[str], int, str]] = {
 }
 
 
-@pytest.mark.few(14, reason="other damage of the same kinds")
+@pytest.mark.few(5, reason="other damage of the same kinds")
 @pytest.mark.parametrize("case", WHEELS)
 def test_wheels(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     tamper, words, code, said = WHEELS[case]
@@ -200,6 +200,7 @@ def test_wheels(works: Works, run: Run, tmp_path: Path, case: str) -> None:
     assert bool(answer.left) == (code == 0), answer.left
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("share", [0, 0.001, 0.3, 0.6, 0.9, 0.99])
 def test_truncated(works: Works, run: Run, tmp_path: Path, share: float) -> None:
     path = works.wheel(tmp_path)

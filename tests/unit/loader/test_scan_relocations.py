@@ -38,6 +38,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow(reason="the loader runs many times")
 def test_one_relocation_makes_the_loader_jump_into_the_library(tmp_path: Path) -> None:
     """It overwrites a pointer to a function of the loader's own; the error about the next symbol then calls it."""
     target = find_target()

@@ -52,6 +52,10 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT, Export
 from tests.support.works import OUTPUT, VENDOR_PATH, Works, open_wheel
 from tests.unit.gpu.amd.build import entries_of, raw
 
+SLOW = pytest.mark.slow(
+    reason="large members; test_the_result_is_that_of_patchelf_on_the_whole_file edits one"
+)
+
 
 @pytest.fixture(autouse=True, params=[16 << 20, 1 << 20], ids=["anew", "taken over"])
 def least(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -124,6 +128,7 @@ def audit_hook() -> None:
     sys.addaudithook(call)
 
 
+@SLOW
 @pytest.mark.usefixtures("audit_hook")
 def test_nothing_large_touches_the_disk(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -147,6 +152,7 @@ def test_nothing_large_touches_the_disk(
     assert 0 < most < SIZE // 4
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_what_is_held_of_a_large_member(works: Works, fat: Path, tmp_path: Path) -> None:
     """What lies outside of its gaps, and what readers of device code have read."""
     original = fat.read_bytes()
@@ -180,7 +186,7 @@ def unwilling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(editing, "short_edit", fail)
 
 
-@pytest.mark.few(1, reason="the same of streams written in another way")
+@SLOW
 @pytest.mark.usefixtures("unwilling")
 def test_where_that_fails_the_whole_file_is_edited(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -194,7 +200,7 @@ def test_where_that_fails_the_whole_file_is_edited(
     assert (tmp_path / "a" / OUTPUT).read_bytes() == (tmp_path / "b" / OUTPUT).read_bytes()
 
 
-@pytest.mark.few(2, reason="the same of streams written in another way")
+@SLOW
 @pytest.mark.parametrize("share", [8, 0.5])
 def test_two_large_members(
     works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
@@ -220,7 +226,7 @@ def test_two_large_members(
     assert reading.call_count == (2 if share == 8 else 4)
 
 
-@pytest.mark.few(1, reason="the same of streams written in another way")
+@SLOW
 def test_one_large_member_after_the_other(
     works: Works, fat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +259,7 @@ def raw_middle(wheel: Path) -> bytes:
     return data[len(data) // 2 :][:1000]
 
 
+@SLOW
 def test_what_is_taken_over_is_what_is_read_back(
     vendor: Path, works: Works, tmp_path: Path, least: int
 ) -> None:
@@ -266,6 +273,7 @@ def test_what_is_taken_over_is_what_is_read_back(
     assert (again / OUTPUT).read_bytes() == output.read_bytes()
 
 
+@SLOW
 def test_content_that_changed_in_a_stretch_is_deflated_anew(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +301,7 @@ def other_bytes(span: splice.Span) -> splice.Span:
     return replace(span, read=twice)
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_what_was_taken_over_wrongly_is_not_let_out(
     vendor: Path, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +337,7 @@ def test_a_file_that_record_does_not_list_is_refused(
     assert os.listdir(tmp_path / "out") == [OUTPUT]
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 @pytest.mark.parametrize("linked", [True, False])
 def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, linked: bool) -> None:
     noise = random.Random(3).randbytes(HALF // 4)
@@ -374,6 +384,7 @@ def test_code_for_other_gpus_leaves_the_wheel(works: Works, tmp_path: Path, link
     assert report.plan.output == plain.plan.output
 
 
+@SLOW
 def test_a_tree_shrinks_to_holes_and_its_record_fits(works: Works, tmp_path: Path) -> None:
     noise = random.Random(3).randbytes(3 << 20)
     entries = {name: code + noise for name, code in entries_of("gfx90a", "gfx1030").items()}
@@ -409,6 +420,7 @@ def test_a_tree_shrinks_to_holes_and_its_record_fits(works: Works, tmp_path: Pat
     assert f"demo/fat.so,sha256={digest},{len(after)}" in rows
 
 
+@SLOW
 def test_a_wheel_shrinks_without_a_prefix_and_names_what_it_came_from(works: Works, tmp_path: Path) -> None:
     """There is no ROCm to link it to: the code goes out all the same, and for another GPU the vendor's wheel is named."""
     noise = random.Random(3).randbytes(HALF // 4)
@@ -450,6 +462,7 @@ def test_a_wheel_shrinks_without_a_prefix_and_names_what_it_came_from(works: Wor
     assert f"(SHA-256 {report.wheel.sha256})" in str(found[0].remedy)
 
 
+@SLOW
 def test_code_that_was_left_and_is_changed_later_is_found(works: Works, tmp_path: Path) -> None:
     """RECORD fits the changed file, too: whoever changes a wheel can write that anew."""
     noise = random.Random(3).randbytes(HALF // 4)
@@ -505,6 +518,7 @@ def refused(result: VerifiedWheel, code: str = "RLK605") -> list[Finding]:
     return [found for found in result.findings if found.code == code]
 
 
+@pytest.mark.few(2, reason="the same of streams written in another way")
 @pytest.mark.parametrize("tag", ["DT_AUDIT", "DT_DEPAUDIT"])
 @pytest.mark.parametrize("interpreter", [False, True])
 def test_an_audit_library_does_not_run(works: Works, tmp_path: Path, tag: str, *, interpreter: bool) -> None:
@@ -521,6 +535,7 @@ def test_an_audit_library_does_not_run(works: Works, tmp_path: Path, tag: str, *
     assert not (tmp_path / "canary").exists()
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_what_needs_a_refused_file_is_not_asked_about(works: Works, tmp_path: Path) -> None:
     needs = shared(tmp_path / "needs.so", needed=[jumping(tmp_path / "jumping.so", tmp_path / "canary")])
     found = shared(tmp_path / "found.so", needed=[tmp_path / "jumping.so"], flags=["-Wl,-rpath,$ORIGIN"])
@@ -567,6 +582,7 @@ def test_a_library_of_the_prefix(works: Works, tmp_path: Path) -> None:
     assert found.message.endswith("Not asked about either, since they need it: demo/a.so")
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_a_library_that_relink_cannot_read(works: Works, tmp_path: Path) -> None:
     """The loader may see in it what relink does not."""
     good = relink(works.small(tmp_path), works.options(tmp_path / "out"))
@@ -585,12 +601,14 @@ def test_a_library_that_relink_cannot_read(works: Works, tmp_path: Path) -> None
 # What the user knows
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_trust_needs_the_sandbox(works: Works, tmp_path: Path) -> None:
     for sandbox in ("auto", "off"):
         with pytest.raises(UsageError, match="give --sandbox require with it"):
             verify_wheel(works.wheel(tmp_path), Options(trust=("*",), sandbox=sandbox))
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_trust(works: Works, tmp_path: Path) -> None:
     """The file names a configuration, which glibc passes over."""
     odd = rewritten(soname="libx.so.2", imports=(), entries=((0x6FFFFEFA, "x.conf"),))
@@ -606,6 +624,7 @@ def test_trust(works: Works, tmp_path: Path) -> None:
         assert not refused(result)
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_a_loader_that_calls_resolvers(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = replace(find_target(), glibc="2.14")
     monkeypatch.setattr("relink.planning.case.find_target", lambda **_: target)
@@ -615,6 +634,7 @@ def test_a_loader_that_calls_resolvers(works: Works, tmp_path: Path, monkeypatch
     assert result.maps == {}
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_each_file_is_scanned_once(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many members share a closure."""
     scanned: list[bytes] = []
@@ -632,6 +652,7 @@ def test_each_file_is_scanned_once(works: Works, tmp_path: Path, monkeypatch: py
         assert scanned.count(path.read_bytes()) == 1, path
 
 
+@pytest.mark.few(1, reason="the same of streams written in another way")
 def test_a_refused_member_lies_where_no_loader_finds_it(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

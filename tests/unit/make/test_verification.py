@@ -40,6 +40,8 @@ from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library
 from tests.support.forking import run as forked
 from tests.support.works import OUTPUT, VENDOR_PATH, Works, open_wheel
 
+SLOW = pytest.mark.slow(reason="a whole run; test_a_relinked_wheel has one")
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -91,6 +93,7 @@ def test_a_vendors_wheel(works: Works, tmp_path: Path) -> None:
     assert result.maps["demo/a.so"].missing == ("libhip.so.7",)
 
 
+@SLOW
 def test_the_target_is_this_machines_own(works: Works, tmp_path: Path) -> None:
     target = find_target()
     for options in (
@@ -108,6 +111,7 @@ def test_another_target_can_be_named(relinked: Path) -> None:
     assert result.target.python is None
 
 
+@SLOW
 def test_the_callers_library_path_changes_nothing(
     relinked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +207,7 @@ def test_a_file_that_the_loader_dies_of(works: Works, tmp_path: Path) -> None:
     assert "invalid ELF header" in result.findings[1].message
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("name", ["with space", "with:colon"])
 def test_names_that_no_preload_list_can_hold(
     works: Works, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -239,6 +244,7 @@ def test_agreement(relinked: Path) -> None:
     assert _verified(relinked, pretend={}).findings == ()
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("pretend", "odd"),
     [
@@ -293,6 +299,7 @@ def test_a_death_that_does_not_come(relinked: Path, monkeypatch: pytest.MonkeyPa
     assert "/x/libhip.so.7: invalid ELF header" in found[0].message
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("jobs", [1, 2, 4])
 def test_a_difference_forbids_the_output(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
@@ -466,6 +473,7 @@ def test_another_place_is_taken_where_nothing_may_be_run(
         subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("kind", [*KINDS, "off"])
 def test_a_sysroot_that_cannot_be_entered(tmp_path: Path, kind: str) -> None:
     if kind != "off" and (reason := why_not(kind)):
@@ -498,7 +506,7 @@ def noexec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.few(1, reason="a mount each")
+@SLOW
 @pytest.mark.parametrize("named", [{}, {"interpreter": "/lib64/ld-linux-x86-64.so.2"}])
 def test_a_place_where_nothing_may_be_run(
     works: Works, tmp_path: Path, noexec: Path, named: dict[str, str]
@@ -515,6 +523,7 @@ def test_a_place_where_nothing_may_be_run(
     assert "RLK602" in [item.code for item in told if item.level == "error"]
 
 
+@SLOW
 def test_the_place_is_asked_about_once(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Less than the static scan refuses, and more than any machine maps.
     bad = Library(soname="libbad.so.1", memory=1 << 46).write(tmp_path / "bad.so").read_bytes()
@@ -587,6 +596,7 @@ def errors(findings: tuple[Finding, ...]) -> set[tuple[str, str]]:
     return {(item.code, item.subject) for item in findings if item.level == "error"}
 
 
+@SLOW
 def test_symbols_are_looked_up_once(
     works: Works, wheel: Callable[..., Path], started: list[bool], tmp_path: Path
 ) -> None:
@@ -595,6 +605,7 @@ def test_symbols_are_looked_up_once(
     assert sorted(started) == [False, False, False, True]
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("faulty", MEMBERS)
 def test_an_open_symbol_of_one_of_them(
     works: Works, wheel: Callable[..., Path], started: list[bool], tmp_path: Path, faulty: str
@@ -608,6 +619,7 @@ def test_an_open_symbol_of_one_of_them(
     assert started.count(True) == 2  # once for each of the two verifications
 
 
+@SLOW
 def test_each_is_asked_alone_where_the_joint_answer_is_another(
     works: Works,
     wheel: Callable[..., Path],

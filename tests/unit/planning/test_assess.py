@@ -24,6 +24,8 @@ from tests.support.command import Run
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, Works
 
+SLOW = pytest.mark.slow(reason="several commands or plans; the others have one")
+
 NEW = Producer(
     "something new", lambda _: [finding("RLK117", "new", "something new was seen", level="warning")]
 )
@@ -34,6 +36,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relink.planning.assess.PRODUCERS", [*PRODUCERS, NEW])
 
 
+@SLOW
 @pytest.mark.usefixtures("registered")
 def test_a_new_producer_is_shown_by_every_command(works: Works, run: Run, tmp_path: Path) -> None:
     vendor, out = works.small(tmp_path), tmp_path / "out"
@@ -83,6 +86,7 @@ def with_program(works: Works, directory: Path, tag: str) -> Path:
     return make_wheel(directory, files, tag=tag)
 
 
+@SLOW
 def test_a_program_of_a_wheel_for_any_python(works: Works, tmp_path: Path) -> None:
     """It starts where pip has put it for the Python that was named; without a name nothing is written."""
     wheel = with_program(works, tmp_path, "py3-none-manylinux_2_34_x86_64")
@@ -98,6 +102,7 @@ def test_a_program_of_a_wheel_for_any_python(works: Works, tmp_path: Path) -> No
     assert refused.output is None
 
 
+@SLOW
 def test_a_program_of_a_wheel_for_one_python(works: Works, tmp_path: Path) -> None:
     tag = f"cp3{sys.version_info.minor}-cp3{sys.version_info.minor}-manylinux_2_34_x86_64"
     report = relink.relink(with_program(works, tmp_path, tag), works.options(tmp_path / "out"))
@@ -127,6 +132,7 @@ def test_the_attempts_are_shown_in_order(works: Works, run: Run, tmp_path: Path)
     )
 
 
+@SLOW
 def test_a_wheel_is_planned_a_bounded_number_of_times(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

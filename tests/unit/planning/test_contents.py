@@ -37,6 +37,8 @@ from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, VENDOR_PATH, Works
 
+SLOW = pytest.mark.slow(reason="large members")
+
 ELF = b"\x7fELF" + random.Random(1).randbytes(1 << 20)
 
 
@@ -125,6 +127,7 @@ def test_looking_for_spans_ends_with_the_wheel(tmp_path: Path, monkeypatch: pyte
         opened.spans("demo/a.so")
 
 
+@SLOW
 def test_what_is_too_large_is_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same content, spans and chunks as from memory."""
     monkeypatch.setattr(contents, "REUSE", 1 << 20)
@@ -165,6 +168,7 @@ def test_parts_of_many_members_are_in_files(tmp_path: Path, monkeypatch: pytest.
         assert [item.view.readonly for item in opened.loaded.values()] == [False, True, True]
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("claim", [-1, 1, 64 << 20])
 def test_a_member_that_lies_about_its_size_leaves_nothing(tmp_path: Path, claim: int) -> None:
     wheel = make_wheel(tmp_path, {"demo/a.so": ELF * 4})
@@ -236,6 +240,7 @@ def test_a_run_that_takes_more_is_refused_before_the_first_edit(works: Works, tm
             check_room(1 << 20, contents, ["demo/a.so"])
 
 
+@SLOW
 def test_max_memory_counts_members_without_content(tmp_path: Path) -> None:
     """250,000 empty members took 985 MiB although 300 were allowed."""
     needed = {}
@@ -270,6 +275,7 @@ def test_max_memory_is_the_most_that_many_members_take(works: Works, tmp_path: P
     assert 300 << 20 < int(done.stderr.splitlines()[-1]) < (needed + 16) << 20
 
 
+@SLOW
 def test_the_same_bytes_with_little_memory(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -450,6 +450,7 @@ def test_two_environments_give_the_same_bytes(works: Works, tmp_path: Path, pyth
     assert verify_wheel(first, Options()).findings == ()
 
 
+@pytest.mark.slow(reason="several runs")
 def test_nothing_of_the_maker_is_in_a_wheel(
     works: Works, tmp_path: Path, pythons: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,8 @@ from tests.support.cc import shared, shared_without
 from tests.support.elf_builder import SUPPORTED, WHY_NOT, Library, build
 from tests.support.python_processes import python_of
 
+SLOW = pytest.mark.slow(reason="a Python for each way; the other tests of processes have one")
+
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 OPEN = "import ctypes, os\nHERE = os.path.dirname(os.path.abspath(__file__))\n"
@@ -126,6 +128,7 @@ def lost_extension(site: Site, name: str) -> None:
     shared_without(site.path / name, "libtbb.so.12")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("pth", ["import hook\n", "# import hook\n"])
 def test_a_library_that_a_pth_file_has_mapped_serves_all_imports(site: Site, pth: str) -> None:
     """As pip_system_certs.pth, which imports ssl before a package that brings another libssl."""
@@ -152,6 +155,7 @@ def test_what_is_guarded_fails(site: Site) -> None:
     assert (found.level, found.code, found.without) == ("warning", "RLK124", "pool.so (libtbb.so.12)")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("handler", "ends"),
     [
@@ -238,6 +242,7 @@ def make_host(site: Site) -> Path:
     return library
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("source", "works"),
     [
@@ -298,6 +303,7 @@ def test_a_plugin_beside_its_host(site: Site) -> None:
     assert outcome.parts["mm.libs/lib/plugins/libPlugin.so"] in ("import", "carried")
 
 
+@SLOW
 def test_the_shells_directories_beat_runpath(site: Site) -> None:
     own = shared(site.path / "pkg/libdep.so.1", "int dep(void){return 1;} int old(void){return 1;}")
     shared(site.path.parent / "other/libdep.so.1", "int old(void){return 1;}")
@@ -313,6 +319,7 @@ def test_the_shells_directories_beat_runpath(site: Site) -> None:
     assert "without LD_LIBRARY_PATH (libdep.so.1) it is found" in found.message
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("script", "told"),
     [
@@ -408,6 +415,7 @@ def test_a_file_alone_has_a_part(
 LATE = "import importlib.machinery, importlib.util\n" + OPEN
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     "source",
     [
@@ -453,6 +461,7 @@ def test_ways_to_open_a_library_that_fails(site: Site, source: str) -> None:
     assert [found.level for found in site.outcome("work").findings(str(site.path))] == ["error"]
 
 
+@SLOW
 def test_what_follows_a_dlopen_that_failed_may_be_caught(site: Site) -> None:
     lost_extension(site, "work/libcore.so")
     source = "def load():\n    try:\n        ctypes.CDLL(os.path.join(HERE, 'libcore.so'))\n    except OSError as error:\n"
@@ -461,6 +470,7 @@ def test_what_follows_a_dlopen_that_failed_may_be_caught(site: Site) -> None:
     assert [found.level for found in site.outcome("work").findings(str(site.path))] == ["warning"]
 
 
+@SLOW
 @pytest.mark.parametrize(
     "source",
     [
@@ -502,6 +512,7 @@ def test_ways_to_open_a_library_of_another_package(site: Site, source: str) -> N
     assert said(site.outcome("work"), site) == []
 
 
+@SLOW
 def test_a_package_that_takes_the_search_path_of_another(site: Site) -> None:
     """As cuda.core, which has its modules twice, in a wheel for two versions of CUDA."""
     source = "import importlib\n"
@@ -525,6 +536,7 @@ def test_a_directory_whose_name_is_not_known_is_in_sys_path(site: Site) -> None:
     assert site.outcome("work").stopped is None
 
 
+@SLOW
 def test_a_package_that_is_imported_by_its_spec(site: Site) -> None:
     """As lazy loaders of cupy have it."""
     source = "import importlib.util\nspec = importlib.util.find_spec('inner')\n"
@@ -536,6 +548,7 @@ def test_a_package_that_is_imported_by_its_spec(site: Site) -> None:
     assert site.outcome("work").stopped is None
 
 
+@SLOW
 def test_a_module_without_a_name(site: Site) -> None:
     """A source may give it none; the walk begins at such a one, too."""
     source = "import importlib.util\nspec = importlib.util.spec_from_file_location('', __file__)\n"

@@ -174,6 +174,7 @@ def told(report: Report, code: str) -> list[str]:
     return [found.message for found in report.findings if found.code == code]
 
 
+@pytest.mark.few(3, reason="the same of other values")
 @pytest.mark.parametrize(
     ("init", "requires", "why"),
     [
@@ -258,6 +259,7 @@ def test_an_installed_one_without_the_symbol_is_refused(works: Works, tmp_path: 
     assert "tensor" in refused
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("symbol", ["deep", "another"])
 def test_what_an_installed_one_has_mapped_before(works: Works, tmp_path: Path, symbol: str) -> None:
     """torch maps its own HSA runtime, which serves the prefix's HIP in that process."""
@@ -279,6 +281,7 @@ def test_what_an_installed_one_has_mapped_before(works: Works, tmp_path: Path, s
     assert ("undefined symbol: deep" in run.stderr) is bool(lost)
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("member", "brought", "requires", "why"),
     [

@@ -40,6 +40,10 @@ from tests.support.rocm_sdk import Settings, build, skip_with_own_zlib, tiny_pre
 from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, PYTHON_TAG, Works, install
 
+SLOW = pytest.mark.slow(
+    reason="a relink and several checks; test_an_environment_that_has_it is the shortest of this kind"
+)
+
 SOURCE = "extern int hipblasSgemm(void); int answer(void){return hipblasSgemm() + 1;}"
 
 
@@ -214,6 +218,7 @@ def test_an_environment_that_has_it(prefix: Path, relinked: Path, tmp_path: Path
     ) in scope.objects
 
 
+@SLOW
 def test_an_environment_that_has_it_not(relinked: Path, tmp_path: Path) -> None:
     site = tmp_path / "empty" / "lib" / "python3.11" / "site-packages"
     site.mkdir(parents=True)
@@ -224,6 +229,7 @@ def test_an_environment_that_has_it_not(relinked: Path, tmp_path: Path) -> None:
     ]
 
 
+@SLOW
 def test_another_series(prefix: Path, relinked: Path, tmp_path: Path) -> None:
     site = site_of(prefix, tmp_path / "second", Settings(version="7.3.0"))
     assert found(relinked, tmp_path / "second") == [
@@ -232,6 +238,7 @@ def test_another_series(prefix: Path, relinked: Path, tmp_path: Path) -> None:
     ]
 
 
+@SLOW
 def test_a_library_of_the_system_is_no_replacement(prefix: Path, relinked: Path, tmp_path: Path) -> None:
     libraries = site_of(prefix, tmp_path / "second") / "_rocm_sdk_libraries" / "lib"
     (libraries / "librocblas.so.5").unlink()
@@ -377,6 +384,7 @@ def imported(python: Path) -> int:
     return int(run.stdout)
 
 
+@SLOW
 @pytest.mark.parametrize("kind", ["split", "whole"])
 def test_a_torch_for_pips_rocm_is_imported_with_the_systems(kind: str, tarball: Path, tmp_path: Path) -> None:
     wheels = torch_wheels.build(tmp_path / "torch", kind)
@@ -395,6 +403,7 @@ def test_a_torch_for_pips_rocm_is_imported_with_the_systems(kind: str, tarball: 
         assert not [line for line in metadata(report) if "rocm-sdk" in line or "rocm[" in line]
 
 
+@SLOW
 def test_the_requirements_of_wheels_that_belong_together(tarball: Path, tmp_path: Path) -> None:
     wheels = torch_wheels.build(tmp_path / "torch", "split", gpus=["gfx1100"])
     torch, device = relinked_all(wheels, Options(prefixes=(str(tarball),), output_directory=tmp_path / "out"))
@@ -406,6 +415,7 @@ def test_the_requirements_of_wheels_that_belong_together(tarball: Path, tmp_path
     assert found.message.startswith("METADATA requires no longer rocm-sdk-device-gfx11 == 10.0.0; ")
 
 
+@SLOW
 def test_a_torch_for_one_release_of_pips_rocm_requires_the_other(tmp_path: Path) -> None:
     wheels = torch_wheels.build(tmp_path / "torch", "split")
     packages = [wheel for wheel in therock.pip(tmp_path / "pip", "10.1.0") if "triton" not in wheel.name]
@@ -421,6 +431,7 @@ def test_a_torch_for_one_release_of_pips_rocm_requires_the_other(tmp_path: Path)
     assert imported(python) > 20
 
 
+@SLOW
 def test_with_the_release_that_it_was_made_for_a_device_wheel_stays_as_it_is(tmp_path: Path) -> None:
     _, device = torch_wheels.build(tmp_path / "torch", "split", gpus=["gfx1100"])
     python = environment(tmp_path / "venv", therock.pip(tmp_path / "pip", "10.0.0"))
@@ -431,6 +442,7 @@ def test_with_the_release_that_it_was_made_for_a_device_wheel_stays_as_it_is(tmp
     assert (Path(report.path or "").name, report.plan.empty) == (device.name, True)
 
 
+@SLOW
 def test_a_saved_plan_gives_the_same_bytes(tarball: Path, tmp_path: Path) -> None:
     torch, *_ = torch_wheels.build(tmp_path / "torch", "split")
     options = Options(prefixes=(str(tarball),), output_directory=tmp_path / "out", epoch=1_700_000_000)
@@ -504,6 +516,7 @@ def codes(report: Report) -> dict[str, str]:
     return {found.code: found.message for found in report.findings}
 
 
+@SLOW
 def test_the_result_works_wherever_the_packages_are(
     works: Works, prefix: Path, member: Path, tmp_path: Path
 ) -> None:
@@ -725,6 +738,7 @@ def needed(report: Report, member: str) -> set[str | None]:
     return {entry.soname_after for entry in file.needed}
 
 
+@SLOW
 def test_what_the_prefix_has_leaves_the_wheel(torch: Path, whole_rocm: Path, tmp_path: Path) -> None:
     report, members = made(torch, whole_rocm, tmp_path)
     (found,) = [found for found in report.findings if found.code == "RLK541"]
@@ -752,6 +766,7 @@ def test_what_the_prefix_has_leaves_the_wheel(torch: Path, whole_rocm: Path, tmp
     )
 
 
+@SLOW
 def test_what_the_prefix_has_not_stays_and_takes_the_prefixs_runtime(
     torch: Path, own_rocm: Path, tmp_path: Path
 ) -> None:
@@ -767,6 +782,7 @@ def test_what_the_prefix_has_not_stays_and_takes_the_prefixs_runtime(
     assert "libhipsparse.so.4" in needed(report, "torch/lib/libhipsparselt.so")
 
 
+@SLOW
 def test_a_link_for_compilers_to_another_version_is_not_taken(
     torch: Path, own_rocm: Path, tmp_path: Path
 ) -> None:
@@ -778,6 +794,7 @@ def test_a_link_for_compilers_to_another_version_is_not_taken(
     assert not [path for file in report.files for _, path in file.closure if path.endswith(".so.8")]
 
 
+@SLOW
 def test_without_the_runtime_all_copies_stay(torch: Path, own_rocm: Path, tmp_path: Path) -> None:
     for path in own_rocm.glob("lib/libamdhip64*"):
         path.unlink()
@@ -790,6 +807,7 @@ def test_without_the_runtime_all_copies_stay(torch: Path, own_rocm: Path, tmp_pa
     assert "libamdhip64.so" in names(members)
 
 
+@SLOW
 def test_where_the_wheel_would_not_do_without_them_all_copies_stay(
     torch: Path, own_rocm: Path, tmp_path: Path
 ) -> None:
@@ -804,6 +822,7 @@ def test_where_the_wheel_would_not_do_without_them_all_copies_stay(
     assert report.ok
 
 
+@SLOW
 def test_a_saved_plan_without_the_copies_gives_the_same_bytes(
     torch: Path, whole_rocm: Path, tmp_path: Path
 ) -> None:

@@ -31,6 +31,8 @@ from tests.support.therock import device_code
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works
 
+SLOW = pytest.mark.slow(reason="several plans, and two runs")
+
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 LOOSE = "-Wl,--allow-shlib-undefined"
 
@@ -88,6 +90,7 @@ def tried(run: Run, *words: str | Path) -> tuple[list[str], str]:
     return command[len(words) :], again
 
 
+@SLOW
 def test_a_stub_for_an_optional_library(run: Run, prefix: Path, tmp_path: Path) -> None:
     made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
     added, out = tried(run, made, "--prefix", prefix, "-o", tmp_path / "out")
@@ -95,6 +98,7 @@ def test_a_stub_for_an_optional_library(run: Run, prefix: Path, tmp_path: Path) 
     assert "Loads; checked by ld.so" in out
 
 
+@SLOW
 def test_another_prefix_of_the_machine(
     run: Run, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +197,7 @@ def test_no_other_runtime_is_proposed(run: Run, prefix: Path, tmp_path: Path) ->
     assert "Use a ROCm that has libamdhip64.so.7: libamdhip64.so.6 is the runtime of another release." in out
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("name", ["bitsandbytes", "demo"])
 def test_a_variant_is_served_by_what_its_nearest_one_lacks(
     run: Run, prefix: Path, tmp_path: Path, name: str
@@ -217,6 +222,7 @@ def test_a_variant_is_served_by_what_its_nearest_one_lacks(
     assert "only the 8-bit product of matrices" in out
 
 
+@SLOW
 def test_two_releases_are_two_commands(run: Run, prefix: Path, tmp_path: Path) -> None:
     """Each was tried, and each is printed: which one the file was built for, only a person can know."""
     shared(prefix / "lib/libamdhip64.so.6", "int hipFree(void){return 6;} int hiprtcVersion(void){return 6;}")
@@ -303,6 +309,7 @@ def with_own_runtime(directory: Path) -> Path:
     return make_wheel(directory, files)
 
 
+@SLOW
 def test_an_option_that_brings_a_second_runtime_is_not_advised(tmp_path: Path) -> None:
     hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hipMalloc(void){return 0;}")
     options = Options(prefixes=(str(hip.parents[1]),), output_directory=tmp_path / "out")
@@ -338,6 +345,7 @@ def with_bundle(directory: Path) -> Path:
     return make_wheel(directory, {"demo/__init__.py": b"", "demo/a.so": member, f"demo/{hip.name}": hip})
 
 
+@SLOW
 @pytest.mark.usefixtures("no_rocm")
 def test_a_wheel_that_brings_the_runtime_needs_no_prefix(tmp_path: Path) -> None:
     options = Options(output_directory=tmp_path / "out")
@@ -391,6 +399,7 @@ def test_an_option_that_was_seen_to_help_is_advised(works: Works, tmp_path: Path
     assert "RLK132" not in [found.code for found in report.findings]
 
 
+@SLOW
 def test_a_name_that_one_member_has_and_another_opens(tmp_path: Path) -> None:
     """As in hip-python. The loader looks where the member looks that calls dlopen, so that one gets the search path."""
     hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hipMalloc(void){return 0;}")

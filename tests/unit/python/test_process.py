@@ -38,6 +38,7 @@ def this_python() -> Interpreter:
     )
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("name", ["ssl", "lzma", "sqlite3", "decimal", "hashlib", "uuid"])
 def test_the_extensions_of_the_standard_library(name: str) -> None:
     python = this_python()
@@ -221,6 +222,7 @@ def test_joined_strings_of_cython(tmp_path: Path, compress: bool) -> None:
     assert names.certain == (("zlib",) if compress else ())
 
 
+@pytest.mark.slow(reason="a process of its own")
 def test_strings_are_searched_in_one_pass(tmp_path: Path) -> None:
     """A regular expression that takes a byte in two ways tries 2^70 of them. In a process of its own: nothing interrupts it."""
     path = tmp_path / "names.so"

@@ -32,6 +32,7 @@ def test_what_is_for_type_checkers_is_nothing() -> None:
     assert statements[1][4][0][0] == "Import"
 
 
+@pytest.mark.few(6, reason="the same of other values")
 @pytest.mark.parametrize(
     ("source", "reason"),
     [

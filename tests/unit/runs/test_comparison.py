@@ -32,6 +32,8 @@ from tests.unit.runs.tampering import (
     renamed,
 )
 
+SLOW = pytest.mark.slow(reason="several runs; test_the_command has the whole of it")
+
 
 def test_packed_anew_is_accepted(stubbed: Pair, reference: Reference, tmp_path: Path) -> None:
     """Or the tamperings below, which are packed by :mod:`zipfile`, show nothing."""
@@ -116,6 +118,7 @@ def said(pair: Pair, **options: object) -> WheelDiff:
     return library.diff(pair.old, pair.new, dataclasses.replace(pair.options, **options))  # type: ignore[arg-type]
 
 
+@SLOW
 def test_the_options_are_the_users(works: Works, tmp_path: Path) -> None:
     """What weakens a proof counts if the user says it, and not because the new wheel was made so."""
     vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
@@ -139,6 +142,7 @@ def test_what_the_new_wheel_was_made_with(stubbed: Pair) -> None:
     assert any("RLK101 libmany.so.1" in text for text in found.unexplained)
 
 
+@SLOW
 def test_the_time_is_taken(stubbed: Pair, tmp_path: Path) -> None:
     options = dataclasses.replace(stubbed.options, output_directory=tmp_path, epoch=1_700_000_000)
     pair = Pair(stubbed.old, Path(library.relink(stubbed.old, options).path or ""), options)
@@ -176,6 +180,7 @@ def drafted(stubbed: Pair, tmp_path: Path) -> Callable[..., Path]:
 SITES = of_json(PLAN, lambda data: data.update(sites=["/x"]))
 
 
+@SLOW
 def test_another_release(stubbed: Pair, drafted: Callable[..., Path]) -> None:
     """What is not as this release writes it is told, and that it may be another's."""
     found = said(stubbed._replace(new=drafted(of_release("9.9"), listed)))
@@ -184,6 +189,7 @@ def test_another_release(stubbed: Pair, drafted: Callable[..., Path]) -> None:
     assert note.startswith("NEW says that relink 9.9 wrote it, and this is ")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("release", [None, {}, []])
 def test_no_release(stubbed: Pair, drafted: Callable[..., Path], release: object) -> None:
     found = said(stubbed._replace(new=drafted(of_release(release), SITES, listed)))
@@ -194,6 +200,7 @@ def test_no_release(stubbed: Pair, drafted: Callable[..., Path], release: object
 # A plan that the user trusts
 
 
+@SLOW
 def test_a_plan_of_ones_own(stubbed: Pair, works: Works, tmp_path: Path) -> None:
     saved, inside = tmp_path / "plan.json", tmp_path / "relink.json"
     library.plan(stubbed.old, stubbed.options).save(saved)
@@ -211,6 +218,7 @@ def test_a_plan_of_ones_own(stubbed: Pair, works: Works, tmp_path: Path) -> None
         library.diff(other, stubbed.new, plan=Plan.load(saved))
 
 
+@SLOW
 def test_the_attackers_plan(works: Works, pair: tuple[Path, Path], tmp_path: Path) -> None:
     """A wheel that was relinked by a plan with one more directory agrees with that plan, and with no other."""
     made = library.plan(pair[0], works.options(tmp_path))

@@ -30,6 +30,10 @@ from tests.support.cc import cc, shared, shared_without
 from tests.support.wheels import changed, make_wheel
 from tests.support.works import MACHINE, TAG, Works
 
+SLOW = pytest.mark.slow(
+    reason="several runs and the real loader; test_a_wheel_is_judged_by_what_its_import_opens has one"
+)
+
 
 def test_inspect(works: Works, tmp_path: Path) -> None:
     found = inspect(works.wheel(tmp_path))
@@ -101,6 +105,7 @@ def test_verify_wheel_has_the_limits_of_its_options(works: Works, tmp_path: Path
         verify_wheel(vendor, Options(limits=WheelLimits(members=4)))
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("key", ["python", "interpreter", "sysroot"])
 def test_no_program_is_run_because_a_wheel_names_it(works: Works, tmp_path: Path, key: str) -> None:
     """The plan inside of a wheel was written by its maker: a Python, a loader or a root directory in it is not the user's."""
@@ -126,6 +131,7 @@ def test_no_program_is_run_because_a_wheel_names_it(works: Works, tmp_path: Path
     assert not canary.exists()
 
 
+@SLOW
 def test_a_library_that_only_others_need_is_judged_where_they_load_it(tmp_path: Path) -> None:
     """The library in NAME.libs has no search path; the DT_RPATH of the module that needs it serves what it needs."""
     libs = tmp_path / "num.libs"
@@ -182,6 +188,7 @@ def test_a_wheel_is_judged_by_what_its_import_opens(tmp_path: Path) -> None:
     assert not verify_wheel(make_wheel(tmp_path / "other", files, name="parts"), Options()).ok
 
 
+@SLOW
 def test_a_run_leaves_what_the_import_does_without(works: Works, tmp_path: Path) -> None:
     report = relink(make_wheel(tmp_path, lost_parts(tmp_path), name="parts"), works.options(tmp_path / "out"))
     assert report.ok
@@ -263,6 +270,7 @@ def _really_broken(tree: Path) -> set[str]:
     return broken - (carried - {*whole})
 
 
+@SLOW
 def test_a_tree_is_judged_as_the_real_loader_does(tmp_path: Path) -> None:
     """Each program is started, each library opened by itself; the command that is printed leads to a copy that works."""
     chance = random.Random(2026)

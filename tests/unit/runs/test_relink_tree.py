@@ -36,6 +36,8 @@ from tests.support.works import Works
 from tests.unit.gpu.amd.build import code_object
 from tests.unit.runs.build_trees import BUILD, HOLE, add_rarities, kept, snapshot
 
+SLOW = pytest.mark.slow(reason="a whole run; the other trees are relinked always")
+
 JOURNALS = ("committing", "exchanging", "done")
 
 
@@ -71,6 +73,7 @@ def test_a_copy_that_works_without_the_tree_and_in_its_place(tree: Path, new: Pa
     assert ran(tree)
 
 
+@SLOW
 def test_a_tarball_with_all_that_it_can_have(tree: Path, new: Path) -> None:
     """As make_vendor_tree, with links, set-id bits, holes, read-only directories and a FIFO; its times are old ones."""
     before = snapshot(add_rarities(tree))
@@ -102,6 +105,7 @@ sys.exit(not relink_tree(sys.argv[2], Options(output_directory=Path(sys.argv[3])
 """
 
 
+@SLOW
 def test_read_only_directories_stop_no_user(tree: Path, new: Path) -> None:
     """The top of the tree is read-only, too: a user whom modes stop can rename its copy, and remove a copy that is not wanted."""
     drop = (
@@ -127,6 +131,7 @@ def test_read_only_directories_stop_no_user(tree: Path, new: Path) -> None:
     assert sorted(os.listdir(tree.parent)) == ["new", "tree"]
 
 
+@SLOW
 def test_a_search_path_that_names_the_tree(tree: Path, new: Path) -> None:
     """By its name, by a link to it, and by a way out of it and back: the copy finds its own directories instead."""
     (tree.parent / "rocm").symlink_to(tree)
@@ -187,6 +192,7 @@ def test_a_tree_that_loads_as_it_is_is_copied(tree: Path, new: Path) -> None:
     assert report.output.sha256 == report.wheel.sha256
 
 
+@SLOW
 def test_a_run_that_takes_more_memory_than_it_may_writes_nothing(
     tree: Path, new: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +283,7 @@ def with_stub(tree: Path, new: Path) -> relink.Report:
     return relink.relink_tree(tree, options)
 
 
+@SLOW
 def test_a_stub_lies_where_that_of_the_wheel_does_and_is_in_record(tree: Path, new: Path) -> None:
     add_rarities(tree)
     report = with_stub(tree, new)
@@ -288,6 +295,7 @@ def test_a_stub_lies_where_that_of_the_wheel_does_and_is_in_record(tree: Path, n
     assert ran(new)
 
 
+@SLOW
 def test_no_link_of_the_tree_leads_a_stub_elsewhere(tree: Path, new: Path) -> None:
     """A tarball that has a link where the directory of stubs would be."""
     add_rarities(tree)
@@ -318,6 +326,7 @@ def plant_journal(tree: Path, **facts: object) -> Path:
     return place
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("state", JOURNALS)
 def test_tree_journal(tree: Path, new: Path, state: str) -> None:
     """A journal in a downloaded archive wrote and deleted through the tree's own symbolic links: nothing reads it any more."""
@@ -332,6 +341,7 @@ def test_tree_journal(tree: Path, new: Path, state: str) -> None:
     assert [snapshot(at) for at in (outside, place, tree)] == before
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("state", JOURNALS)
 def test_tree_journal_other(tree: Path, new: Path, state: str) -> None:
     """In a directory that everybody may write, as /tmp, another user's journal beside a private tree."""
@@ -406,6 +416,7 @@ def make_file(new: Path) -> None:
     new.write_text("mine")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("make", [make_directory, make_full_directory, make_file])
 def test_tree_beside_lost_to_the_copy(
     tree: Path, new: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
@@ -427,6 +438,7 @@ def test_tree_beside_lost_to_the_copy(
     assert sorted(os.listdir(tree.parent)) == ["new", "tree"]
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or make a file immutable")
 @pytest.mark.parametrize("way", ["immutable", "mount"])
 def test_tree_half_state(tree: Path, new: Path, way: str) -> None:
@@ -855,6 +867,7 @@ def test_a_large_file_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
         fill(content, ENDS, 4 << 20)
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("in_store", [False, True])
 def test_what_is_in_the_store_is_synced_by_nix(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_store: bool

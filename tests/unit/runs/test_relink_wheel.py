@@ -59,6 +59,8 @@ from tests.support.works import (
     open_wheel,
 )
 
+SLOW = pytest.mark.slow(reason="a whole run; the other runs are alike")
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -206,6 +208,7 @@ def test_bill_of_materials(pair: tuple[Path, Path], works: Works) -> None:
     assert all(os.path.isfile(reference) for reference in references)
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("epoch", [None, 1_700_000_000])
 def test_same_input_same_bytes(works: Works, tmp_path: Path, epoch: int | None) -> None:
     sums = set()
@@ -445,6 +448,7 @@ def test_stopped_at_any_stage(works: Works, tmp_path: Path, stage: str, error: t
     assert nothing_in(tmp_path / "out")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     "place",
     [
@@ -556,6 +560,7 @@ def test_a_python_by_its_path(pair: tuple[Path, Path], works: Works, tmp_path: P
         relink(pair[0], works.options(tmp_path / "out", python=str(tmp_path / "nothing")))
 
 
+@SLOW
 def test_the_hosts_loader_by_its_path(works: Works, tmp_path: Path) -> None:
     interpreter = find_target().interpreter
     report = relink(works.wheel(tmp_path), works.options(tmp_path / "out", interpreter=Path(interpreter)))
@@ -564,6 +569,7 @@ def test_the_hosts_loader_by_its_path(works: Works, tmp_path: Path) -> None:
     assert "RLK602" not in codes(report)
 
 
+@SLOW
 def test_a_loader_in_the_prefix(works: Works, tmp_path: Path) -> None:
     """As on Nix, and as with an unpacked distribution: the C library comes from beside the loader."""
     prefix = tmp_path / "system"
@@ -585,6 +591,7 @@ def test_a_loader_in_the_prefix(works: Works, tmp_path: Path) -> None:
     assert f"libc.so.6 => {prefix}/lib/libc.so.6" in traced.stdout
 
 
+@SLOW
 def test_a_loader_that_does_not_look_beside_itself(works: Works, tmp_path: Path) -> None:
     loader = copy_glibc(tmp_path / "glibc", "libc.so.6")
     wheel = works.wheel(tmp_path, {"demo-1.0.data/scripts/demo-prog": works.program})
@@ -629,6 +636,7 @@ def _can_enter_sysroots() -> bool:
         return False
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("outside", [False, True])
 def test_a_sysroot(works: Works, tmp_path: Path, outside: bool) -> None:
     """The prefix may be given as seen from outside or inside; what is written is as seen inside."""
@@ -644,6 +652,7 @@ def test_a_sysroot(works: Works, tmp_path: Path, outside: bool) -> None:
     assert not list(root.rglob("relink-*"))
 
 
+@SLOW
 def test_a_sysroot_entered_by_a_plain_user(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -657,6 +666,7 @@ def test_a_sysroot_entered_by_a_plain_user(
     assert "RLK602" not in codes(report)
 
 
+@SLOW
 def test_what_runs_in_a_sysroot_runs(works: Works, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may change its root directory")
@@ -763,6 +773,7 @@ def test_a_version_record_that_the_loader_does_not_take_is_not_published(
     assert report.output is None
 
 
+@SLOW
 def test_of_several_places_the_one_that_fits_is_named(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def _as_before_delta_went(plan: dict[str, Any]) -> None:
     }
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("shape", ["0.1.0", "with relink.delta"])
 def test_what_earlier_releases_wrote_is_read(pair: tuple[Path, Path], tmp_path: Path, shape: str) -> None:
     vendor = pair[0]
@@ -263,6 +264,7 @@ def test_the_page_of_a_relinked_wheel_has_a_verdict_and_gpu_code(pair: tuple[Pat
 # The attack
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("version", ["9.9", "1.0"])
 def test_delta_other_content(pair: tuple[Path, Path], works: Works, tmp_path: Path, version: str) -> None:
     """delta-other-content: a relinked wheel that pip, inspect and verify see as 1.0 has other code in its delta.
@@ -300,6 +302,7 @@ def _renamed(wheel: Path, version: str) -> Path:
     return changed(path, wheel.parent / version, contents)
 
 
+@pytest.mark.slow(reason="a whole run and a check")
 def test_verify_names_the_vendors_wheel_to_relink(works: Works, run: Run, tmp_path: Path) -> None:
     """A wheel that relink wrote is not relinked again."""
     shutil.copytree(works.prefix, tmp_path / "rocm")

@@ -103,7 +103,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int, name: str, call: str) 
     return failed
 
 
-@pytest.mark.few(12, reason="other places where the same error is met")
+@pytest.mark.few(4, reason="other places where the same error is met")
 @pytest.mark.parametrize("number", TROUBLE)
 @pytest.mark.parametrize(
     ("name", "call"),
@@ -133,6 +133,7 @@ def test_a_run(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("number", ABSENT)
 def test_what_the_loader_passes_over_is_missing_still(
     works: Works, run: Run, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch

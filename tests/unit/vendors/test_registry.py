@@ -33,6 +33,8 @@ from tests.unit.gpu.amd.build import entries_of, raw
 from tests.unit.gpu.amd.test_device import node
 from tests.unit.gpu.amd.test_survey import fat
 
+SLOW = pytest.mark.slow(reason="every module is parsed, or two vendors are asked")
+
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +51,7 @@ def test_every_question_is_documented_and_answered_by_the_first_vendor() -> None
             assert getattr(getattr(rocm, part), name) != getattr(getattr(NO_VENDOR, part), name)
 
 
+@SLOW
 def test_the_protocol_has_what_other_packages_ask_and_no_more() -> None:
     """Each name is read of a vendor somewhere outside of the vendors' own packages."""
     paths = [path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(PACKAGE / "vendors" / "rocm")]
@@ -84,6 +87,7 @@ def test_a_wheel_of_the_second_vendor_is_relinked(works: Works, tmp_path: Path) 
     assert "with ACME 3.1 in" in header_text(report, verdict(report))[1].plain
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize(
     ("soname", "product"),
@@ -166,6 +170,7 @@ def facts(report: Report) -> tuple[str, list[str | None], list[str]]:
     return local, releases, [found.code for found in report.findings if found.level == "error"]
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("name", ["rocm", "acme"])
 def test_a_wheel_gets_the_place_of_the_vendor_whose_libraries_it_needs(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -181,6 +186,7 @@ def test_a_wheel_gets_the_place_of_the_vendor_whose_libraries_it_needs(
     assert f"with {product} {release} in" in header_text(report, verdict(report))[1].plain
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("name", ["rocm", "acme"])
 def test_a_wheel_with_a_variant_for_each_vendor_is_linked_to_the_one_whose_prefix_is_named(
     scene: Scene, tmp_path: Path, name: str
@@ -212,6 +218,7 @@ def test_of_two_places_for_a_wheel_with_a_variant_for_each_none_is_guessed(
     assert facts(scene.relink("both", tmp_path / "last"))[0] == "acme3.1"
 
 
+@SLOW
 def test_each_vendor_judges_its_own_code(scene: Scene, tmp_path: Path) -> None:
     for prefix, good, bad in ((scene.rocm, "gfx1030", "gfx1100"), (scene.acme, "ACME One", "sm80")):
         for name, errors in ((good, []), (bad, ["RLK401"])):

@@ -21,6 +21,8 @@ from tests.support.command import Run
 from tests.support.works import Works
 from tests.unit.wheel.build import make_wheel
 
+SLOW = pytest.mark.slow(reason="pip runs, or many members")
+
 PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 NAME = "demo_pkg-1.0-py3-none-any.whl"
 DATA = "demo_pkg-1.0.data"
@@ -167,7 +169,7 @@ def test_what_installer_does(tmp_path: Path, case: Case) -> None:
 
 
 # pip takes two seconds for each; all twelve were seen to answer like this.
-@pytest.mark.few(1, reason="pip installs a wheel each")
+@SLOW
 @pytest.mark.parametrize("name", ["platlib first", "data", "an unknown scheme", "metadata"])
 def test_what_pip_does(tmp_path: Path, name: str) -> None:
     case = CASES[name]
@@ -237,6 +239,7 @@ def test_past_the_schemes() -> None:
     assert find_members_past_schemes(names, None) == []
 
 
+@SLOW
 def test_many_members_take_no_time() -> None:
     start = time.process_time()
     assert find_scheme_defects([f"{DATA}/data/{number}" + "/a" * 100 for number in range(20_000)], DATA) == []

@@ -114,6 +114,7 @@ def test_the_upper_bound_holds_for_what_does_not_compress(size: int, level: int)
 # Several members
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_jobs_change_nothing(tmp_path: Path, jobs: int) -> None:
     wheel = make_wheel(tmp_path, {f"demo_pkg/{number}.bin": bytes(10) for number in range(6)})
@@ -536,6 +537,7 @@ def test_same_bytes_whatever_the_source_and_the_threads(tmp_path: Path) -> None:
     accepted(result.path)
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("level", [1, 2, 3, 6, 9])
 def test_levels(tmp_path: Path, level: int) -> None:
     wheel = make_wheel(tmp_path)
@@ -732,6 +734,7 @@ def test_the_input_may_be_the_output(tmp_path: Path) -> None:
     accepted(wheel)
 
 
+@pytest.mark.slow(reason="a process of its own")
 def test_memory_does_not_grow_with_the_content(tmp_path: Path) -> None:
     # In a process of its own: the peak of this one says nothing.
     script = """

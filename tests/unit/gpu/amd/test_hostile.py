@@ -122,6 +122,7 @@ def test_any_id_is_taken_apart(text: str) -> None:
         assert match([], target).served == ()
 
 
+@pytest.mark.slow(reason="many bundles")
 def test_a_file_full_of_tiny_bundles_is_given_up() -> None:
     page = b"__CLANG_OFFLOAD_BUNDLE__" + bytes(4096 - 24)
     data = page * 20_000

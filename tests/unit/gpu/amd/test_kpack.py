@@ -337,6 +337,7 @@ class Names(list[str]):
             yield name
 
 
+@pytest.mark.slow(reason="half a second of parsing")
 def test_kpack_hang() -> None:
     """Each search path is compared with each name of its directory: together they have a bound."""
     names = Names(f"n{number}" for number in range(20_000))

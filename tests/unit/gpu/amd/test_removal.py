@@ -227,6 +227,7 @@ def test_a_payload_over_the_table_stays() -> None:
     assert left(data, "gfx1030")[2] == ()
 
 
+@pytest.mark.slow(reason="a second of generated files")
 def test_mutated_files_change_in_their_bundles_alone() -> None:
     chance = random.Random(53)
     content = raw(full("gfx90a", "gfx1030", "gfx1100"), align=256)

@@ -34,6 +34,8 @@ from tests.support.web_server import Answer, WebServer
 from tests.support.wheels import make_wheel
 from tests.support.works import MACHINE, TAG, Works
 
+SLOW = pytest.mark.slow(reason="several runs; test_a_changed_library_redoes_its_dependents has such")
+
 X86 = "x86_64"
 FILES = [
     *(
@@ -242,6 +244,7 @@ def relinked_for(ran: list[Any]) -> list[str]:
     return sorted(f"{task.wheel.name.distribution} {own.target.name}" for task in ran for own in task.targets)
 
 
+@SLOW
 def test_a_site(own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheels_of(own, tmp_path / "wheels")
     site = tmp_path / "site"
@@ -345,6 +348,7 @@ def test_a_changed_library_redoes_its_dependents(
     assert (change["project"], change["after"]) == ("lost", "written")
 
 
+@SLOW
 def test_all_wheels_of_a_release_have_one_version(
     own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +379,7 @@ def test_all_wheels_of_a_release_have_one_version(
     assert labels(33) == ["rocm7.2.4.2"] * 3  # a wheel that comes later has the number of its release
 
 
+@SLOW
 def test_an_index_is_for_one_release_of_rocm(
     own: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

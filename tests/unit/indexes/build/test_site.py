@@ -52,6 +52,8 @@ from tests.support.indexes import built, recipe_of
 from tests.support.wheels import make_wheel
 from tests.support.works import TAG, Works
 
+SLOW = pytest.mark.slow(reason="several builds")
+
 FACTS = {"prefixes": ["/opt/rocm"], "release": "rocm7.2.4", "fingerprint": "ab" * 32, "machine": "x86_64"}
 
 
@@ -295,6 +297,7 @@ def versions(site: Path) -> list[str]:
     return [version.partition("+")[0] for version in page["versions"]]
 
 
+@SLOW
 def test_old_releases(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in ("1.0", "1.1", "1.2"):
         make_wheel(tmp_path / "wheels", {"demo/a.so": works.library}, version=version, tag=TAG)
@@ -320,6 +323,7 @@ def test_old_releases(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         prune(recipe, tmp_path / "other", 1)
 
 
+@SLOW
 def test_a_release_is_taken_out(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files at once, those that were superseded, too; and it stays out where the recipe denies it."""
     for version in ("1.0", "1.1"):
@@ -492,6 +496,7 @@ def broken_record(site: Path) -> None:
         database.commit()
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize(
     ("harm", "said", "version"),
     [

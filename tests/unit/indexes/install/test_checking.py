@@ -26,6 +26,10 @@ from tests.support.works import TAG
 from tests.unit.gpu.amd.build import code_object
 from tests.unit.indexes.install.conftest import HERE, USES, VENDOR, put, python_of, site_of, tree
 
+SLOW = pytest.mark.slow(
+    reason="an environment is made; test_an_environment_before_and_after_repair has the whole of it"
+)
+
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 
@@ -38,6 +42,7 @@ def venv(make_environment: Callable[..., Path], index: Path, tmp_path: Path) -> 
     return environment
 
 
+@SLOW
 def test_a_pin_on_the_local_version(run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path) -> None:
     """Another package requires the version with the vendor's label: told when that is changed, and later."""
     library = shared(tmp_path / "gpu.so", USES, needed=[rocm / "lib/librocblas.so.5"], flags=[VENDOR])
@@ -96,6 +101,7 @@ def test_an_environment_before_and_after_repair(run: Run, venv: Path, gpu: Path,
     assert run("check", venv)[0] == 1
 
 
+@SLOW
 def test_what_an_import_opens_is_said_on_request(run: Run, venv: Path, tmp_path: Path) -> None:
     """In order, with the line of the source; the other packages are not looked at."""
     lost = shared_without(tmp_path / "lost.so", "libgone.so.1")
@@ -131,7 +137,7 @@ exec(open("x").read())
     assert (code, f"absent is not installed in {venv}, or has no native code" in err) == (2, True)
 
 
-@pytest.mark.few(1, reason="a second for other damage")
+@SLOW
 @pytest.mark.parametrize("damaged", ["RECORD", "METADATA", "an open quote"])
 def test_one_bad_package(run: Run, venv: Path, gpu: Path, rocm: Path, damaged: str) -> None:
     """It is told, and the others are looked at and repaired."""
@@ -150,6 +156,7 @@ def test_one_bad_package(run: Run, venv: Path, gpu: Path, rocm: Path, damaged: s
     assert "gpu 1.0+relinked is installed" in out
 
 
+@SLOW
 def test_a_damaged_plan_ends_no_check(run: Run, venv: Path, gpu: Path) -> None:
     """The plan in a relinked package is a claim; the package and the others are judged by their files."""
     put(venv, gpu)
@@ -186,6 +193,7 @@ def test_nothing_that_is_installed_runs(run: Run, venv: Path, index: Path, tmp_p
     assert ran.exists(), "the environment has no code that would run"
 
 
+@SLOW
 def test_a_chain_of_files(run: Run, venv: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of N files each loads those behind it, N²/2 in all: that package is not checked to its end, and the others are."""
     monkeypatch.setattr(progress, "MAPPED_PER_LOAD", 0)
@@ -209,6 +217,7 @@ def test_a_chain_of_files(run: Run, venv: Path, index: Path, monkeypatch: pytest
     )
 
 
+@SLOW
 def test_an_optional_file_of_the_gpu_part(
     run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -230,6 +239,7 @@ def test_an_optional_file_of_the_gpu_part(
     assert line.startswith("  jax-rocm7-plugin 1.0: works, without sparse matrices (libhipsparse.so.4")
 
 
+@SLOW
 def test_a_package_of_kernel_files(run: Run, venv: Path, index: Path) -> None:
     files: dict[str, bytes | Path] = {"kern/__init__.py": b"", "kern/gfx942/pa.co": code_object("gfx942")}
     put(venv, make_wheel(index, files, name="kern", tag=TAG))
@@ -240,6 +250,7 @@ def test_a_package_of_kernel_files(run: Run, venv: Path, index: Path) -> None:
     assert (code, out.splitlines()[0]) == (0, f"Works: 2 packages with native code in {venv}.")
 
 
+@SLOW
 def test_an_import_that_ends_early_hides_no_missing_library(
     run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -258,6 +269,7 @@ def test_an_import_that_ends_early_hides_no_missing_library(
     assert "early 1.0: its GPU part does not load: libamdhip64.so.7 not found" in out
 
 
+@SLOW
 def test_what_fails_keeps_no_other_from_being_repaired(
     run: Run, venv: Path, gpu: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -277,6 +289,7 @@ def test_what_fails_keeps_no_other_from_being_repaired(
     assert out.splitlines()[0].startswith("bad does not work; ")
 
 
+@SLOW
 def test_two_runtimes_of_two_packages(run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path) -> None:
     """Each brings one, and each loads: imported together they are two in one process."""
     for name in ("first", "second"):
@@ -299,6 +312,7 @@ def test_two_runtimes_of_two_packages(run: Run, venv: Path, rocm: Path, index: P
     assert "relink" not in remedy  # `relink repair` leaves both as they are
 
 
+@SLOW
 def test_a_runtime_of_a_package_and_one_of_a_prefix(
     run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -322,6 +336,7 @@ def test_a_runtime_of_a_package_and_one_of_a_prefix(
     assert (code, "second 1.0+" in said) == (0, True), said + err
 
 
+@SLOW
 def test_an_executable_stack(
     run: Run, venv: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +353,7 @@ def test_an_executable_stack(
         assert "executable stack" in out
 
 
+@SLOW
 def test_a_package_for_another_vendors_gpus(
     run: Run, venv: Path, gpu: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +385,7 @@ def test_a_package_for_another_vendors_gpus(
     assert "RLK551 fake" in run("check", venv, "--gpu", "gfx1100")[1]
 
 
+@SLOW
 def test_a_forwarder_is_no_second_runtime(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     """It has nothing itself, and leads to the runtime that is there."""
     hip = shared(tmp_path / "rocm/lib/libamdhip64.so.7", "int hip(void){return 1;}")
@@ -382,6 +399,7 @@ def test_a_forwarder_is_no_second_runtime(run: Run, venv: Path, index: Path, tmp
     assert (code, "RLK130" in out) == (0, False), out
 
 
+@SLOW
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_runtime_that_is_opened_by_name_alone(
     run: Run, venv: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, beside: bool
@@ -415,6 +433,7 @@ def needing(tmp_path: Path, soname: str) -> Path:
 LOAD = b"import ctypes, os\nctypes.CDLL(os.path.join(os.path.dirname(__file__), 'a.so'))\n"
 
 
+@SLOW
 def test_a_driver_that_this_machine_has_not(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     """It is a fact about the machine, told once, and nothing is wrong with the packages."""
     for name in ("first", "second"):
@@ -432,6 +451,7 @@ def test_a_driver_that_this_machine_has_not(run: Run, venv: Path, index: Path, t
     assert "needs the driver of NVIDIA's CUDA, which this machine has not: first, second" in out
 
 
+@SLOW
 def test_the_process_decides_and_not_the_file(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     """One that the import does not open is no error, nor is one whose failure it catches; one that it opens is."""
     library = needing(tmp_path, "libtbb.so.12")
@@ -463,6 +483,7 @@ def test_the_process_decides_and_not_the_file(run: Run, venv: Path, index: Path,
     assert "  opened 1.0: does not load: libtbb.so.12 not found" in out
 
 
+@SLOW
 def test_a_file_that_is_gone_or_damaged(run: Run, venv: Path) -> None:
     (site_of(venv) / "plain/p.so").write_bytes(b"\x7fELF" + bytes(60))
     code, out, err = run("check", venv)
@@ -491,6 +512,7 @@ def test_one_is_named_or_all(run: Run, venv: Path) -> None:
         assert "name one installed distribution, or pass --all" in err
 
 
+@SLOW
 def test_variants_none_of_which_gets_rocm(
     run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -510,6 +532,7 @@ def test_variants_none_of_which_gets_rocm(
     assert run("check", venv)[0] == 0
 
 
+@SLOW
 def test_what_an_edit_would_mend_does_not_work_now(
     run: Run, venv: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -523,6 +546,7 @@ def test_what_an_edit_would_mend_does_not_work_now(
     assert out.splitlines()[1] == "  own 1.0: its GPU part does not load: librocblas.so.5 not found"
 
 
+@SLOW
 def test_a_pattern_that_is_about_one_package(run: Run, venv: Path, gpu: Path) -> None:
     """It matches nothing of the others, and nothing about several: that is no warning."""
     put(venv, gpu)
@@ -575,6 +599,7 @@ def test_a_kill_between_two_packages(venv: Path, rocm: Path, index: Path, tmp_pa
     assert run("check", venv)[0] == 0
 
 
+@SLOW
 def test_what_a_library_of_the_system_opens(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     """MIGraphX opens its GPU part by a name with its own number, which only the directory says: here it brings another HIP."""
     system = tmp_path / "system"
@@ -598,6 +623,7 @@ def test_what_a_library_of_the_system_opens(run: Run, venv: Path, index: Path, t
     assert run("verify", wheel, "--python", python_of(venv))[0] == 0
 
 
+@SLOW
 def test_python_code_alone_that_opens_a_vendors_library(run: Run, venv: Path, index: Path) -> None:
     """As amdsmi: no file of it is native, and its import fails."""
     code = b"import ctypes\nlib = ctypes.CDLL('libamd_smi.so')\n"
@@ -606,6 +632,7 @@ def test_python_code_alone_that_opens_a_vendors_library(run: Run, venv: Path, in
     assert (status, "smi 1.0: does not load: libamd_smi.so not found" in out) == (1, True), out
 
 
+@SLOW
 def test_a_plugin_that_another_package_opens(run: Run, venv: Path, index: Path, tmp_path: Path) -> None:
     """As OpenMM's: the host has mapped its library before, and what is missing is HIP alone."""
     host = shared(tmp_path / "libHost.so", "int host(void){return 1;}")
@@ -625,6 +652,7 @@ def test_a_plugin_that_another_package_opens(run: Run, venv: Path, index: Path, 
     ), out
 
 
+@SLOW
 def test_the_rocm_that_a_module_names(
     run: Run, venv: Path, gpu: Path, rocm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -648,6 +676,7 @@ def test_the_rocm_that_a_module_names(
     assert ", found by LD_LIBRARY_PATH, module rocm/6.2.4" in run("doctor")[1]
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("version", "code"), [("hip = '7.14.1'", 1), ("cuda = '12.8'", 0), ("hip = '7.2.1'", 0)]
 )

@@ -22,6 +22,10 @@ from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.indexes.install.conftest import USES, VENDOR, python_of, site_of, tree
 
+SLOW = pytest.mark.slow(
+    reason="installations; the cases of test_nothing_is_built_before_the_decision have one"
+)
+
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 
 
@@ -52,8 +56,8 @@ def test_markers_are_about_the_python_of_the_environment(tmp_path: Path) -> None
     assert own["implementation_name"] == sys.implementation.name
 
 
+@SLOW
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.few(1, reason="the same by the other installer")
 def test_a_dependency_that_needs_rocm_is_relinked_with_it(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path
 ) -> None:
@@ -115,7 +119,7 @@ get_requires_for_build_wheel = prepare_metadata_for_build_wheel = build_wheel = 
 """
 
 
-@pytest.mark.few(2, reason="a second for each other reference, and for the other installer")
+@pytest.mark.few(1, reason="a second for each other reference, and for the other installer")
 @pytest.mark.parametrize("reference", ["direct", "named", "indirect"])
 def test_nothing_is_built_before_the_decision(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path, reference: str
@@ -158,6 +162,7 @@ def test_what_cannot_be_had_is_told_before_anything_changes(
     assert tree(environment) == before
 
 
+@SLOW
 @pytest.mark.parametrize("environment", ["uv"], indirect=True)
 def test_the_rocm_of_site_packages_is_not_fetched_where_a_prefix_takes_its_place(
     run: Run, environment: Path, rocm: Path, index: Path, tmp_path: Path

@@ -22,6 +22,8 @@ from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.indexes.install.conftest import put, site_of
 
+SLOW = pytest.mark.slow(reason="an environment whose Python starts; test_a_missing_library has one")
+
 HERE = "import ctypes, os, sys, time\nHERE = os.path.dirname(__file__)\nctypes.CDLL(os.path.join(HERE, 'own.so'))\n"
 Put = Callable[..., Path]
 
@@ -49,6 +51,7 @@ def checked(run: Run, environment: Path) -> tuple[int, str]:
     return code, out
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 @pytest.mark.parametrize(
     ("source", "told"),
@@ -67,6 +70,7 @@ def test_an_import_that_fails(run: Run, package: Put, source: str, told: str) ->
     assert f"pack 1.0: does not work: import pack: {told}" in out
 
 
+@SLOW
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_one_that_hangs(run: Run, package: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended with what it has started, and the others have their answer."""
@@ -86,6 +90,7 @@ def test_one_that_hangs(run: Run, package: Put, monkeypatch: pytest.MonkeyPatch)
     assert f"sleep\0{seconds}\0".encode() not in commands
 
 
+@SLOW
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_what_it_prints_is_not_read(run: Run, package: Put) -> None:
     environment = package("print('x' * (1 << 20), flush=True)\nos.write(2, b'y' * (1 << 20))")
@@ -112,6 +117,7 @@ def opens(name: str) -> str:
     return f"ctypes.CDLL(os.path.join(HERE, {name!r}))\n"
 
 
+@SLOW
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_a_wrong_prediction(run: Run, package: Put, tmp_path: Path) -> None:
     """What is not read of the sources: the verdict is what happens, and the file is named."""
@@ -124,6 +130,7 @@ def test_a_wrong_prediction(run: Run, package: Put, tmp_path: Path) -> None:
     assert f"    mapped, not predicted: {site_of(environment)}/pack/hidden.so" in out.splitlines()
 
 
+@SLOW
 @pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
 def test_a_failure_that_does_not_happen(run: Run, package: Put, tmp_path: Path) -> None:
     source = f"exec('ctypes.CDLL = lambda *_: None')\n{opens('lost.so')}"

@@ -67,6 +67,7 @@ def test_what_is_not_fetched(text: str, sentence: str) -> None:
         parse_requirement(text, exact=True)
 
 
+@pytest.mark.few(1, reason="a second of pip for each other tag")
 @pytest.mark.parametrize(
     "tag", ["cp310-cp310-linux_x86_64", "py3-none-any", "cp39-abi3-manylinux_2_17_x86_64"]
 )
@@ -141,7 +142,6 @@ def test_what_no_index_has_stops_no_other_wheel(run: Run, works: Works, tmp_path
 # relink fetch
 
 
-@pytest.mark.slow(reason="pip runs")
 def test_the_newest_that_the_target_installs(run: Run, index: Path, tmp_path: Path) -> None:
     """Of Python, ABI and platform; a source distribution is never taken, since pip would run it."""
     best = (

@@ -32,6 +32,8 @@ from tests.support.wheels import make_wheel
 from tests.support.works import TAG, VENDOR_PATH, Works, copy_glibc
 from tests.unit.indexes.install.conftest import pip_install, put, python_of, site_of, tree
 
+SLOW = pytest.mark.slow(reason="an installation; test_install has one")
+
 LOADS = b"""import ctypes, os
 ctypes.CDLL(os.path.join(os.path.dirname(__file__), "a.so"))
 """
@@ -69,7 +71,6 @@ def imports(environment: Path) -> bool:
 # relink install
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
 @pytest.mark.few(1, reason="the same by the other installer")
 def test_install(run: Run, works: Works, index: Path, environment: Path) -> None:
     """With what it depends on; the wheel is chosen by hash, so that no temporary path is recorded."""
@@ -85,7 +86,7 @@ def test_install(run: Run, works: Works, index: Path, environment: Path) -> None
     assert imports(environment)
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..., Path]) -> None:
     """Nothing but one document on standard output: of install, of a run with errors, and of repair."""
     environment = make_environment()
@@ -113,6 +114,7 @@ def test_json(run: Run, works: Works, index: Path, make_environment: Callable[..
     assert "RLK101" in [found["code"] for found in wheel["report"]["findings"]]
 
 
+@SLOW
 def test_repair_leaves_alone_what_needs_no_rocm(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -178,7 +180,7 @@ def later(directory: Path) -> Path:
     return shared(directory / "later" / "libc.so.6", "int later(void){return 1;}", flags=flags)
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_the_constraint_keeps_it(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -194,7 +196,7 @@ def test_the_constraint_keeps_it(
     assert version_in(environment) == "1.1"
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_a_wheel_that_is_named_and_kept(
     run: Run,
     works: Works,
@@ -222,7 +224,7 @@ def test_a_wheel_that_is_named_and_kept(
     assert "demo-1.0-" in err, "the vendor's wheel is named"
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_what_cannot_be_imported(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -238,7 +240,7 @@ def test_what_cannot_be_imported(
     assert "; nothing was imported." in out
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_errors_leave_the_environment_alone(run: Run, works: Works, index: Path, environment: Path) -> None:
     make_wheel(index, {"demo/__init__.py": b"", "demo/lost.so": works.lost}, tag=TAG)
     before = tree(environment)
@@ -285,7 +287,7 @@ def test_repaired_again_and_undone(
     assert not imports(environment)
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_repair_takes_no_relinked_wheel_of_an_index(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -299,7 +301,7 @@ def test_repair_takes_no_relinked_wheel_of_an_index(
     assert version_in(environment) == "1.0+rocm7.2.4"
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_undo_of_an_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:
@@ -319,7 +321,7 @@ def test_undo_of_an_installation(
     assert f"demo 1.0 in {environment} is not relinked, so there is nothing to undo" in err
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 @pytest.mark.parametrize("command", ["install", "repair"])
 def test_the_vendors_wheel_is_kept_until_it_is_undone(
     run: Run,
@@ -353,7 +355,7 @@ def test_the_vendors_wheel_is_kept_until_it_is_undone(
     assert len(cached_sha256s()) == 1
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_only_the_very_wheel(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -400,6 +402,7 @@ def test_one_that_cannot_be_repaired_is_named(
     ]
 
 
+@SLOW
 def test_the_environment_of_a_uv_project(
     run: Run,
     works: Works,
@@ -454,6 +457,7 @@ def test_an_externally_managed_python(run: Run, works: Works, index: Path, tmp_p
         assert f"{python} -m venv DIR" in err
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("mark", ["pipx_metadata.json", "uv-receipt.toml"])
 def test_the_environment_of_a_tool(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
@@ -468,7 +472,7 @@ def test_the_environment_of_a_tool(
         assert "has made for a tool of its own" in err
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 @pytest.mark.parametrize("mark", ["INSTALLER", "conda-meta"])
 def test_condas_packages(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path], mark: str
@@ -489,7 +493,7 @@ def test_condas_packages(
     assert tree(environment) == before
 
 
-@pytest.mark.slow(reason="an installation; test_repaired_again_and_undone has one")
+@SLOW
 def test_an_editable_installation(
     run: Run, works: Works, index: Path, make_environment: Callable[..., Path]
 ) -> None:

@@ -58,6 +58,7 @@ def library(tmp_path: Path, *needed: Path, code: str = USES) -> Path:
     return shared(tmp_path / "made.so", code, needed=[*needed], flags=[VENDOR, "-Wl,--no-as-needed"])
 
 
+@pytest.mark.slow(reason="installations; test_check_and_repair pastes one command")
 def test_after_a_run(run: Run, paste: Callable[[list[str]], tuple[int, str]], gpu: Path, rocm: Path) -> None:
     """Of a dry run the run, of the run pip."""
     out = run(gpu, "--prefix", rocm, "-o", rocm.parent / "out dir", "--dry-run")[1]

@@ -16,6 +16,8 @@ from tests.support.wheels import make_wheel
 from tests.support.works import TAG
 from tests.unit.indexes.install.conftest import put, python_of
 
+SLOW = pytest.mark.slow(reason="several packages are planned; test_no_command_that_cannot_help plans one")
+
 OPENS = b"import ctypes, os\nctypes.CDLL(os.path.join(os.path.dirname(__file__), 'lib/libggml-hip.so'))\n"
 LOST = "librocprofiler-register.so.0"
 
@@ -48,6 +50,7 @@ def commands_of(run: Run, *words: str | Path) -> list[tuple[str, str | None]]:
     return [(one["command"], one["untried"]) for one in verdict["commands"]]
 
 
+@SLOW
 def test_a_bundle_that_a_stub_mends(run: Run, venv: Path, bundle: Path, tmp_path: Path) -> None:
     """No ROCm is needed. The wheel is that of direct_url.json, which no index has."""
     elsewhere = tmp_path / "elsewhere" / bundle.name
@@ -62,6 +65,7 @@ def test_a_bundle_that_a_stub_mends(run: Run, venv: Path, bundle: Path, tmp_path
     assert run("check", venv)[0] == 0
 
 
+@SLOW
 def test_one_command_for_all(run: Run, venv: Path, bundle: Path, gpu: Path, rocm: Path) -> None:
     """One package needs nothing beside the prefix, the other a stub, which is no error of the first."""
     put(venv, bundle, gpu)
@@ -72,6 +76,7 @@ def test_one_command_for_all(run: Run, venv: Path, bundle: Path, gpu: Path, rocm
     assert run("check", venv)[0] == 0
 
 
+@SLOW
 def test_an_option_for_one_of_several_wheels(
     run: Run, venv: Path, bundle: Path, gpu: Path, rocm: Path
 ) -> None:
@@ -103,6 +108,7 @@ def test_what_the_prefix_lacks(run: Run, venv: Path, gpu: Path, rocm: Path) -> N
     assert out.splitlines()[-1] == ("Next: gpu: a ROCm that has librocblas.so.5 (--prefix DIR)")
 
 
+@SLOW
 def test_the_code_of_one_gpu(run: Run, venv: Path, bundle: Path) -> None:
     put(venv, bundle)
     ((command, _),) = commands_of(run, venv, "--only-gpu", "gfx1100", "--drop-jit")

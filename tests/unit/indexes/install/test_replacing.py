@@ -22,6 +22,8 @@ from tests.support.wheels import changed, make_wheel
 from tests.support.works import TAG, Works
 from tests.unit.indexes.install.conftest import pip_install, put, python_of, site_of, tree
 
+SLOW = pytest.mark.slow(reason="an installation and a repair; test_one_owner has one")
+
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -69,7 +71,7 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.few(6, reason="a second for each other spelling of such a path")
+@pytest.mark.few(1, reason="a second for each other spelling of such a path")
 @pytest.mark.parametrize("of", ["what is relinked", "what is installed"])
 @pytest.mark.parametrize("line", FOREIGN)
 def test_files_of_others(
@@ -104,6 +106,7 @@ def test_files_of_others(
             assert "what is not its own, so nothing was changed" in err
 
 
+@SLOW
 def test_scripts_of_others_by_entry_points(run: Run, works: Works, index: Path, venv: Path) -> None:
     """pip removes the scripts that entry_points.txt names, whatever RECORD has."""
     put(venv, vendor(works, index))
@@ -115,6 +118,7 @@ def test_scripts_of_others_by_entry_points(run: Run, works: Works, index: Path, 
         assert tree(venv) == before
 
 
+@SLOW
 def test_a_file_of_dist_info_that_record_has_not(run: Run, works: Works, index: Path, venv: Path) -> None:
     """The installer leaves it, and with it a directory that describes no distribution."""
     put(venv, vendor(works, index))
@@ -125,7 +129,7 @@ def test_a_file_of_dist_info_that_record_has_not(run: Run, works: Works, index: 
     assert repair(run, works, venv, "--undo")[0] == 0
 
 
-@pytest.mark.few(1, reason="two seconds; the wheel is passed instead")
+@SLOW
 @pytest.mark.parametrize("known", ["cached", "passed"])
 def test_undo_takes_no_other_package(run: Run, works: Works, index: Path, venv: Path, known: str) -> None:
     """The plan in an installed package may name any wheel; an older one of the same name as well."""
@@ -156,6 +160,7 @@ def test_another_packages_metadata(run: Run, works: Works, index: Path, venv: Pa
     assert "METADATA is that of victim 1.0, so what was installed is not known" in err
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("lacks", ["demo/more.txt", "demo-1.0.data/data/etc/demo.conf"])
 def test_a_wheel_that_lacks_files(
     run: Run, works: Works, index: Path, venv: Path, tmp_path: Path, lacks: str
@@ -168,6 +173,7 @@ def test_a_wheel_that_lacks_files(
     assert "is not the wheel that demo was installed from" in err
 
 
+@SLOW
 def test_a_file_that_another_package_has_written_over(
     run: Run, works: Works, index: Path, venv: Path
 ) -> None:
@@ -185,6 +191,7 @@ def test_a_file_that_another_package_has_written_over(
     assert repair(run, works, venv, "--wheel", wheel)[0] == 0
 
 
+@SLOW
 @pytest.mark.parametrize("words", [(), ("--undo",)])
 def test_edits_are_kept(run: Run, works: Works, index: Path, venv: Path, words: tuple[str, ...]) -> None:
     """Of what was repaired once; where they are is told."""
@@ -252,7 +259,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-@pytest.mark.few(1, reason="an installation each")
+@SLOW
 @pytest.mark.parametrize("what", ["bytes", "files"])
 @pytest.mark.parametrize("by", ["uv", "pip"])
 @pytest.mark.usefixtures("small_disk")
@@ -304,6 +311,7 @@ def replace_and_die(environment: TargetEnvironment, wheel: Path) -> None:
         replace_files(environment, find_installed(environment, "demo"), wheel, install)
 
 
+@SLOW
 def test_killed_in_the_middle(run: Run, works: Works, index: Path, venv: Path, tmp_path: Path) -> None:
     """check says so, and the next command puts all back before it does anything."""
     put(venv, vendor(works, index))
@@ -324,6 +332,7 @@ def test_killed_in_the_middle(run: Run, works: Works, index: Path, venv: Path, t
     assert run("check", venv)[1].count("RLK554") == 0
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(("call", "number"), [("link", 2), ("unlink", 0), ("unlink", 2)])
 def test_interrupted_before_and_behind_the_installer(
     works: Works,
@@ -375,6 +384,7 @@ def test_bytecode_that_an_interrupted_installer_left(
     assert tree(venv) == before
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("step", ["before", "during"])
 def test_another_installer_meanwhile(
     works: Works, index: Path, venv: Path, tmp_path: Path, step: str

@@ -26,6 +26,8 @@ from tests.support.wheels import make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 from tests.unit.planning.resolve.scenes import Scene
 
+SLOW = pytest.mark.slow(reason="several runs; test_a_flag_is_cleared has one")
+
 BAD = "demo/libbad.so.1.2"
 STACK = "-Wl,-z,execstack"
 PLAIN = "int p(void){return 1;}"
@@ -98,6 +100,7 @@ LOADED = {
 UNUSED = "it is no Python module, and no other library and no Python file of the wheel names it"
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("case", [*LOADED, "nothing", "similar", "program"])
 @pytest.mark.usefixtures("newer")
 def test_one_answer_about_an_executable_stack(works: Works, tmp_path: Path, case: str) -> None:
@@ -109,6 +112,7 @@ def test_one_answer_about_an_executable_stack(works: Works, tmp_path: Path, case
     assert [[(one.level, one.message) for one in item] for item in found] == [[(level, text)]] * 5
 
 
+@SLOW
 def test_older_loaders_make_the_stack_executable(
     works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +217,7 @@ def test_a_flag_is_cleared(works: Works, tmp_path: Path) -> None:
     assert from_json(to_json(result.plan)) == result.plan
 
 
+@SLOW
 @pytest.mark.usefixtures("newer")
 def test_clearing_the_flag_is_the_way_out(works: Works, tmp_path: Path) -> None:
     """The printed command succeeds: the finding is gone, and no other is there."""

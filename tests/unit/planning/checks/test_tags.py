@@ -18,6 +18,8 @@ from relink.wheel.naming import parse_wheel_name
 from tests.support.command import Run
 from tests.support.works import MACHINE, PYTHON_TAG, Works
 
+SLOW = pytest.mark.slow(reason="a whole run; the rules are tried without")
+
 OWN = ask_python(sys.executable)
 MINOR = sys.version_info[1]
 OTHER = PythonFacts("/usr/bin/python3.9", "cpython", (3, 9), soabi="cpython-39-x86_64-linux-gnu")
@@ -116,6 +118,7 @@ def test_what_is_no_python(tmp_path: Path, answer: str) -> None:
 # The command line
 
 
+@SLOW
 def test_a_named_python_that_would_not_install_it(run: Run, works: Works, tmp_path: Path) -> None:
     other = python_that_is(tmp_path / "bin" / "python3.9", version=[3, 9])
     words = (works.small(tmp_path), "--prefix", works.prefix, "-o", tmp_path / "out")
@@ -154,6 +157,7 @@ def test_the_active_environment_is_a_named_python(
     assert run(*words, "--python", sys.executable)[0] == 0
 
 
+@SLOW
 def test_relinks_own_python_is_nobodys_target(
     run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,8 @@ from tests.support.wheels import changed, make_wheel
 from tests.support.works import OUTPUT, TAG, Works
 from tests.unit.planning.resolve.scenes import Scene, call, codes
 
+SLOW = pytest.mark.slow(reason="runs and checks; test_verify_allowed has both")
+
 
 @pytest.mark.parametrize(
     ("soname", "where", "has"),
@@ -113,6 +115,7 @@ def test_verify_allowed(run: Run, forced: Path, tmp_path: Path) -> None:
     )
 
 
+@SLOW
 def test_verify_allowed_by_an_honest_plan(works: Works, tmp_path: Path) -> None:
     """Nobody can tell it from a forged one."""
     vendor = works.wheel(tmp_path, {"demo/lost.so": works.lost})
@@ -153,6 +156,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("what", FORGED)
 def test_verify_lowers_nothing_for_a_plan(forced: Path, tmp_path: Path, what: str) -> None:
     """With any plan a wheel has at least the errors that it has without one."""
@@ -209,6 +213,7 @@ def bitsandbytes(directory: Path, prefix: Path) -> Path:
 PARTS = {"onnxruntime": (onnxruntime, "RLK101"), "bitsandbytes": (bitsandbytes, "RLK104")}
 
 
+@SLOW
 @pytest.mark.parametrize("package", PARTS)
 def test_verify_of_a_wheel_none_of_whose_rocm_parts_loads(tmp_path: Path, package: str) -> None:
     """The vendor's wheel, and the relinked one once the prefix is gone: an error, as run gives for a prefix without ROCm."""

@@ -84,6 +84,7 @@ def loaded(both: TwoPrefixes, wheel: Path) -> tuple[int, list[str]]:
 COHERENT = (101001, [f"rocm/lib/{HIP}", f"rocm/lib/{HELP}", f"second/lib/{RCCL}"])
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_later_prefix_serves_only_what_no_earlier_one_has(both: TwoPrefixes, way: str) -> None:
     """What its library needs and the first prefix has comes from the first, however that library looks for it."""
@@ -94,6 +95,7 @@ def test_a_later_prefix_serves_only_what_no_earlier_one_has(both: TwoPrefixes, w
     assert loaded(both, written(relink(both.wheel, both.options("out")))) == COHERENT
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("order", [(RCCL, HELP, HIP), (HIP, RCCL, HELP)])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_search_path_has_the_first_prefix_first(
@@ -116,6 +118,7 @@ def test_what_only_the_later_library_needs_comes_of_the_first_prefix(both: TwoPr
     assert set(report.files[0].edit.add) == {HIP, HELP}
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(("runtime", "name"), [(HIP, "hipOne"), (HSA, "hsa_init")])
 def test_a_later_prefix_serves_no_runtime(both: TwoPrefixes, runtime: str, name: str) -> None:
     """Needed by the wheel itself, with and without a search path of the vendor's that leads there."""
@@ -346,6 +349,7 @@ def many(root: Path, members: Callable[[int], dict[str, Library]], count: int) -
     return made
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("kind", MANY)
 def test_many_elf_hang(tmp_path: Path, kind: str) -> None:
     """Each root more takes the same work, however many there are."""
@@ -360,6 +364,7 @@ def limited(context: ResolveContext, loads: int) -> ResolveContext:
     return context
 
 
+@pytest.mark.slow(reason="1,100 members")
 def test_many_elf_hang_in_a_row(tmp_path: Path) -> None:
     """What is n files for each of n members has a limit, and no recursion goes along it."""
 

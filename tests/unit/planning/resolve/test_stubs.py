@@ -36,6 +36,10 @@ from tests.support.works import TAG, VENDOR_PATH, Works
 from tests.unit.planning.resolve.scenes import Scene, call, define, opens
 from tests.unit.planning.resolve.test_proof import scene
 
+SLOW = pytest.mark.slow(
+    reason="a relink, and processes that call; test_a_call_of_a_stub_in_a_relinked_wheel has both"
+)
+
 __all__ = ["scene"]
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason=WHY_NOT)
@@ -174,6 +178,7 @@ def test_a_wheel_that_has_a_member_there(scene: Scene) -> None:
     assert "has a member where the stub would be" in refused(scene)
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize(
     "stub",
     [
@@ -270,6 +275,7 @@ LIVE = {
 """Functions of the headers that must return an object which a caller then uses."""
 
 
+@pytest.mark.few(3, reason="the same of other values")
 @pytest.mark.parametrize("library", sorted(rocm_facts().stubs))
 def test_every_function_of_every_stub_is_called(library: str, scene: Scene, tmp_path: Path) -> None:
     """Each returns the component's refusal, or a text; what must return a live object ends the process, as the manual says."""
@@ -320,6 +326,7 @@ int main(int argc, char **argv) {{
         assert f"`{name}`" in manual
 
 
+@SLOW
 def test_a_saved_plan_writes_the_same_stub(wheel: tuple[Path, Options], tmp_path: Path) -> None:
     path, options = wheel
     report = relink(path, options)
@@ -332,6 +339,7 @@ def test_a_saved_plan_writes_the_same_stub(wheel: tuple[Path, Options], tmp_path
     assert applied.output.sha256 == report.output.sha256
 
 
+@SLOW
 def test_verify_tells_when_the_library_has_appeared(works: Works, wheel: tuple[Path, Options]) -> None:
     path, options = wheel
     report = relink(path, options)
@@ -510,6 +518,7 @@ int main(int argc, char **argv) {
 """
 
 
+@SLOW
 def test_a_symbol_is_found_through_a_forwarder(works: Works, tmp_path: Path) -> None:
     library = shared(works.prefix / "lib/librocblas.so.5", "int rocblas(void){return 42;}")
     try:
@@ -617,6 +626,7 @@ def codes(report: Report | Plan, level: str) -> list[tuple[str, str]]:
     return [(item.code, item.subject) for item in report.findings if item.level == level]
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("stub", ["auto", f"{RCCL}:{LACKED}"])
 def test_the_function_refuses_and_all_else_is_the_real_librarys(tmp_path: Path, stub: str) -> None:
     world = World(tmp_path)
@@ -638,6 +648,7 @@ def test_the_function_refuses_and_all_else_is_the_real_librarys(tmp_path: Path, 
     assert not [item for item in verify(str(report.output.path)).findings if item.level == "error"]  # type: ignore[union-attr]
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("old", "new", "source"),
     [
@@ -661,6 +672,7 @@ def test_it_is_the_way_out(tmp_path: Path, old: tuple[str, ...], new: tuple[str,
     assert called(member, "window") == [2]
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(
     ("old", "new", "weak"),
     [
@@ -699,6 +711,7 @@ def test_a_version_of_which_more_is_imported(tmp_path: Path) -> None:
     assert not codes(taken, "error")
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("name", ["nccl_data", "nccl_local"])
 def test_data_is_never_made(tmp_path: Path, name: str) -> None:
     kind = "__thread " if name == "nccl_local" else ""
@@ -712,6 +725,7 @@ def test_data_is_never_made(tmp_path: Path, name: str) -> None:
     assert ("RLK302", "$WHEEL/demo/a.so") in codes(by_itself, "error")
 
 
+@SLOW
 def test_a_function_whose_refusal_is_no_known_answer(tmp_path: Path) -> None:
     """auto leaves it; by its name it is made, and ends the process with a sentence."""
     world = World(tmp_path, extra="int ncclUnheardOf(void){return 0;}")
@@ -732,6 +746,7 @@ def test_what_nobody_lacks(tmp_path: Path) -> None:
     assert found == {f"{RCCL}:ncclGetVersion", "libnone.so.1:f"}
 
 
+@SLOW
 def test_names_for_other_wheels_are_no_error(tmp_path: Path) -> None:
     """``repair --all`` and a run of several wheels: what fits none of one wheel may fit another."""
     world = World(tmp_path)
@@ -744,6 +759,7 @@ def test_names_for_other_wheels_are_no_error(tmp_path: Path) -> None:
         assert {f"{RCCL}:ncclGetVersion", "libnone.so.1", "libother.so"} <= found.keys()
 
 
+@SLOW
 def test_a_real_function_that_appears_later_wins(tmp_path: Path) -> None:
     world = World(tmp_path)
     report, member = world.relinked("auto")

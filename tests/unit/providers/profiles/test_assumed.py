@@ -143,6 +143,7 @@ def test_a_library_that_is_found_anyway_rests_on_no_preload(scene: Scene) -> Non
     assert codes(scene.decide()) == []
 
 
+@pytest.mark.slow(reason="a whole run")
 def test_the_loader_is_asked_without_the_profile_and_says_what_is_missing(
     scene: Scene, tmp_path: Path
 ) -> None:

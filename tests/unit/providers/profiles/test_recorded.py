@@ -33,6 +33,8 @@ from tests.support.recorded import (
 )
 from tests.unit.providers.profiles.documented_torch import torch
 
+SLOW = pytest.mark.slow(reason="large recorded wheels; test_bitsandbytes has a smaller one")
+
 WHEELS = ["bitsandbytes", "jax-rocm7-pjrt", "jax-rocm7-plugin", "onnxruntime-migraphx", "onnxruntime-rocm"]
 PREFIX = "debian-rocm-7.2.4"
 PROVIDER = "onnxruntime/capi/libonnxruntime_providers_rocm.so"
@@ -139,6 +141,7 @@ def test_the_profile_is_chosen_by_the_name_and_all_of_it_names_something(name: s
 # ONNX Runtime: a member that is loaded before
 
 
+@SLOW
 @builds
 def test_onnxruntime_rocm(prefix: Path, tmp_path: Path) -> None:
     report = run(read_recorded("onnxruntime-rocm"), prefix, tmp_path)
@@ -169,6 +172,7 @@ def test_onnxruntime_rocm(prefix: Path, tmp_path: Path) -> None:
     assert not any(found.profile for found in of(without, "RLK303"))
 
 
+@SLOW
 @builds
 def test_onnxruntime_migraphx(prefix: Path, tmp_path: Path) -> None:
     data = read_recorded("onnxruntime-migraphx")
@@ -222,7 +226,7 @@ def test_bitsandbytes_on_a_rocm_that_serves_none(tmp_path: Path) -> None:
 # JAX: AMD's ROCm as sibling wheels
 
 
-@pytest.mark.few(1, reason="the other of the pair")
+@SLOW
 @builds
 @pytest.mark.parametrize(
     ("name", "dropped", "missing"),
@@ -261,6 +265,7 @@ def test_jax(name: str, dropped: int, missing: set[str], prefix: Path, tmp_path:
     assert not any(found.profile == name for found in without.findings)
 
 
+@SLOW
 @builds
 def test_the_systems_libraries_stand_in_for_amds_copies(prefix: Path, tmp_path: Path) -> None:
     report = run(read_recorded("jax-rocm7-pjrt"), prefix, tmp_path)
@@ -324,6 +329,7 @@ def test_torch_that_takes_the_systems_rocm(prefix: Path, tmp_path: Path) -> None
     assert (file.rpath.after or "").startswith("$ORIGIN:")
 
 
+@SLOW
 @builds
 def test_torch_on_a_rocm_that_lacks_something(tmp_path: Path) -> None:
     prefix = make_recorded_prefix(tmp_path / "rocm", read_recorded(PREFIX), without=["libroctx64.so.4"])

@@ -44,6 +44,8 @@ from tests.support.plans import replanned
 from tests.support.reports import Element, Page, isa_block, sample_report
 from tests.support.works import Works
 
+SLOW = pytest.mark.slow(reason="processes, or generated names")
+
 ROOT_FILE_LIST = "$WHEEL/demo/a.so"
 
 
@@ -484,6 +486,7 @@ def text_of(root: Element) -> str:
     return "".join(part.text for part in root.all("body"))
 
 
+@pytest.mark.few(4, reason="the same of other values")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_text(name: str) -> None:
     page = html_page(sample_report(lambda text: f"{text}{name}"))
@@ -502,6 +505,7 @@ def test_hostile_names_stay_text(name: str) -> None:
 names = st.text(max_size=40) | st.sampled_from(HOSTILE)
 
 
+@SLOW
 @given(names, names)
 @settings(max_examples=amount(60), deadline=None)
 def test_any_name_stays_text(first: str, second: str) -> None:
@@ -539,6 +543,7 @@ def test_markup() -> None:
 # One page a report
 
 
+@SLOW
 def test_the_page_does_not_depend_on_the_process() -> None:
     code = (
         "import sys; from relink.report.html import html_page; from tests.support.reports import sample_report;"

@@ -26,6 +26,8 @@ from tests.support.built import ROOT
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
 
+SLOW = pytest.mark.slow(reason="runs, whose packages are printed; the others are of plans")
+
 
 def packaged(
     directory: Path, *sonames: str, tag: str = "py3-none-linux_x86_64", name: str = "demo", **options: Any
@@ -61,6 +63,7 @@ def test_each_library_leads_to_the_attribute_that_has_it(tmp_path: Path) -> None
     assert found.subject == "libnowhere.so.1"
 
 
+@SLOW
 def test_what_is_stubbed_or_may_be_missing_is_no_input(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "stub": ("librccl.so.1",),
@@ -127,6 +130,7 @@ def test_a_wheel_for_one_python_says_which(tmp_path: Path, tag: str, exact: bool
     assert (len(package.pythons) == 1, package.pythons[0]) == (exact, 10 if tag.startswith("py3") else 12)
 
 
+@SLOW
 def test_the_rocm_that_it_was_linked_with(tmp_path: Path) -> None:
     assert packaged(tmp_path / "six", "libamdhip64.so.6").major == 6
     assert packaged(tmp_path / "none", "libstdc++.so.6").major is None

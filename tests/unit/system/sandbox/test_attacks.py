@@ -195,6 +195,7 @@ def test_what_it_refuses_to_a_user(kind: str, attacker: Path, user: User, networ
     assert clear(kind, found) == expected(kind, network=network)
 
 
+@pytest.mark.few(1, reason="the same of other values")
 def test_files_are_read_only_without_the_filter_too(
     enforced: Sandbox, attacker: Path, tmp_path: Path
 ) -> None:
@@ -242,6 +243,7 @@ def test_processor_time_has_a_limit(sandbox: Sandbox, begun: Callable[..., subpr
     assert -status_of(sandbox, process.returncode) in (signal.SIGXCPU, signal.SIGKILL)
 
 
+@pytest.mark.few(1, reason="the same of other values")
 def test_stopped_with_all_that_belongs_to_it(
     sandbox: Sandbox, begun: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -251,6 +253,7 @@ def test_stopped_with_all_that_belongs_to_it(
     wait_for(lambda: not alive(str(tmp_path)))
 
 
+@pytest.mark.few(1, reason="the same of other values")
 def test_it_does_not_outlive_relink(sandbox: Sandbox, attacker: Path, tmp_path: Path) -> None:
     program = (
         "from relink.system.sandbox.start import Limits, Sandbox\n"
@@ -262,6 +265,7 @@ def test_it_does_not_outlive_relink(sandbox: Sandbox, attacker: Path, tmp_path: 
     wait_for(lambda: not alive(str(tmp_path)))
 
 
+@pytest.mark.few(4, reason="the same of other values")
 @pytest.mark.parametrize(("what", "status"), [("crash", -11), ("abort", -6), ("nothing", 0)])
 def test_how_it_ended_is_told(
     sandbox: Sandbox, begun: Callable[..., subprocess.Popen[str]], what: str, status: int
@@ -271,6 +275,7 @@ def test_how_it_ended_is_told(
     assert status_of(sandbox, process.returncode) == status
 
 
+@pytest.mark.few(1, reason="the same of other values")
 def test_a_file_does_not_grow_without_end(
     sandbox: Sandbox, begun: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -301,7 +306,7 @@ CANARIES = {
 }
 
 
-@pytest.mark.few(3, reason="other canaries of the same code")
+@pytest.mark.few(1, reason="other canaries of the same code")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the canaries' system call is that of x86_64")
 @pytest.mark.parametrize("canary", CANARIES)
 @pytest.mark.parametrize("kind", ["off", *KINDS])

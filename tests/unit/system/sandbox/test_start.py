@@ -146,6 +146,7 @@ def kind_in(words: list[str]) -> str:
     return run.stdout.strip()
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize(("words", "kind"), list(zip(DENIED, KINDS[2:], strict=True)), ids=KINDS[2:])
 def test_the_next_best_is_taken(words: list[str], kind: str) -> None:
     if reason := why_not(kind):
@@ -179,6 +180,7 @@ def test_namespaces_of_its_own_where_there_is_no_bubblewrap(monkeypatch: pytest.
         start.first_working.cache_clear()
 
 
+@pytest.mark.slow(reason="a process in namespaces of its own")
 def test_a_container_is_no_obstacle(works: Works, tmp_path: Path) -> None:
     if reason := why_not("landlock"):
         pytest.skip(reason)

@@ -302,6 +302,7 @@ def test_usr_works_as_a_prefix(run: Run, works: Works, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow(reason="whole runs; the other places are found without")
 def test_the_one_that_was_found_is_told_first(
     run: Run, works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

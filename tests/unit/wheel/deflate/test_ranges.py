@@ -51,6 +51,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "COMPRESSED_CHUNK", 5_000)
 
 
+@pytest.mark.few(3, reason="the same of other values")
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_range_is_that_of_the_content(tmp_path: Path, method: int, seed: int) -> None:

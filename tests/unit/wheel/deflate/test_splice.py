@@ -33,6 +33,8 @@ from relink.wheel.deflate.stream import (
 )
 from tests.unit.wheel.streams import KIB, deflate, made, reader
 
+SLOW = pytest.mark.slow(reason="long streams; shorter ones are tried always")
+
 
 def possible(text: bytes) -> list[int]:
     """The bits where a header could begin, each looked at alone (RFC 1951, 3.2.7)."""
@@ -53,6 +55,7 @@ def test_headers_in_what_is_none() -> None:
     assert [*splice.find_headers(text)] == possible(text) != []
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("level", [1, 6, 9])
 def test_headers_of_a_stream(level: int) -> None:
     content = made(level, 30 * KIB)
@@ -103,6 +106,7 @@ def found_in(stream: bytes, start: int = 0) -> list[int]:
     return [bit for bit in likely_headers(reader(stream), len(stream), searched) if bit // 8 in searched]
 
 
+@pytest.mark.few(2, reason="the same of other values")
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
 def test_where_a_block_is_likely_one_is(level: int) -> None:
     content = made(level, 1 << 20)
@@ -126,6 +130,7 @@ def test_stored_blocks_begin_at_any_bit() -> None:
             assert PADDING[place][1] in [*splice.find_stored(stream)]
 
 
+@SLOW
 def test_a_header_is_found_wherever_it_is_in_what_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = deflate(made(6, 300 * KIB), 6)
     expected = found_in(stream)
@@ -207,6 +212,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, name: str) -> Mock:
     return mock
 
 
+@pytest.mark.few(4, reason="the same of other values")
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
 def test_streams_of_zlib(level: int, strategy: int) -> None:
@@ -233,6 +239,7 @@ def flushed(content: bytes, flush: int) -> bytes:
     return stream + deflater.flush()
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("flush", [zlib.Z_PARTIAL_FLUSH, zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH])
 def test_blocks_without_content(flush: int) -> None:
     """What a flush leaves is a stored block, or one of fixed codes, in any place of a byte."""
@@ -268,6 +275,7 @@ def whole(*bits: Bits) -> bytes:
     return number.to_bytes(-(-count // 8), "little")
 
 
+@SLOW
 def test_a_wrong_guess_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last bits of a block can look like a header that is not there, where a stored one comes next."""
     rng = random.Random(6)
@@ -506,6 +514,7 @@ FAR_STREAMS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("kind", FAR_STREAMS)
 def test_over_a_long_way_it_is_as_from_block_to_block(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -526,6 +535,7 @@ def test_over_a_long_way_it_is_as_from_block_to_block(monkeypatch: pytest.Monkey
             assert block == every[bisect.bisect_right(starts[:-1], place) - 1], (read, place)
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("level", [0, 6])
 def test_a_long_way_is_inflated_once(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
     content = made(5, 3 << 20)
@@ -550,6 +560,7 @@ def test_behind_other_content_than_the_stream_has_nothing_is_found(monkeypatch: 
     assert found is None or found[1] <= changed
 
 
+@pytest.mark.few(1, reason="the same of other values")
 @pytest.mark.parametrize("text", FALSE.values(), ids=FALSE)
 def test_a_long_way_to_stored_bytes_that_look_like_blocks(
     monkeypatch: pytest.MonkeyPatch, text: bytes
@@ -595,6 +606,7 @@ def test_a_long_way_costs_no_more_than_it_may(
     assert sum(inflated_bytes) < 100 * KIB
 
 
+@SLOW
 def test_places_one_behind_the_other_are_found_by_going_on(inflated_bytes: list[int]) -> None:
     content = made(5, 6 << 20)
     found = open_blocks(deflate(content, 6), content)
@@ -656,6 +668,7 @@ def check(stream: bytes, content: bytes) -> None:
         assert not inflater.unused_data
 
 
+@pytest.mark.few(6, reason="the same of other values")
 @pytest.mark.parametrize("level", [1, 3, 6, 9])
 @pytest.mark.parametrize("seed", range(4))
 def test_what_stays_is_taken_over(level: int, seed: int) -> None:

@@ -61,6 +61,7 @@ def by_relink(stream: bytes, claimed: bytes) -> bytes | None:
         return None
 
 
+@pytest.mark.few(6, reason="the same of other values")
 @pytest.mark.parametrize("defect", [*DEFECTS, *BLOCK_DEFECTS])
 def test_zlib_and_relink_read_the_same(defect: str) -> None:
     differing, refused = [], 0
@@ -83,6 +84,7 @@ def test_both_read_what_is_valid() -> None:
         assert by_relink(stream, written) == written
 
 
+@pytest.mark.slow(reason="a second")
 def test_a_lax_inflater_would_be_seen() -> None:
     """The streams are such that isal reads them otherwise than zlib: the comparison above is not of two that agree anyway."""
     lax = {
@@ -154,6 +156,7 @@ def inflated(raw: bytes, claimed: Member) -> bytes:
     return b"".join(content(reader(raw), claimed))
 
 
+@pytest.mark.few(6, reason="the same of other values")
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
 @pytest.mark.parametrize("size", [0, 1, 100, 64 * KIB, 300 * KIB])
 def test_what_comes_out(monkeypatch: pytest.MonkeyPatch, level: int, size: int) -> None:
