@@ -482,6 +482,8 @@ def _change(name: str) -> Known:
             return (
                 getattr(arguments[0], name)(*arguments[1:]) if len(arguments[0]) < LARGEST_VALUE else UNKNOWN
             )
+        if isinstance(arguments[0], set):
+            arguments[0].add(UNKNOWN)  # Whether something else is in it is not known.
         return UNKNOWN
 
     return changed

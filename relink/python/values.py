@@ -250,11 +250,12 @@ def truth(value: Any) -> bool | None:
 
 
 def items(value: Any) -> list[Any] | None:
-    """Return the items of what is iterated over, those of a set in an order of their own; None where they are not known."""
+    """Return the items of what is iterated over; None where they, or an order of theirs, are not known."""
     if not isinstance(value, list | tuple | dict | set) or len(value) > LARGEST_VALUE:
         return None
-    is_text = isinstance(value, set) and all(isinstance(one, str) for one in value)
-    return sorted(value) if is_text else list(value)
+    if isinstance(value, set):  # texts alone have an order that no hash seed changes
+        return sorted(value) if all(isinstance(one, str) for one in value) else None
+    return list(value)
 
 
 def is_known(value: Any) -> bool:

@@ -83,6 +83,8 @@ def test_modules_that_a_finder_makes(tmp_path: Path) -> None:
         ("s = set()\ns.add('x')\nfor name in s:\n __import__('package.' + name)", [(X, "certain")]),
         ("for name in list({'y', 'x'} - {'y'}):\n __import__('package.' + name)", [(X, "certain")]),
         ("if {[]}:\n from . import x", [(X, "conditional")]),
+        ("s = set()\ns.update(names())\nif 'x' in s:\n from . import x", [(X, "conditional")]),
+        ("for name in {'x', 1}:\n from . import x", [(X, "conditional")]),
         (
             "class Lazy:\n def __getattr__(self, name):\n  import absent\nLazy().name\nfrom . import x",
             [(X, "certain")],
