@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from relink.cli.system import drop_output, drop_stream
 from relink.report import text
+from relink.report.commands import why_untried
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
 from relink.report.summary import verdict
@@ -227,13 +229,28 @@ def write(text: str) -> None:
         sys.stdout.flush()
 
 
+def _command_of(error: RelinkError) -> str | None:
+    """The command that helps after an error; None where it is this one with another word, and this one has not the word."""
+    if not isinstance(error.step, tuple):
+        return error.step
+    wrong, right = error.step
+    words = [
+        f"{word.removesuffix(wrong)}{right}" if f"={word}".endswith(f"={wrong}") else word
+        for word in sys.argv[1:]
+    ]
+    return None if words == sys.argv[1:] else shlex.join(["relink", *words])
+
+
 def say(message: str | RelinkError) -> None:
-    """Print a message on standard error, if it can be written: one line, and one more for each issue of an error."""
+    """Print a message on standard error, if it can be written: one line, one more for each issue of an error, and its step."""
     lines = (message.message, *message.issues) if isinstance(message, RelinkError) else (message,)
     try:
         errors = make_console(stderr=True)
         for number, line in enumerate(lines):
             start = ("" if line.startswith("Next") else "  - ") if number else "relink: "
             errors.print(Line(f"{start}{line}"), soft_wrap=True)
+        if isinstance(message, RelinkError) and (command := _command_of(message)):
+            errors.print(Line(f"Next (not tried: {why_untried(command) or 'this run ended before it'}):"))
+            errors.print(text.command_line(command), soft_wrap=True)
     except OSError:
         drop_stream(sys.stderr)

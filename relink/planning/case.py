@@ -29,7 +29,7 @@ from relink.providers.distribution import read_distribution
 from relink.providers.nix_store import find_compiler_runtime, open_closure, open_place
 from relink.providers.prefix import NAME_ANOTHER, SITE_PACKAGES, Provider, leave_out_package
 from relink.providers.profiles import Hint, Profile, profile_for
-from relink.system.errors import NoPlaceError, ProviderError, UsageError, WheelError
+from relink.system.errors import NoPlaceError, ProviderError, SeveralPlacesError, UsageError, WheelError
 from relink.system.progress import RunBudget
 from relink.vendors.protocol import Vendor
 from relink.vendors.registry import (
@@ -112,13 +112,7 @@ def open_providers(
             try:
                 found = (*found, _open(path, target, options))
             except ProviderError as error:
-                # The error about a directory that is no prefix names those that are there.
-                here = [place.path for place in find_places(target, os.environ, os.path.abspath(path))]
-                if not here or not error.message.endswith(NAME_ANOTHER):
-                    raise
-                there = f"here {'is' if len(here) == 1 else 'are'} {', '.join(here)}"
-                text = error.message.removesuffix(NAME_ANOTHER) + there
-                raise ProviderError(text, error.issues) from None
+                raise _prefix_error(error, path, target, sonames or ()) from None
         found += tuple(one for path in options.nix_closures for one in open_closure(path, target))
     else:
         try:
@@ -128,13 +122,33 @@ def open_providers(
             if sonames is None or vendors_of({*sonames} - {*options.stub}):
                 raise
             return ()
-        main = replace(_open(place.path, target, options), found_by=place.found_by)
+        try:
+            main = replace(_open(place.path, target, options), found_by=place.found_by)
+        except ProviderError as error:
+            named = ProviderError(error.message.replace("--prefix", place.found_by, 1), error.issues)
+            raise _prefix_error(named, place.path, target, sonames or ()) from None
         places = find_places_beside(target, os.environ, main.path) if main.kind != SITE_PACKAGES else ()
         found = (main,)
         for one in places:
             with suppress(ProviderError):
                 found = (*found, replace(_open(one.path, target, options), found_by=one.found_by))
     return (*found, *find_compiler_runtime(found, target))
+
+
+def _prefix_error(error: ProviderError, path: str, target: Target, sonames: Collection[str]) -> ProviderError:
+    """Return the error about a directory that is no prefix: it names those that are there, and the one that fits best."""
+    text = error.message
+    here = [place.path for place in find_places(target, os.environ, os.path.abspath(path))]
+    if here and text.endswith(NAME_ANOTHER):
+        text = f"{text.removesuffix(NAME_ANOTHER)}here {'is' if len(here) == 1 else 'are'} {', '.join(here)}"
+    if len(here) > 1:
+        try:
+            here = [choose_place(target, {}, sonames, own=False).path]
+        except SeveralPlacesError as several:
+            here = [*several.places]
+        except NoPlaceError:
+            here = []
+    return ProviderError(text, error.issues, (path, here[0]) if len(here) == 1 else None)
 
 
 def _open(path: str, target: Target, options: Options) -> Provider:

@@ -27,7 +27,7 @@ def why_untried(command: str) -> str:
             return _CHANGES if "--wheel" in rest else _FETCHES
         case ["export", *_]:
             return _SETS
-        case ["relink", "fetch", *_]:
+        case ["relink", "fetch", *_] | ["pip", "download", *_]:
             return "it needs the network"
         case ["relink", *rest]:
             return "DIR is to be named" if "DIR" in rest else ""

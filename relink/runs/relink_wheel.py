@@ -383,7 +383,8 @@ def relinked_error(plan: Plan, shown: str, distribution: str, version: str) -> U
     if (vendor := vendors_wheel(plan, distribution, version)) is not None:
         return UsageError(
             f"{shown} was relinked from {vendor.filename} (SHA-256 {sha256}); relink that one, which "
-            f"`relink fetch {vendor.canonical}=={vendor.version}` fetches where an index has it"
+            f"`{vendor.fetching}` fetches where an index has it",
+            step=vendor.fetching,
         )
     filename = PurePosixPath(plan.wheel.path).name[:_NAME_MAX]
     return UsageError(

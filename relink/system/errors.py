@@ -24,12 +24,16 @@ class RelinkError(Exception):
 
     :param message: the sentence shown to the user.
     :param issues: further lines, one a problem, when several were found in one go.
+    :param step: a command that helps; or a word of the command line and another one, with which the same command helps.
     """
 
-    def __init__(self, message: str, issues: Iterable[str] = ()) -> None:
+    def __init__(
+        self, message: str, issues: Iterable[str] = (), step: str | tuple[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.issues: tuple[str, ...] = tuple(issues)
+        self.step = step
 
     def __str__(self) -> str:
         return "\n  - ".join((self.message, *self.issues))

@@ -79,7 +79,8 @@ class WheelArchive:
         try:
             members, defects = read_directory(self._pread, self.size, limits)
         except NoArchiveError as error:
-            raise WheelError(f"{self.path.name} {error.message}", [*issues, *error.issues]) from error
+            text = f"{self.path.name} {error.message}"
+            raise WheelError(text, [*issues, *error.issues], name.fetching if name else None) from error
         except WheelError as error:
             issues.extend(error.issues or [error.message])
             raise self._refused(issues) from error

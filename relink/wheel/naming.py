@@ -41,9 +41,12 @@ _OTHERS = {
 
 
 def explain_not_a_wheel(path: Path) -> str | None:
-    """Return a sentence about what `path` is instead of a wheel, or that it is not there; None where it may be one."""
+    """Return a sentence about what `path` is instead of a wheel; None where it may be one.
+
+    :raises WheelError: it is not there.
+    """
     if not os.path.lexists(path) and "\0" not in str(path):
-        return _explain_no_file(path)
+        raise _no_file_error(path)
     if path.is_dir():
         return (
             explain_no_tree(path)
@@ -60,22 +63,23 @@ def explain_not_a_wheel(path: Path) -> str | None:
     return f"{path} is {kind}, and relink takes wheels; get the vendor's wheel (.whl)" if kind else None
 
 
-def _explain_no_file(path: Path) -> str:
-    """Return a sentence about a path that is not there: a requirement, an address, or a name that was misspelled."""
+def _no_file_error(path: Path) -> WheelError:
+    """Return the error about a path that is not there: a requirement, an address, or a name that was misspelled."""
     said = f"{path} cannot be opened (No such file or directory)"
     if address := _ADDRESS.match(str(path)):
         url = f"{address[0]}/{str(path)[address.end() :]}"
-        return (
-            f"{url} is an address, and relink takes files; get it: pip download --no-deps {shlex.quote(url)}"
-        )
+        get = f"pip download --no-deps {shlex.quote(url)}"
+        return WheelError(f"{url} is an address, and relink takes files; get it", step=get)
     if _REQUIREMENT.fullmatch(path.name) and path.parent == Path():
-        return f"{said}; a package is fetched by `relink fetch {shlex.quote(path.name)}`"
+        return WheelError(f"{said}; fetch the package", step=f"relink fetch {shlex.quote(path.name)}")
     try:
         names = [name for name in os.listdir(path.parent) if name.endswith(".whl")]
     except OSError:
-        return said
-    close = difflib.get_close_matches(path.name, names, n=1)
-    return f"{said}; did you mean {path.with_name(close[0])}?" if close else said
+        return WheelError(said)
+    if not (close := difflib.get_close_matches(path.name, names, n=1)):
+        return WheelError(said)
+    near = str(path.with_name(close[0]))
+    return WheelError(f"{said}; did you mean {near}?", step=(str(path), near))
 
 
 def explain_no_tree(path: Path) -> str | None:
@@ -125,6 +129,11 @@ class WheelName(msgspec.Struct, frozen=True):
     def canonical(self) -> NormalizedName:
         """The distribution's normalised name (PEP 503)."""
         return canonicalize_name(self.distribution)
+
+    @property
+    def fetching(self) -> str:
+        """The command that has pip fetch the wheel of this release that fits the target."""
+        return shlex.join(["relink", "fetch", f"{self.canonical}=={self.version}"])
 
     @property
     def tags(self) -> frozenset[Tag]:

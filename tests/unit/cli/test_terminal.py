@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relink.cli.terminal import watch_build
+from relink.cli.terminal import say, watch_build
 from relink.system.errors import UsageError
 
 EVENTS: list[tuple[str, dict[str, Any]]] = [
@@ -45,3 +46,22 @@ def test_lines_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet
     assert [line["event"] for line in logged] == [event for event, _ in EVENTS]
     with pytest.raises(UsageError, match="the log cannot be written"), watch_build(tmp_path, quiet=True):
         pass
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["w.whl", "--prefix", "/a b"], "relink w.whl --prefix /c"),
+        (["w.whl", "--prefix=/a b"], "relink w.whl --prefix=/c"),
+        (["w.whl", "--prefix", "/x/a b"], None),
+    ],
+)
+def test_the_same_command_with_another_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str | None
+) -> None:
+    """Where a variable or a settings file has the word, no command is printed."""
+    monkeypatch.setattr(sys, "argv", ["relink", *words])
+    say(UsageError("no such directory", step=("/a b", "/c")))
+    first, *following = capsys.readouterr().err.splitlines()
+    assert first == "relink: no such directory"
+    assert following == (["Next (not tried: this run ended before it):", f"    {told}"] if told else [])

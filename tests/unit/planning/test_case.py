@@ -73,6 +73,10 @@ def test_a_prefix_that_is_none_and_those_that_are_there(two: Path) -> None:
             open_providers(Options(prefixes=[wrong]), here)
         there = "here are /opt/rocm-6.4.3, /opt/rocm-7.2.4"
         assert str(caught.value) == f"--prefix {wrong}: no such directory; {there}"
+        assert caught.value.step is None, "nothing says which of them"
+        with pytest.raises(ProviderError) as caught:
+            open_providers(Options(prefixes=[wrong]), here, {"libamdhip64.so.7"})
+        assert caught.value.step == (wrong, "/opt/rocm-7.2.4")
     library(two / "srv/lib/libother.so.1", machine=183)
     with pytest.raises(
         ProviderError, match=r"no shared library for .*; here are /opt/rocm-6\.4\.3, /opt"
@@ -81,6 +85,13 @@ def test_a_prefix_that_is_none_and_those_that_are_there(two: Path) -> None:
     assert "for another machine" in caught.value.issues[0]
     with pytest.raises(ProviderError, match=r"no such directory; name the directory that holds lib/$"):
         open_providers(Options(prefixes=["/none"]), target(two / "srv"))
+
+
+def test_a_variable_that_names_no_prefix(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the variable that is blamed, and no option that nobody passed."""
+    monkeypatch.setenv("ROCM_PATH", "/nope")
+    with pytest.raises(ProviderError, match=r"^ROCM_PATH /nope: no such directory; here are /opt/rocm-6"):
+        open_providers(Options(), target(two), {"libamdhip64.so.7"})
 
 
 def test_which_of_several_places_has_what_is_needed(two: Path) -> None:

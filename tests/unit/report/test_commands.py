@@ -21,6 +21,7 @@ CHANGES, BOTH = "it changes the environment", "it needs the network and changes 
         ("relink repair torch --python v/bin/python", BOTH),
         ("relink repair torch --wheel w.whl", CHANGES),
         ("relink fetch jax", NETWORK),
+        ("pip download --no-deps https://example.com/a.whl", NETWORK),
         ("export HSA_OVERRIDE_GFX_VERSION=10.3.0", "it changes your shell"),
         ("pip install '/a b/w.whl' -c constraints.txt", CHANGES),
         ("pip install numpy", BOTH),

@@ -422,6 +422,8 @@ def test_truncated(tmp_path: Path, length: int) -> None:
         WheelArchive(path)
     assert "no end of central directory" in caught.value.issues[0]
     assert caught.value.message == f"{path.name} is truncated; get it again"
+    name, version, *_ = path.name.split("-")
+    assert caught.value.step == f"relink fetch {name.replace('_', '-')}=={version}"
 
 
 def test_what_is_no_archive(tmp_path: Path) -> None:

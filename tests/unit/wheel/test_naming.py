@@ -61,29 +61,40 @@ def test_what_may_be_a_wheel_is_opened(tmp_path: Path) -> None:
     assert explain_not_a_wheel(tmp_path / "store-name") is None
 
 
+THERE = "demo-1.0+rocm7.2.4-cp311-cp311-linux_x86_64.whl"
+
+
 @pytest.mark.parametrize(
-    ("word", "sentence"),
+    ("word", "sentence", "why", "step"),
     [
-        ("demo>=1.22", "a package is fetched by `relink fetch 'demo>=1.22'`"),
-        ("demo[gpu]==1.0", "a package is fetched by `relink fetch 'demo[gpu]==1.0'`"),
+        ("demo>=1.22", "fetch the package", "it needs the network", "relink fetch 'demo>=1.22'"),
+        ("demo[gpu]==1.0", "fetch the package", "it needs the network", "relink fetch 'demo[gpu]==1.0'"),
         (
             "https://example.com/a/demo-1.0-py3-none-any.whl",
-            "pip download --no-deps https://example.com/a/demo-1.0-",
+            "is an address, and relink takes files",
+            "it needs the network",
+            "pip download --no-deps https://example.com/a/demo-1.0-py3-none-any.whl",
         ),
-        ("demo-1.1+rocm7.2.4-cp311-cp311-linux_x86_64.whl", "did you mean demo-1.0+rocm7.2.4-cp311-"),
-        ("nothing-1.0.tar.gz", "cannot be opened (No such file or directory)"),
+        (
+            "demo-1.1+rocm7.2.4-cp311-cp311-linux_x86_64.whl",
+            f"did you mean {THERE}?",
+            "this run ended before it",
+            f"relink {{}} {THERE}",
+        ),
+        ("nothing-1.0.tar.gz", "cannot be opened (No such file or directory)", "", ""),
     ],
 )
 def test_what_is_not_there(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, sentence: str
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, sentence: str, why: str, step: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo-1.0+rocm7.2.4-cp311-cp311-linux_x86_64.whl").touch()
-    for command in (["inspect"], ["explain"], ["verify"]):
-        code, out, err = run(*command, word)
+    (tmp_path / THERE).touch()
+    for command in ("inspect", "explain", "verify"):
+        code, out, err = run(command, word)
         assert (code, out) == (2, "")
-        assert sentence in err
-        assert err.count("\n") == 1
+        first, *following = err.splitlines()
+        assert sentence in first
+        assert following == ([f"Next (not tried: {why}):", f"    {step.format(command)}"] if step else [])
 
 
 VENDOR = "onnxruntime_rocm-1.22.2.post3-cp312-cp312-manylinux_2_34_x86_64.whl"
