@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import calendar
 import contextlib
+import errno
 import hashlib
 import os
+import shutil
 import stat
 import struct
 import time
@@ -570,9 +572,12 @@ def _os_errors_of(target: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         # The file in question may also be one that a replacement is read from.
         where = f" ({error.filename})" if error.filename else ""
-        raise RelinkError(
-            f"{target} cannot be written: {reason}{where}; resolve that, or choose another directory"
-        ) from error
+        text = f"{target} cannot be written: {reason}{where}; resolve that, or choose another directory"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = next(path for path in target.parents if not path.name.startswith(".relink-"))
+            free = shutil.disk_usage(place).free / 1e6
+            text = f"{place}: {reason} for {target.name} ({free:.1f} MB are free); free some, or name another by --output"
+        raise RelinkError(text) from error
 
 
 def _write_record(

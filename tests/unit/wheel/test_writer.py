@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import calendar
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -724,6 +725,20 @@ with WheelArchive(sys.argv[1]) as archive:
     )
     assert "cannot be written: File too large" in run.stdout
     assert os.listdir(tmp_path / "out") == []
+
+
+def test_no_space_is_told_by_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    staging = tmp_path / "dist/.relink-1-2.dir"
+    staging.mkdir(parents=True)
+    with WheelArchive(make_wheel(tmp_path)) as archive:
+        monkeypatch.setattr(os, "fdatasync", full)
+        with pytest.raises(
+            RelinkError, match=r"dist: No space left on device for demo.* name another by --o"
+        ):
+            write_wheel(archive, staging, Changes(archive.name))
 
 
 def test_the_input_may_be_the_output(tmp_path: Path) -> None:
