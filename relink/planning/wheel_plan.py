@@ -210,6 +210,8 @@ def _find_other_prefix(
     """
     libraries = planned.context.vendor.libraries
     missing = {found.subject for found in planned.plan.findings if found.code == "RLK101"}
+    if not missing and any(found.code == "RLK130" for found in planned.plan.findings):
+        missing = {*case.wheel.sought}
     wanted = {*filter(libraries.is_runtime, missing)} or {*filter(libraries.is_own, missing)}
     if wanted and not case.options.nix_closures:
         for path in find_prefixes_with(wanted, case.target, case.options):
@@ -249,6 +251,8 @@ def _way_out(
     while errors := [error for error in attempt.plan.findings if error.level == "error"]:
         # RLK104 only sums up. What the nearest variant lacks has findings too, and serving that is what helps.
         errors = [error for error in errors if error.code != "RLK104"] or errors
+        # Another C library comes first, since it decides what else is found.
+        errors = [error for error in errors if (error.step or "").startswith("--interpreter ")] or errors
         subjects = {subject for _, subject in proposed}
         firsts = [(cause.findings[0], subject) for cause in causes(errors) for subject in cause.subjects]
         # One option may be the proposal for several subjects: its turn comes once.

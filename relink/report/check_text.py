@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 
 import msgspec
 
@@ -189,6 +190,9 @@ def _next_step(check: EnvironmentCheck) -> tuple[str | None, tuple[str, ...]]:
     if check.proposals and all(one.step is None for one in check.proposals):
         command = shlex.join(check.repair)
         return command, (command,)
+    exports = [typed for one in check.proposals for typed in one.commands if typed.startswith("export ")]
+    if exports:  # what else is wrong is told once the GPU counts as the other one
+        return f"{exports[0]}, then the same command", (exports[0],)
     if len(check.proposals) > 1 and (joint := _join_repairs(check)):
         return joint
     steps: dict[str, None] = {}
@@ -218,12 +222,14 @@ def _join_repairs(check: EnvironmentCheck) -> tuple[str, tuple[str, ...]] | None
     options: dict[tuple[str, str], None] = {}
     for one in check.proposals:
         alone = [one.name if word == "--all" else word for word in check.repair]
+        # What is installed comes before the repair; behind it, in place of it.
+        installs |= dict.fromkeys(takewhile(INSTALLS.fullmatch, one.commands))
         for command in one.commands:
             typed = shlex.split(command)
             added = typed[len(alone) :]
             if INSTALLS.fullmatch(command):
-                installs[command] = None
-            elif typed[: len(alone)] == alone and len(added) % 2 == 0 and {*added[::2]} <= _OF_ONE_LIBRARY:
+                continue
+            if typed[: len(alone)] == alone and len(added) % 2 == 0 and {*added[::2]} <= _OF_ONE_LIBRARY:
                 options |= dict.fromkeys(zip(added[::2], added[1::2], strict=True))
             else:
                 return None

@@ -29,6 +29,7 @@ INSTALLS = re.compile(
 )
 """A command that has the system's packages installed: of a saved report, a stranger's maybe, none else is offered as such."""
 _REPAIRS = re.compile(r"relink repair [a-z][\w-]*(?: --prefix [\w/.+-]+)* --python [\w/.+-]+", re.ASCII)
+_FETCHES = re.compile(r"relink fetch [\w.+!=-]+", re.ASCII)
 _PYTHON = re.compile(r"\$ORIGIN/\S*lib/python(3\.\d+)/", re.ASCII)
 # The first way out that a remedy has: another release, a variable, a package, an option.
 _WAY = re.compile(
@@ -225,7 +226,9 @@ def _failed(report: Report, errors: Sequence[Cause]) -> Verdict:
 
 
 def _why(errors: Sequence[Cause]) -> str:
-    reasons = list(dict.fromkeys(_reasons(errors)))
+    # What another wheel or another C library mends comes first.
+    first = sorted(errors, key=lambda cause: not cause.code.startswith(("RLK301", "RLK52")))
+    reasons = list(dict.fromkeys(_reasons(first)))
     more = f" and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
     return "; ".join(reasons[:_MAX_REASONS]) + more
 
@@ -290,13 +293,18 @@ def _step(
             text = f"{'; '.join(installs)}, then the same command; or, {how}: {text}"
         elif place:
             text = f"{place} serves the wheel: {text}"
+        elif some := [part for part in _packages(missing) if not others and INSTALLS.fullmatch(part)]:
+            own = join_with_and([cause.subjects[0] for cause in missing if cause.step])
+            text = f"{text}; or, with {own} itself: {'; '.join(some)}, then the same command"
+            found.append((*some,))
         return text, (*installs, *chain.from_iterable(found))
     # Another option than a Python's is offered where it was tried: then it is among the ways out.
     if wrong is not None and wrong.step and wrong.step.startswith("--"):
         with suppress(ValueError):  # quotes that are not closed, in a report that relink did not write
             return f"again with {wrong.step}", _again([*command, *shlex.split(wrong.step)])
     if wrong is not None:
-        return f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}", ()
+        fetch = [wrong.step] if wrong.step and _FETCHES.fullmatch(wrong.step) else []
+        return ": ".join([f"{wrong.remedy[:1].lower()}{wrong.remedy[1:].rstrip('.')}", *fetch]), (*fetch,)
     if (twice := _vendor_twice(errors)) is not None:
         agree = (
             f"a {twice.product} whose libraries agree on one {twice.libraries.runtime_name} (--prefix DIR)"
@@ -304,6 +312,8 @@ def _step(
         return f"{agree}, then the same command", ()
     if missing:
         parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
+        if _has_runtime(unknown):  # what the system has packages of is another release
+            parts, unknown = [], _list_lacking(errors)
         typed = [part for part in parts if INSTALLS.fullmatch(part)]
         if unknown:
             parts.append(f"{_place_that_has(unknown)} (--prefix DIR)")
@@ -365,6 +375,13 @@ def _place_that_has(sonames: Sequence[str]) -> str:
     vendor, *more = {vendor_that_has(soname) for soname in sonames}
     product = vendor.product if vendor is not None and not more else "prefix"
     return f"a {product} that has {join_truncated(sonames)}"
+
+
+def _has_runtime(sonames: Iterable[str]) -> bool:
+    """Whether a vendor's runtime is among some libraries."""
+    from relink.vendors.registry import VENDORS  # noqa: PLC0415 - slow to load, and here only
+
+    return any(vendor.libraries.is_runtime(soname) for vendor in VENDORS for soname in sonames)
 
 
 def _packages(missing: Sequence[Cause]) -> list[str]:

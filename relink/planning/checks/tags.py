@@ -23,7 +23,7 @@ from relink.loader.python import PythonFacts, active_python, ask_python
 from relink.loader.target import Target, interpreter_of
 from relink.planning.options import Options
 from relink.system.errors import TargetError
-from relink.system.findings.model import RULES, Finding, finding
+from relink.system.findings.model import Finding, finding
 from relink.wheel.naming import WheelName
 from relink.wheel.source import MemberSource
 
@@ -104,13 +104,8 @@ def tag_findings(
     machine = machine_name(target.header.machine)
     if not any(fits_machine(platform, machine) for platform in name.platform.split(".")):
         message = f"is for {name.platform}; the target is Linux with glibc on {machine}"
-        fetched = f"`relink fetch {name.canonical}=={name.version}`, where an index has it"
-        musl = (
-            f"Get the manylinux wheel, which is for glibc: {fetched}."
-            if "musllinux" in name.platform
-            else None
-        )
-        return (finding("RLK521", filename, message, musl or f"{RULES['RLK521'].fix} To get it: {fetched}."),)
+        musl = "Get the manylinux wheel, which is for glibc." if "musllinux" in name.platform else None
+        return (finding("RLK521", filename, message, musl, step=name.fetching),)
     python = target.python_facts
     written = f"{name.python}-{name.abi}"
     if python is None and own is not None and not accepts_wheel(own, name, machine):
@@ -132,7 +127,7 @@ def tag_findings(
         f"{get}, or pass --python {fitting}." if fitting else f"{get}, or name another Python by --python."
     )
     if named:
-        step = f"--python {shlex.quote(fitting)}" if fitting else None
+        step = f"--python {shlex.quote(fitting)}" if fitting else name.fetching
         return (finding("RLK520", filename, message, remedy, step=step),)
     why = f"{message}: relink runs under it, and no other Python was named"
     use = (

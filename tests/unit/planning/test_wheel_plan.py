@@ -125,6 +125,26 @@ def test_another_prefix_of_the_machine(
     assert "Next: a ROCm that has" in refused, "the other one lacks a symbol: a plan with it is refused"
 
 
+def test_another_prefix_in_place_of_a_second_runtime(
+    run: Run, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel's own search path leads to the runtime of its release, so no library is missing: two of them meet."""
+    runtime, blas = "int hipMalloc(void){return 0;}", "int hipMalloc(void); int b(void){return hipMalloc();}"
+    hips = {}
+    for place, number in ((prefix, 6), (tmp_path / "new", 7)):
+        hips[number] = shared(place / f"lib/libamdhip64.so.{number}", runtime)
+        shared(place / "lib/libhipblas.so.3", blas, needed=[hips[number]], flags=["-Wl,-rpath,$ORIGIN"])
+    uses = "int hipMalloc(void), b(void); int g(void){return hipMalloc() + b();}"
+    needed = [hips[7], prefix / "lib/libhipblas.so.3"]
+    flags = [f"-Wl,--disable-new-dtags,-rpath,{tmp_path}/new/lib", LOOSE]
+    library = shared(tmp_path / "members/a.so", uses, needed=needed, flags=flags)
+    made = make_wheel(tmp_path, {"demo/__init__.py": b"", "demo/a.so": library}, tag=TAG)
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "new"))
+    out = run(made, "--prefix", prefix)[1]
+    assert "two HIP runtimes would be loaded" in out.splitlines()[0]
+    assert proposed(out) == [str(made), "--prefix", f"{tmp_path}/new"]
+
+
 @pytest.mark.slow(reason="several plans, and two runs")
 def test_a_substitute_before_a_stub(run: Run, prefix: Path, tmp_path: Path) -> None:
     made = wheel(tmp_path, USES_RCCL, old(tmp_path, "librccl.so.1", RCCL))
@@ -266,6 +286,8 @@ def test_one_option_that_several_libraries_lead_to_is_tried(works: Works, tmp_pa
         planned = make_plan(contents, options, Clock())[1]
     step = "--interpreter /p/ld.so"
     wrong = [replace(finding("RLK301", name, "m", step=step), cause="newer") for name in ("/p/a", "/p/b")]
+    # What is compared with a C library that is too old has no remedy of its own.
+    wrong += [finding("RLK107", "libdl.so.2", "m"), finding("RLK302", "/p/librt.so.1", "m")]
     refused = replace(planned, plan=replace(planned.plan, findings=tuple(wrong)))
 
     def replan(changed: Options) -> PreparedPlan:

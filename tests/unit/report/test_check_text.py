@@ -98,6 +98,14 @@ def test_one_command_mends_all() -> None:
     ]
 
 
+def test_what_may_be_installed_in_place_of_a_stub_is_not_asked_for() -> None:
+    stub = f"{ALONE.format('jax-rocm7-pjrt')} --stub librccl.so.1"
+    either = Proposal("jax-rocm7-pjrt", f"{stub}; or, with librccl.so.1 itself: {APT}", (stub, APT))
+    assert joined(either, Proposal("onnxruntime-rocm"))[1:] == [
+        f"    {ALONE.format('--all')} --stub librccl.so.1"
+    ]
+
+
 def test_what_cannot_be_typed_is_told_beside() -> None:
     first = proposed("jax-rocm7-pjrt", "--stub", "librccl.so.1")
     lost = Proposal("onnxruntime-rocm", "a ROCm that has libx.so.1 (--prefix DIR)")
@@ -126,6 +134,10 @@ def test_a_variable_with_which_all_works() -> None:
         "    export HSA_OVERRIDE_GFX_VERSION=10.3.0",
         "then the same command",
     ]
+    export = "export HSA_OVERRIDE_GFX_VERSION=10.3.0"
+    variable = proposed("onnxruntime-rocm", before=(export,))
+    needs_more = Proposal("jax-rocm7-pjrt", f"{APT}; a ROCm that has libx.so (--prefix DIR)", (APT,))
+    assert joined(needs_more, variable)[1:] == [f"    {export}", "then the same command"]
     lost = finding("RLK101", "libx.so.1", "missing", "Get it.")
     other = Checked("x", "1", "error", "does not load", findings=(lost,))
     both = EnvironmentCheck("/v", (lacking, other), repair=REPAIR)

@@ -183,6 +183,38 @@ def test_packages_and_then_the_same_command() -> None:
     assert commands(*two, missing("libc.so.1")) == ("apt install liba1 libb1",), "it would fail again"
 
 
+def test_some_of_what_is_missing_has_a_package() -> None:
+    """The command that was tried goes on without; the package is told beside it."""
+    lost = (missing("librccl.so.1", "apt install librccl1"), missing("libamd_smi.so.26"))
+    way = ("--stub", "librccl.so.1", "--stub", "libamd_smi.so.26")
+    again = f"relink 'my wheel.whl' --prefix /p {' '.join(way)}"
+    made = replace(report(*lost, way_out=way), command=AGAIN)
+    own = "or, with librccl.so.1 itself: apt install librccl1, then the same command"
+    assert verdict(made).step == f"{again}; {own}"
+    assert verdict(made).commands == (again, "apt install librccl1")
+
+
+def test_no_package_of_another_release_is_advised() -> None:
+    """The runtime of the release that the wheel needs is in no package, so those beside it are of another one."""
+    blas, hip = missing("libhipfft.so.0", "apt install libhipfft0"), missing("libamdhip64.so.7")
+    assert verdict(report(blas, hip)).commands == ()
+    assert "a ROCm that has libhipfft.so.0, libamdhip64.so.7" in str(verdict(report(blas, hip)).step)
+    assert verdict(report(blas)).commands == ("apt install libhipfft0",)
+
+
+def test_what_decides_all_else_is_the_first_reason() -> None:
+    glibc = finding("RLK301", "/p/liba.so", "needs GLIBC_2.43 of libc.so.6; the target has 2.36")
+    why = "the prefix was built for a newer glibc than the target's; 1 library is missing"
+    assert verdict(report(missing("liba.so"), glibc)).text == f"Cannot work yet: {why}."
+
+
+def test_the_wheel_that_fits_is_fetched() -> None:
+    other = finding("RLK521", "a.whl", "m", "Get the manylinux wheel.", step="relink fetch demo==1.0")
+    assert verdict(report(other)).step == "get the manylinux wheel: relink fetch demo==1.0"
+    assert commands(other, missing("liba.so", "apt install liba1")) == ("relink fetch demo==1.0",)
+    assert commands(replace(other, step="relink fetch demo; curl evil")) == ()
+
+
 def test_a_package_for_imports_that_nothing_exports_is_the_next_step() -> None:
     unbound = finding("RLK302", "demo/a.so", "imports miopenCreate", step="apt install libmiopen1")
     made = report(unbound)
