@@ -82,7 +82,7 @@ def test_every_block_is_run_or_says_why_not() -> None:
 
 
 def test_the_tests_of_readme_are_those_of_make_test() -> None:
-    (command,) = re.findall(r"^\$ python3 scripts/set_up.py (pytest.*)$", README, re.MULTILINE)
+    (command,) = re.findall(r"^python3 scripts/set_up.py (pytest.*)$", README, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r"^test: JOBS \?= 2$", makefile, re.MULTILINE)
     assert "PYTEST = $(BIN)/pytest -n $(JOBS)" in makefile
@@ -102,7 +102,9 @@ def test_the_picture_shows_what_the_walk_printed() -> None:
 
 def test_readmes_journey_is_what_start_has() -> None:
     """Each line of README's walk from check to undo is in docs/start.md; `…` stands for the rest of it, or for lines left out."""
-    shown = README.partition(f"{CUT}\n```console\n")[2].partition("```")[0].splitlines()
+    block = README.partition(f"{CUT}\n```sh\n")[2].partition("```")[0]
+    # The block can be pasted: what is printed is a comment.
+    shown = [line[2:] if line.startswith("# ") else f"$ {line}" for line in block.splitlines()]
     lines = iter(WALKS["start.md"].splitlines())
     assert len(shown) >= 10
     for line in shown:
