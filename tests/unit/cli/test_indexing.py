@@ -61,3 +61,6 @@ def test_from_a_recipe_to_a_site(run: Run, works: Works, tmp_path: Path) -> None
     wheel.write_bytes(b"")
     code, out, _ = run("index", "check", "site", "--json")
     assert (code, json.loads(out)["ok"]) == (1, False)
+    code, out, _ = run("index", "remove", "index.toml", "demo==1.1", "-o", "site")
+    assert (code, out) == (0, "1 results and 2 files removed, 0 MiB\n")
+    assert not [*(tmp_path / "site").glob("files/*/*/demo-1.1+*.whl")]
