@@ -42,7 +42,7 @@ GENERATED = pytest.mark.slow(
     reason="generated inputs alone, of which `make test-rest` tries ten times as many"
 )
 """What tests/fuzz has and `make fuzz` does not keep for itself."""
-MAY_LEAVE = (*GROUPS, "network", "slow")
+MAY_LEAVE = (*GROUPS, "network")
 """Markers of tests that may use the network and programs that a contributor need not have."""
 
 
