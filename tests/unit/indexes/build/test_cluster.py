@@ -140,7 +140,7 @@ def test_a_departure_is_no_loss(cluster: DaskCluster, works: Works, tmp_path: Pa
 
 def test_an_adaptive_cluster_grows(works: Works, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed; it is in the group dev")
-    dashboard: dict[str, Any] = {"dashboard_address": ":0", "threads_per_worker": 1}
+    dashboard: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "threads_per_worker": 1}
     with distributed.LocalCluster(n_workers=0, **dashboard) as local:
         local.adapt(minimum=1, maximum=4, interval="200ms", target_duration="1s")
         engine, _ = engine_of(local, works, tmp_path / "files")
