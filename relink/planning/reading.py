@@ -32,7 +32,7 @@ from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
 from relink.system.text import join_truncated, pluralize
 from relink.vendors.registry import (
-    VENDORS,
+    has_runtime,
     list_kernel_suffixes,
     list_other_files,
     read_device_code,
@@ -107,8 +107,7 @@ class Wheel(msgspec.Struct, frozen=True):
     def sought(self) -> set[str]:
         """The sonames that a prefix is looked for: those that no member has; none where a member is a vendor's runtime."""
         own = {image.soname for image in self.images.values() if image.soname}
-        has_runtime = any(vendor.libraries.is_runtime(soname) for vendor in VENDORS for soname in own)
-        return set() if has_runtime else self.needed - own
+        return set() if has_runtime(own) else self.needed - own
 
 
 def read_wheel(

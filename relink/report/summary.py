@@ -312,7 +312,9 @@ def _step(
         return f"{agree}, then the same command", ()
     if missing:
         parts, unknown = _packages(missing), [cause.subjects[0] for cause in missing if not cause.step]
-        if _has_runtime(unknown):  # what the system has packages of is another release
+        from relink.vendors.registry import has_runtime  # noqa: PLC0415 - slow to load, and here only
+
+        if has_runtime(unknown):  # what the system has packages of is another release
             parts, unknown = [], _list_lacking(errors)
         typed = [part for part in parts if INSTALLS.fullmatch(part)]
         if unknown:
@@ -375,13 +377,6 @@ def _place_that_has(sonames: Sequence[str]) -> str:
     vendor, *more = {vendor_that_has(soname) for soname in sonames}
     product = vendor.product if vendor is not None and not more else "prefix"
     return f"a {product} that has {join_truncated(sonames)}"
-
-
-def _has_runtime(sonames: Iterable[str]) -> bool:
-    """Whether a vendor's runtime is among some libraries."""
-    from relink.vendors.registry import VENDORS  # noqa: PLC0415 - slow to load, and here only
-
-    return any(vendor.libraries.is_runtime(soname) for vendor in VENDORS for soname in sonames)
 
 
 def _packages(missing: Sequence[Cause]) -> list[str]:

@@ -41,6 +41,11 @@ def vendors_of(sonames: Collection[str]) -> tuple[Vendor, ...]:
     return tuple(vendor for vendor in VENDORS if any(map(vendor.libraries.is_own, sonames)))
 
 
+def has_runtime(sonames: Iterable[str]) -> bool:
+    """Whether a vendor's runtime is among some libraries."""
+    return any(vendor.libraries.is_runtime(soname) for vendor in VENDORS for soname in sonames)
+
+
 def vendor_of(sonames: Collection[str], providers: Iterable[Provider] = (), sysroot: str = "/") -> Vendor:
     """Return the vendor that a wheel is linked to: of those whose libraries it needs, the one whose release a provider holds.
 
