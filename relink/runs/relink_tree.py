@@ -47,11 +47,11 @@ from relink.system.findings.model import Finding, finding, has_errors, select_fi
 from relink.system.progress import Clock, OnBytes, OnProgress
 from relink.system.safe_open import map_file, open_regular, read_start, read_text
 from relink.system.sandbox.start import find_sandbox, sandbox_findings
-from relink.system.spool import LazyMemory, Spool
+from relink.system.spool import Spool
 from relink.system.text import join_truncated
 from relink.vendors.registry import vendor_of
 from relink.wheel.changes import Content, NewContent, iterate_content
-from relink.wheel.deflate.ranges import ENDS
+from relink.wheel.deflate.ranges import ENDS, make_place
 from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.limits import NO_LIMITS, WheelLimits
 from relink.wheel.naming import WheelName, explain_not_a_wheel
@@ -316,7 +316,7 @@ class TreeSource:
         """Return a content that is in memory where it is asked for; of a file no page is worth keeping for its signature."""
         del signatures
         size = self.entries[name].st_size
-        memory = LazyMemory(size, partial(self._fetch, name), spool)
+        memory = make_place(name, size, partial(self._fetch, name), spool)
         memory.fill(0, ENDS)
         memory.fill(max(0, size - ENDS), size)
         on_progress(size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -83,6 +83,21 @@ class _Ranges:
         self._next = Checkpoint(inflater, byte + len(feed), start + len(piece))
 
 
+def make_place(
+    name: str, size: int, fetch: Callable[[range], Iterator[tuple[int, bytes]]], spool: Spool | None
+) -> LazyMemory:
+    """Return :class:`relink.system.spool.LazyMemory`, which has the parameters, for the content of a member.
+
+    :raises RelinkError: there is not that much room.
+    """
+    try:
+        return LazyMemory(size, fetch, spool)
+    except (OSError, OverflowError, ValueError) as error:
+        raise RelinkError(
+            f"{name!r} has {size} bytes, more than there is room for ({error}); free some"
+        ) from error
+
+
 def load_lazily(
     read: RangeReader,
     member: Member,
@@ -100,12 +115,7 @@ def load_lazily(
     :raises RelinkError: there is not that much room.
     """
     checkpoints: list[Checkpoint] = []
-    try:
-        memory = LazyMemory(member.size, _Ranges(read, member, checkpoints).fetch, spool)
-    except (OSError, OverflowError, ValueError) as error:
-        raise RelinkError(
-            f"{member.name!r} has {member.size} bytes, more than there is room for ({error}); free some"
-        ) from error
+    memory = make_place(member.name, member.size, _Ranges(read, member, checkpoints).fetch, spool)
     beginning, end = bytearray(), bytearray()
     end_at = max(ENDS, (member.size - ENDS) // mmap.PAGESIZE * mmap.PAGESIZE)
     position = 0

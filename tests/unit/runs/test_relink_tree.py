@@ -24,7 +24,7 @@ from relink.report.html import html_page
 from relink.report.text import plan_text
 from relink.runs.relink_tree import TreeCopy, TreeSource, find_references
 from relink.system import atomic
-from relink.system.errors import UsageError, WheelError
+from relink.system.errors import RelinkError, UsageError, WheelError
 from relink.system.findings.model import Finding
 from relink.system.spool import fill, take
 from relink.wheel.deflate.ranges import ENDS
@@ -868,6 +868,15 @@ def test_a_large_file_is_read_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.few(1, reason="the same of other values")
+def test_a_file_that_there_is_no_room_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OverflowError("memory mapped size must be positive")
+
+    monkeypatch.setattr("relink.wheel.deflate.ranges.LazyMemory", refuse)
+    with pytest.raises(RelinkError, match=r"'z\.so' has \d+ bytes, more than there is room for"):
+        TreeSource(tree_of(tmp_path)).read_lazily("z.so")
+
+
 @pytest.mark.parametrize("in_store", [False, True])
 def test_what_is_in_the_store_is_synced_by_nix(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_store: bool
