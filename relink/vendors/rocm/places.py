@@ -478,22 +478,63 @@ def release_of(provider: Provider, sysroot: str = "/") -> Release | None:
         package = provider.packages[0]
         # What a builder put behind the release, as a local label, is left out.
         return _release(package.version.partition("+")[0], f"{package.name} {package.version}")
-    root = _Root(provider.path, sysroot)
-    real = _real_root(provider, sysroot)
-    return (
-        _in_text(root, _INFO_VERSION, r"\A\s*")
-        or (_in_text(real, _INFO_VERSION, r"\A\s*", f"{real.path}/") if real else None)
-        or _from_rocm_header(root)
-        or _in_text(root, _MANIFEST, r'"rocm_(?:package_)?version"\s*:\s*"')
-        or _from_changelog(root)
-        or _from_name(provider, sysroot, "librocm-core.so.", _CORE_LIBRARY)
-        or _from_name(provider, sysroot, _HIP, _OLD_HIP_NAME)
-        or _from_directory(root, real)
-        or _from_packages(root, real)
-        or _from_hip_names(provider, sysroot)
-        or _from_hip_header(root)
-        or (_from_store_path(provider.libraries) if provider.kind == NIX_STORE else None)
+    return next(_find_releases(provider, sysroot), None)
+
+
+def _find_releases(provider: Provider, sysroot: str) -> Iterator[Release]:
+    """Yield what a prefix says of its release, the most exact first."""
+    root, real = _Root(provider.path, sysroot), None
+    runtimes = [paths[0] for name, paths in provider.libraries.items() if name.startswith(_HIP)]
+    if runtimes:
+        # The runtime may lie in another prefix, where links lead to one: /opt/rocm/lib is core-10.1/lib.
+        place = posixpath.dirname(os.path.realpath(resolve_inside(sysroot, posixpath.dirname(runtimes[0]))))
+        outside = sysroot.rstrip("/")
+        seen = place.removeprefix(outside) if place.startswith(f"{outside}/") else place
+        real = _Root(seen, sysroot) if seen != posixpath.normpath(provider.path) else None
+    yield from _in_text(root, _INFO_VERSION, r"\A\s*")
+    if real:
+        yield from _in_text(real, _INFO_VERSION, r"\A\s*", f"{real.path}/")
+    for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
+        if numbers := _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH")):
+            yield _release(numbers, name)
+    yield from _in_text(root, _MANIFEST, r'"rocm_(?:package_)?version"\s*:\s*"')
+    # Debian's packages say the upstream release in the first line of their changelog; the newest HIP speaks for the prefix.
+    packages = filter(
+        None, (re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc"))
     )
+    for package in sorted(packages, key=lambda match: (int(match[1]), match[0]), reverse=True):
+        changelog = f"share/doc/{package[0]}/changelog.Debian.gz"
+        yield from _in_text(root, changelog, r"\A\S+ \((?:\d+:)?")
+    for start, pattern in (("librocm-core.so.", _CORE_LIBRARY), (_HIP, _OLD_HIP_NAME)):
+        yield from _in_names(_real_names(provider, sysroot, start), pattern)
+    # AMD's packages lie side by side since 7.14: /opt/rocm/core-10.1.
+    roots = [root, real] if real else [root]
+    names = (posixpath.basename(one.path.rstrip("/")) for one in roots)
+    yield from (_release(match[1], match[0]) for match in map(_CORE_DIRECTORY.fullmatch, names) if match)
+    if any(one.path.startswith("/opt/rocm") for one in roots):
+        # amdrocm-runtime10.1 of dpkg, where the packages of one release alone are installed.
+        listed = _Root("/var/lib/dpkg", sysroot).names("info")
+        found = [match for name in listed if (match := _PACKAGE.fullmatch(name))]
+        if len({match[2] for match in found}) == 1:
+            yield _release(found[0][2], f"package {min(match[1] for match in found)}")
+    # libamdhip64.so.7.2.53211 only tells HIP 7.2 and the number of a build.
+    hips = [
+        ((int(match[1]), int(match[2])), match[0])
+        for match in map(_HIP_NAME.fullmatch, _real_names(provider, sysroot, _HIP))
+        if match
+    ]
+    hips = [max(hips)] if hips else []
+    # The third number of HIP is that of a build and not of ROCm, so only two are read.
+    name = "include/hip/hip_version.h"
+    if numbers := _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR")):
+        major, _, minor = numbers.partition(".")
+        hips.append(((int(major), int(minor)), name))
+    for hip, evidence in hips:
+        if release := release_of_hip(hip):
+            yield _release(release, f"{evidence}, inferred from HIP {hip[0]}.{hip[1]}")
+    if provider.kind == NIX_STORE:
+        # nixpkgs gives all of ROCm one version.
+        yield from (_release(*version) for version in map(version_in_store_path, runtimes) if version)
 
 
 def _release(release: str, evidence: str) -> Release:
@@ -536,40 +577,10 @@ class _Root(msgspec.Struct, frozen=True):
         return list_names_in(posixpath.join(self.path, directory), self.sysroot)
 
 
-def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Release | None:
-    """The release that a file says, by the pattern of what stands before the number."""
-    match = re.search(rf"{pattern}(\d{{1,9}}\.\d{{1,9}}(?:\.\d{{1,9}})?)", root.head(name))
-    return _release(match[1], f"{shown}{name}") if match else None
-
-
-def _from_rocm_header(root: _Root) -> Release | None:
-    for name in ("include/rocm-core/rocm_version.h", "include/rocm_version.h"):
-        if numbers := _defined(root.head(name), "ROCM_VERSION", ("MAJOR", "MINOR", "PATCH")):
-            return _release(numbers, name)
-    return None
-
-
-def _from_changelog(root: _Root) -> Release | None:
-    """Debian's packages say the upstream release in the first line of their changelog."""
-    matches = [re.fullmatch(r"libamdhip64-(\d{1,9})", name) for name in root.names("share/doc")]
-    packages = sorted(((int(match[1]), match[0]) for match in matches if match), reverse=True)
-    # The newest HIP runtime speaks for the prefix.
-    for _, package in packages:
-        relative = f"share/doc/{package}/changelog.Debian.gz"
-        if match := re.match(r"\S+ \((?:\d+:)?(\d{1,9}\.\d{1,9}(?:\.\d{1,9})?)", root.head(relative)):
-            return _release(match[1], relative)
-    return None
-
-
-def _real_root(provider: Provider, sysroot: str) -> _Root | None:
-    """The prefix that the runtime really lies in, where links lead to another one: ``/opt/rocm/lib`` is ``core-10.1/lib``."""
-    path = next((paths[0] for name, paths in provider.libraries.items() if name.startswith(_HIP)), None)
-    if path is None:
-        return None
-    real = posixpath.dirname(os.path.realpath(resolve_inside(sysroot, posixpath.dirname(path))))
-    outside = sysroot.rstrip("/")
-    seen = real.removeprefix(outside) if real.startswith(f"{outside}/") else real
-    return _Root(seen, sysroot) if seen != posixpath.normpath(provider.path) else None
+def _in_text(root: _Root, name: str, pattern: str, shown: str = "") -> Iterator[Release]:
+    """Yield the release that a file says, by the pattern of what stands before the number."""
+    if match := re.search(rf"{pattern}(\d{{1,9}}\.\d{{1,9}}(?:\.\d{{1,9}})?)", root.head(name)):
+        yield _release(match[1], f"{shown}{name}")
 
 
 def _real_names(provider: Provider, sysroot: str, start: str) -> Iterator[str]:
@@ -578,57 +589,17 @@ def _real_names(provider: Provider, sysroot: str, start: str) -> Iterator[str]:
             yield posixpath.basename(os.path.realpath(resolve_inside(sysroot, paths[0])))
 
 
-def _from_name(provider: Provider, sysroot: str, start: str, pattern: re.Pattern[str]) -> Release | None:
-    """``librocm-core.so.1.0.71300`` is ROCm 7.13.0, ``libamdhip64.so.6.2.60204`` is 6.2.4; of several the newest counts."""
+def _in_names(names: Iterable[str], pattern: re.Pattern[str]) -> Iterator[Release]:
+    """Yield the newest: ``librocm-core.so.1.0.71300`` is ROCm 7.13.0, ``libamdhip64.so.6.2.60204`` is 6.2.4."""
     found: list[tuple[tuple[int, int, int], str]] = []
-    for name in _real_names(provider, sysroot, start):
-        if match := pattern.fullmatch(name):
-            packed = int(match["packed"])
-            numbers = packed // 10000, packed // 100 % 100, packed % 100
-            # libamdhip64.so.7.2.53211 has the number of a build at its end, which does not say 7.2 once more.
-            if match.groupdict().get("series", f"{numbers[0]}.{numbers[1]}") == f"{numbers[0]}.{numbers[1]}":
-                found.append((numbers, name))
-    return _release(".".join(map(str, max(found)[0])), max(found)[1]) if found else None
-
-
-def _from_directory(*roots: _Root | None) -> Release | None:
-    """``/opt/rocm/core-10.1``, where AMD's packages lie side by side since 7.14."""
-    names = [posixpath.basename(root.path.rstrip("/")) for root in roots if root]
-    match = next(filter(None, map(_CORE_DIRECTORY.fullmatch, names)), None)
-    return _release(match[1], match[0]) if match else None
-
-
-def _from_packages(*roots: _Root | None) -> Release | None:
-    """``amdrocm-runtime10.1`` of dpkg, where the packages of one release alone are installed; they lie in /opt/rocm."""
-    root = next((root for root in roots if root and root.path.startswith("/opt/rocm")), None)
-    names = _Root("/var/lib/dpkg", root.sysroot).names("info") if root else []
-    matches = [match for name in names if (match := _PACKAGE.fullmatch(name))]
-    first = min((match[1] for match in matches), default="")
-    series = {match[2] for match in matches}
-    return _release(series.pop(), f"package {first}") if len(series) == 1 else None
-
-
-def _from_hip_names(provider: Provider, sysroot: str) -> Release | None:
-    """``libamdhip64.so.7.2.53211`` only tells HIP 7.2 and a build number."""
-    found = [
-        ((int(match[1]), int(match[2])), name)
-        for name in _real_names(provider, sysroot, _HIP)
-        if (match := _HIP_NAME.fullmatch(name))
-    ]
-    return _inferred(*max(found)) if found else None
-
-
-def _inferred(hip: tuple[int, int], evidence: str) -> Release | None:
-    release = release_of_hip(hip)
-    return _release(release, f"{evidence}, inferred from HIP {hip[0]}.{hip[1]}") if release else None
-
-
-def _from_hip_header(root: _Root) -> Release | None:
-    # The third number of HIP is that of a build and not of ROCm, so only two are read.
-    name = "include/hip/hip_version.h"
-    numbers = _defined(root.head(name), "HIP_VERSION", ("MAJOR", "MINOR"))
-    major, _, minor = numbers.partition(".")
-    return _inferred((int(major), int(minor)), name) if numbers else None
+    for match in filter(None, map(pattern.fullmatch, names)):
+        packed = int(match["packed"])
+        numbers = packed // 10000, packed // 100 % 100, packed % 100
+        # libamdhip64.so.7.2.53211 has the number of a build at its end, which does not say 7.2 once more.
+        if match.groupdict().get("series", f"{numbers[0]}.{numbers[1]}") == f"{numbers[0]}.{numbers[1]}":
+            found.append((numbers, match[0]))
+    if found:
+        yield _release(".".join(map(str, max(found)[0])), max(found)[1])
 
 
 def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
@@ -637,10 +608,3 @@ def _defined(text: str, prefix: str, parts: Sequence[str]) -> str:
         re.search(rf"^\s*#\s*define\s+{prefix}_{part}\s+(\d{{1,9}})\b", text, re.MULTILINE) for part in parts
     ]
     return ".".join(match[1] for match in found if match) if all(found) else ""
-
-
-def _from_store_path(libraries: Mapping[str, Sequence[str]]) -> Release | None:
-    """The version in the name of the store path that has the HIP runtime: nixpkgs gives all of ROCm one version."""
-    paths = (paths[0] for soname, paths in libraries.items() if soname.startswith(_HIP))
-    found = next(filter(None, map(version_in_store_path, paths)), None)
-    return _release(*found) if found else None
