@@ -161,9 +161,11 @@ def pointers(
                     if kind == _R_X86_64_RELATIVE:
                         addends[slot] = addend
                     elif kind == _R_X86_64_64 and symbols is not None:
-                        value = _defined(source, symbols, words[3 * i + 1] >> 32)
-                        if value is not None:
-                            addends[slot] = value + addend & (1 << 64) - 1
+                        # st_shndx and st_value of an Elf64_Sym of 24 bytes; a symbol of the file's own has a section.
+                        at = symbols + 24 * (words[3 * i + 1] >> 32)
+                        symbol = bytes(source.read_at(at, 24)) if at < source.size else b""
+                        if len(symbol) == 24 and symbol[6:8] != b"\0\0":
+                            addends[slot] = int.from_bytes(symbol[8:16], "little") + addend & (1 << 64) - 1
                             named.add(slot)
     in_place: set[int] = set()
     place = elf.offset_of(values[DT_RELR]) if DT_RELR in values else None
@@ -187,11 +189,3 @@ def pointers(
                         )
                     base += 63 * 8
     return addends, frozenset(in_place), frozenset(named)
-
-
-def _defined(source: ByteSource, symbols: int, number: int) -> int | None:
-    """Return the address of a symbol of the file's own, or None: st_shndx and st_value of an Elf64_Sym of 24 bytes."""
-    raw = bytes(source.read_at(symbols + 24 * number, 24)) if symbols + 24 * number < source.size else b""
-    if len(raw) < 24 or raw[6:8] == b"\0\0":
-        return None
-    return int.from_bytes(raw[8:16], "little")

@@ -23,6 +23,8 @@ import stat
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from relink.system.errors import raise_if_machine_fault
+
 StrPath: TypeAlias = str | os.PathLike[str]
 
 NOT_REGULAR = "not a regular file"
@@ -107,6 +109,18 @@ def read_with_status(path: StrPath, limit: int, *, root: str = "/") -> tuple[byt
     if max(status.st_size, len(data)) > limit:
         raise _too_large(path, limit)
     return data, status
+
+
+def list_names(directory: StrPath) -> list[str]:
+    """Return the names in a directory, in order; none where it is not there, or cannot be read.
+
+    :raises MachineError: that is a fault of the machine.
+    """
+    try:
+        return sorted(os.listdir(directory))
+    except OSError as error:
+        raise_if_machine_fault(error, os.fspath(directory))
+        return []
 
 
 def file_sha256(path: StrPath, limit: int) -> str:

@@ -192,31 +192,22 @@ class Inflater:
         return reach == wanted
 
     def _more(self, size: int) -> bytes:
-        if self._zstd is None:
-            return self._inflate(size)
-        while not self._zstd.eof:
-            pending = self._next() if self._zstd.needs_input else b""
-            if self._zstd.needs_input and not pending:
-                break
-            if piece := self._zstd.decompress(pending, size):
-                return piece
-        return b""
-
-    def _next(self) -> bytes:
-        if self.taken > self._limit + _SPARE:
-            self.problem = f"the payload takes {self.taken} bytes for {len(self.data)}; the rest is not read"
-            return b""
-        at = self._start + self.taken
-        piece = bytes(self._source.read_at(at, min(_STEP, self._end - at)))
-        self.taken += len(piece)
-        return piece
-
-    def _inflate(self, size: int) -> bytes:
-        while not self._zlib.eof:
-            pending = self._zlib.unconsumed_tail or self._next()
-            if not pending:
-                break
-            if piece := self._zlib.decompress(pending, size):
+        unpacker = self._zstd or self._zlib
+        while not unpacker.eof:
+            # zlib gives back what it has not taken yet, zstd keeps that.
+            pending = self._zlib.unconsumed_tail
+            if not pending and (self._zstd is None or self._zstd.needs_input):
+                if self.taken > self._limit + _SPARE:
+                    self.problem = (
+                        f"the payload takes {self.taken} bytes for {len(self.data)}; the rest is not read"
+                    )
+                    break
+                at = self._start + self.taken
+                pending = bytes(self._source.read_at(at, min(_STEP, self._end - at)))
+                self.taken += len(pending)
+                if not pending:
+                    break
+            if piece := unpacker.decompress(pending, size):
                 return piece
         return b""
 

@@ -131,7 +131,15 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
     """Return the GPUs in the order of their nodes; HSA_OVERRIDE_GFX_VERSION of `environment` is applied afterwards."""
     nodes = next((p for p in (Path(root, name) for name in _TOPOLOGY) if p.is_dir()), None)
     if nodes is None:
-        return Devices((), False, (f"no KFD topology: {_why_none(root)}; name a GPU",))
+        reason = "no amdgpu driver here, or a container that hides it"
+        if is_wsl(root):
+            reason = "/dev/dxg is there, so this is WSL: the driver of the GPU is that of Windows, and says nothing of it here"
+        elif any(Path(root, name).exists() for name in _CONTAINER):
+            reason = (
+                "this is a container, and its host has no amdgpu driver or does not show it; /dev/kfd and /dev/dri "
+                "have to be given to it (--device /dev/kfd --device /dev/dri)"
+            )
+        return Devices((), False, (f"no KFD topology: {reason}; name a GPU",))
     problems: list[str] = []
     gpus: list[Gpu] = []
     try:
@@ -163,18 +171,6 @@ def find_gpus(root: str | os.PathLike[str] = "/", environment: Mapping[str, str]
 def is_wsl(root: str | os.PathLike[str] = "/") -> bool:
     """Whether the driver of the GPU is that of Windows."""
     return Path(root, "dev/dxg").exists()
-
-
-def _why_none(root: str | os.PathLike[str]) -> str:
-    """Say why the kernel shows no topology of GPUs, by what there is instead."""
-    if is_wsl(root):
-        return "/dev/dxg is there, so this is WSL: the driver of the GPU is that of Windows, and says nothing of it here"
-    if any(Path(root, name).exists() for name in _CONTAINER):
-        return (
-            "this is a container, and its host has no amdgpu driver or does not show it; /dev/kfd and /dev/dri "
-            "have to be given to it (--device /dev/kfd --device /dev/dri)"
-        )
-    return "no amdgpu driver here, or a container that hides it"
 
 
 def apply_override(devices: Devices, environment: Mapping[str, str]) -> Devices:

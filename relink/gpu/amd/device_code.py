@@ -39,7 +39,6 @@ from relink.gpu.amd.kpack import (
     KpackArchive,
     KpackReference,
     Shadow,
-    directory_names,
     find_archives,
     kpack_bundle,
     parse_archive,
@@ -50,6 +49,7 @@ from relink.gpu.amd.kpack import (
 from relink.gpu.amd.target_id import SPIRV, table
 from relink.gpu.host_elf import HostElf, parse_host_elf, pointers
 from relink.system.errors import raise_if_machine_fault
+from relink.system.safe_open import list_names
 
 if TYPE_CHECKING:  # slow to load
     from relink.wheel.source import MemberSource
@@ -455,7 +455,7 @@ _MOST = (64 << 20) + 1
 def resolve_kpack(
     code: DeviceCode,
     path: str | None = None,
-    names_in: Callable[[str], Collection[str]] = directory_names,
+    names_in: Callable[[str], Collection[str]] = list_names,
     read: Callable[[str, Effort], KpackArchive] = read_archive,
     effort: Effort | None = None,
     *,
@@ -533,7 +533,7 @@ def with_archives(
                 yield place + path[len(installed) :]
 
     def names_in(folder: str) -> Collection[str]:
-        beside = (name for place in on_disk(folder) for name in directory_names(place))
+        beside = (name for place in on_disk(folder) for name in list_names(place))
         return dict.fromkeys((*members.get(folder, ()), *beside))
 
     known: dict[str, KpackArchive] = {}

@@ -152,22 +152,6 @@ def _name(coverage: Coverage) -> str:
     return coverage.name if isinstance(coverage, LibraryCoverage) else os.path.basename(coverage.path)
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One thing that the runtime must be able to do.
-
-    :ivar files: the files that ask for it.
-    :ivar gpu: the GPU that it is asked for, where it concerns one only.
-    """
-
-    requirement: Requirement
-    files: tuple[str, ...]
-    gpu: RequestedGpu | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report's ``isa.requirements[]``."""
-        return {**asdict(self.requirement), "files": list(self.files)}
-
-
 class GpuFacts(msgspec.Struct, frozen=True):
     """What is known of one wheel and the libraries that it reaches.
 
@@ -183,7 +167,7 @@ class GpuFacts(msgspec.Struct, frozen=True):
     files: tuple[FileCoverage, ...]
     libraries: tuple[LibraryCoverage, ...] = ()
     beside: tuple[LibraryCoverage, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Requirement, ...] = ()
     uses_hip: bool = True
     runtime_generic: bool | None = None
     releases: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -236,12 +220,12 @@ def _levels(facts: GpuFacts, gpus: Sequence[RequestedGpu]) -> dict[RequestedGpu,
     asked = [gpu for gpu in gpus if gpu.asked]
     allow_gap = facts.allow_gap and (len(asked) < 2 or any(facts.runs(gpu.target) for gpu in asked))
 
-    def level(gpu: RequestedGpu) -> Level:
-        if not gpu.asked:
-            return "info" if another_runs else "warning"
-        return "warning" if allow_gap or (gpu.local and another_runs) else "error"
-
-    return {gpu: level(gpu) for gpu in gpus}
+    levels: dict[RequestedGpu, Level] = {}
+    for gpu in gpus:
+        levels[gpu] = "info" if another_runs else "warning"
+        if gpu.asked:
+            levels[gpu] = "warning" if allow_gap or (gpu.local and another_runs) else "error"
+    return levels
 
 
 def display_name(coverage: Coverage) -> str:
@@ -437,13 +421,12 @@ def _runtime(
     facts: GpuFacts, gpus: Sequence[RequestedGpu], levels: Mapping[RequestedGpu, Level]
 ) -> Iterator[Finding]:
     by_target = {gpu.target: level for gpu, level in levels.items()}
-    for row in facts.rows:
+    for need in facts.rows:
         # The rows are those of all GPUs, also where one is judged alone.
-        if row.gpu is not None and row.gpu.target not in by_target:
+        if need.gpu is not None and need.gpu.target not in by_target:
             continue
-        need = row.requirement
-        subject = str(row.gpu.target) if row.gpu else need.what
-        by = join_some([os.path.basename(path) for path in row.files]) or "this GPU"
+        subject = str(need.gpu.target) if need.gpu else need.what
+        by = join_some([os.path.basename(path) for path in need.files]) or "this GPU"
         wants = "it" if need.needed == "yes" else need.needed
         message = f"{need.what}: {by} needs {wants}, this prefix's runtime has: {need.available}"
         if need.verdict == "no":
@@ -455,8 +438,8 @@ def _runtime(
                 )
                 # No option covers this: without the archives there is not one kernel, for no GPU.
                 chosen = "error"
-            elif row.gpu is not None:
-                chosen = by_target[row.gpu.target]
+            elif need.gpu is not None:
+                chosen = by_target[need.gpu.target]
             elif not any(gpu.asked for gpu in gpus) and need.needed == "yes":
                 # No GPU was named, and there may be native code for the one that the wheel will meet.
                 chosen = "warning"
@@ -465,14 +448,6 @@ def _runtime(
             yield finding(
                 "RLK406", subject, message, level="warning" if any(gpu.asked for gpu in gpus) else "info"
             )
-
-
-def code_problems(coverages: Iterable[Coverage]) -> Iterator[Finding]:
-    """Report what is wrong with device code: one finding for each file, with its first problem."""
-    for coverage in coverages:
-        if problems := coverage.problems:
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            yield finding("RLK410", coverage.path, f"{problems[0]}{more}")
 
 
 def gpu_state(facts: GpuFacts, gpu: RequestedGpu) -> str:
@@ -539,7 +514,12 @@ def check_gpus(
     files = tuple(coverage_of(code) for code in codes.values() if code.form == "elf")
     kernels = [code for code in codes.values() if code.form != "elf"]
     if not any(file.restricts for file in files):
-        files = (*files, *_kernel_files(kernels))
+        # What kernel files cover: together where they are a choice, else each.
+        if are_choice(kernels):
+            top = posixpath.commonpath([f"/{posixpath.dirname(code.path)}" for code in kernels]).strip("/")
+            files = (*files, kernels_of(top or "the wheel", kernels))
+        else:
+            files = (*files, *map(coverage_of, kernels))
     covering = tuple(library.coverage for library in libraries)
     requirements = () if runtime is None else _requirements(codes, libraries, runtime, gpus)
     facts = GpuFacts(
@@ -553,7 +533,16 @@ def check_gpus(
         allow_gap=allow_gap,
         extended=extended,
     )
-    findings = [*code_problems((*files, *covering)), *gpu_findings(facts, gpus)]
+    # Of each file the first problem of its device code.
+    every: tuple[Coverage, ...] = (*files, *covering)
+    problems = [(one.path, [*one.problems]) for one in every if one.problems]
+    findings = [
+        *(
+            finding("RLK410", path, f"{first} (and {len(more)} more)" if more else first)
+            for path, (first, *more) in problems
+        ),
+        *gpu_findings(facts, gpus),
+    ]
     block = isa_block(
         files,
         covering,
@@ -561,16 +550,17 @@ def check_gpus(
         [gpu_json(facts, gpu, gpus) for gpu in gpus],
     )
     block["matrix"] = matrix((*files, *covering), [gpu.target for gpu in gpus])
-    block["requirements"] = [row.to_json() for row in requirements]
+    block["requirements"] = [
+        {
+            "what": row.what,
+            "needed": row.needed,
+            "available": row.available,
+            "verdict": row.verdict,
+            "files": list(row.files),
+        }
+        for row in requirements
+    ]
     return GpuPlan(block, tuple(findings))
-
-
-def _kernel_files(codes: Sequence[DeviceCode]) -> tuple[FileCoverage, ...]:
-    """Return what a wheel's kernel files cover: together where they are a choice, else each."""
-    if not are_choice(codes):
-        return tuple(map(coverage_of, codes))
-    top = posixpath.commonpath([f"/{posixpath.dirname(code.path)}" for code in codes]).strip("/")
-    return (kernels_of(top or "the wheel", codes),)
 
 
 def _requirements(
@@ -578,41 +568,34 @@ def _requirements(
     libraries: Sequence[Library],
     runtime: Capability,
     gpus: Sequence[RequestedGpu],
-) -> tuple[Row, ...]:
+) -> tuple[Requirement, ...]:
     """Return one row a capability, with the files that require it and the strongest of their requirements; then one a GPU."""
     targets = [gpu.target for gpu in gpus]
     codes_by_path = {**codes, **{library.coverage.path: library.code for library in libraries}}
-    rows: dict[str, Row] = {}
+    rows: dict[str, Requirement] = {}
     for path, code in codes_by_path.items():
         for requirement in check(replace(needs_of([code], targets), gpus=()), runtime):
             row = rows.get(requirement.what)
-            if row is None or _rank(requirement) > _rank(row.requirement):
-                rows[requirement.what] = Row(requirement, (path,))
-            elif _rank(requirement) == _rank(row.requirement):
+            if row is None or _rank(requirement) > _rank(row):
+                rows[requirement.what] = replace(requirement, files=(path,))
+            elif _rank(requirement) == _rank(row):
                 rows[requirement.what] = replace(row, files=(*row.files, path))
+    # MIOpen and MIGraphX compile all their kernels on first use, rocFFT only what its cache lacks.
+    every: list[Coverage] = [
+        *(coverage_of(code) for code in codes.values() if code.bundles and gpus),
+        *(one.coverage for one in libraries if (role := one.coverage.role) and role.missing == "jit"),
+    ]
     for gpu in gpus:
         (processor,) = check(DeviceCodeNeeds(gpus=(gpu.target.processor,)), runtime)
-        rows[processor.what] = Row(processor, (), gpu)
-        if compiling := _compiling(codes, libraries, gpu.target):
+        rows[processor.what] = replace(processor, gpu=gpu)
+        if compiling := tuple(one.path for one in every if one.level(gpu.target).state == "jit"):
             what = f"{gpu.target.processor} in comgr, which compiles kernels on first use"
             known = ("yes", "ok") if gpu.target.processor in runtime.jit else ("no", "no")
             shown, verdict = known if runtime.jit else ("unknown", "unknown")
-            rows[what] = Row(Requirement(what, "yes", shown, verdict), compiling, gpu)
+            rows[what] = Requirement(what, "yes", shown, verdict, compiling, gpu)
     return tuple(rows.values())
 
 
 def _rank(requirement: Requirement) -> tuple[int, str]:
     """Return a key that is highest for a requirement that is not met, and among equals for the highest need."""
     return (("ok", "unknown", "no").index(requirement.verdict), requirement.needed)
-
-
-def _compiling(
-    codes: Mapping[str, DeviceCode], libraries: Sequence[Library], target: TargetId
-) -> tuple[str, ...]:
-    """Return the files whose kernels for `target` are compiled on first use."""
-    # MIOpen and MIGraphX compile all their kernels, rocFFT only what its cache lacks.
-    every: list[Coverage] = [
-        *(coverage_of(code) for code in codes.values() if code.bundles),
-        *(one.coverage for one in libraries if (role := one.coverage.role) and role.missing == "jit"),
-    ]
-    return tuple(coverage.path for coverage in every if coverage.level(target).state == "jit")

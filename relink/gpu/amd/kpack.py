@@ -342,15 +342,6 @@ def find_archives(
     return tuple(found.values())
 
 
-def directory_names(folder: str) -> list[str]:
-    """The names in a directory on disk, in order; none where it cannot be read."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as error:
-        raise_if_machine_fault(error, folder)
-        return []
-
-
 def resolve(
     reference: KpackReference,
     archives: Iterable[tuple[Found, KpackArchive]],
@@ -404,8 +395,12 @@ def _union(
     """Yield which GPUs get the code for targets from archives: the target and the name in the path must fit."""
     for text, number in pairs:
         target, named = parse_target_id(text), archives[number][0].target
-        other = _canonical(named) if named is not None else target
-        if other is None:
+        try:
+            other = parse_target_id(named) if named is not None else target
+        except UsageError:
+            continue
+        # The loader asks for no other spelling.
+        if named not in (None, str(other)):
             continue
         if other.processor in _members(target.processor):
             target = TargetId(other.processor, target.features)
@@ -414,15 +409,6 @@ def _union(
         both = dict(target.features) | dict(other.features)
         if all(both[name] == on for name, on in target.features):
             yield target.with_features(**both)
-
-
-def _canonical(text: str) -> TargetId | None:
-    """Return a target id as the loader spells it; None for any other text."""
-    try:
-        target = parse_target_id(text)
-    except UsageError:
-        return None
-    return target if str(target) == text else None
 
 
 def _members(generic: str) -> Collection[str]:

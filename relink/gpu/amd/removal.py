@@ -119,16 +119,16 @@ def find_changed_entries(source: ByteSource, code: DeviceCode, kept: Mapping[int
     """
     headers = {"raw": len(RAW_MAGIC)}
     bundles = {bundle.offset + headers.get(bundle.container, 0): bundle for bundle in code.bundles}
-    wrong = [at for at, digest in kept.items() if _hash_bundle(source, bundles.get(at)) != digest]
-    return [f"what --only-gpu left at 0x{at:x} is other code" for at in wrong]
-
-
-def _hash_bundle(source: ByteSource, bundle: Bundle | None) -> str:
-    """Return the SHA-256 (hex) of all entries of a bundle; empty where they cannot be read."""
-    if bundle is not None and bundle.container != "raw":
-        unpacked = _unpack(source, bundle)
-        source, bundle = (BufferSource(unpacked[1]), unpacked[2]) if unpacked else (source, None)
-    return _hash_entries(source, bundle, bundle.entries) if bundle else ""
+    wrong = []
+    for at, digest in kept.items():
+        held, bundle = source, bundles.get(at)
+        if bundle is not None and bundle.container != "raw":
+            unpacked = _unpack(source, bundle)
+            held, bundle = (BufferSource(unpacked[1]), unpacked[2]) if unpacked else (source, None)
+        # Entries that cannot be read have no digest.
+        if bundle is None or _hash_entries(held, bundle, bundle.entries) != digest:
+            wrong.append(f"what --only-gpu left at 0x{at:x} is other code")
+    return wrong
 
 
 def _hash_entries(source: ByteSource, bundle: Bundle, entries: Iterable[BundleEntry]) -> str:

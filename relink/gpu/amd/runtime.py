@@ -16,12 +16,11 @@ import msgspec
 from relink.elf.source import ByteSource, FileSource
 from relink.elf.symbol_reader import read_version_defs
 from relink.gpu.amd.device_code import DeviceCode, read_file
-from relink.gpu.amd.kpack import directory_names
 from relink.gpu.amd.target_id import SPIRV, match, sort_key, table
-from relink.gpu.coverage import TargetId
+from relink.gpu.coverage import RequestedGpu, TargetId
 from relink.gpu.host_elf import HostElf, parse_host_elf, strings_at
 from relink.system.errors import ElfError, raise_if_machine_fault
-from relink.system.safe_open import map_file, read_start
+from relink.system.safe_open import list_names, map_file, read_start
 
 _READ_SIZE = 4 << 20
 # Bytes; more than the longest text, so that none is lost between two pieces.
@@ -306,7 +305,7 @@ def _versions(path: str, pattern: str) -> list[tuple[int, int]]:
 def _newest(directories: list[str], name: str) -> str | None:
     """Return the first directory's newest file whose name is `name` or `name` and a version."""
     for directory in directories:
-        names = [n for n in directory_names(directory) if n == name or n.startswith(name + ".")]
+        names = [n for n in list_names(directory) if n == name or n.startswith(name + ".")]
         named = [
             n
             for n in names
@@ -336,12 +335,18 @@ class DeviceCodeNeeds(msgspec.Struct, frozen=True):
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One comparison: `verdict` is ok, no or unknown."""
+    """One comparison of what the runtime must be able to do with what it can do: `verdict` is ok, no or unknown.
+
+    :ivar files: the files that ask for it.
+    :ivar gpu: the GPU that it is asked for, where it concerns one only.
+    """
 
     what: str
     needed: str
     available: str
     verdict: str
+    files: tuple[str, ...] = ()
+    gpu: RequestedGpu | None = None
 
 
 def needs_of(codes: Iterable[DeviceCode], gpus: Iterable[TargetId] = ()) -> DeviceCodeNeeds:

@@ -137,7 +137,13 @@ def library_directories(prefix: str) -> tuple[str, ...]:
 def _below(directory: str, kind: str) -> list[SideFiles]:
     """Read ``<directory>/library`` and ``<directory>/<version>/library``, or their equals for the other kinds."""
     if kind == "aotriton":
-        return [_aotriton(directory)] if os.path.isdir(directory) else []
+        if not os.path.isdir(directory):
+            return []
+        problems: list[str] = []
+        names = _names(directory, problems)
+        found = {processor for name in names for processor in _aotriton_processors(name)}
+        targets: dict[TargetId, set[str]] = {TargetId(one): {"tuned"} for one in sorted(found, key=sort_key)}
+        return [SideFiles("aotriton", directory, "", targets, len(names), problems=tuple(problems))]
     versions = ["", *(name for name in sorted(_names(directory, [])) if name[:1].isdigit())]
     places = ((version, os.path.join(directory, version, "library")) for version in versions)
     return [_tensile(path, kind, version) for version, path in places if os.path.isdir(path)]
@@ -248,17 +254,9 @@ def _miopen(directory: str, libraries: Iterable[str]) -> SideFiles:
         if (found := _CONVOLUTIONS.fullmatch(name))
     ]
     processors = {*filter(None, map(miopen_processor, names)), *(found[1] for found in convolutions)}
-    targets = _targets(processors, "data")
+    targets: dict[TargetId, set[str]] = {TargetId(one): {"data"} for one in sorted(processors, key=sort_key)}
     files = len(names) + len(convolutions)
     return SideFiles("miopen", directory, "", targets, files, problems=tuple(problems))
-
-
-def _aotriton(directory: str) -> SideFiles:
-    problems: list[str] = []
-    names = _names(directory, problems)
-    found = {processor for name in names for processor in _aotriton_processors(name)}
-    targets = _targets(found, "tuned")
-    return SideFiles("aotriton", directory, "", targets, len(names), problems=tuple(problems))
 
 
 def _aotriton_processors(name: str) -> list[str]:
@@ -267,8 +265,3 @@ def _aotriton_processors(name: str) -> list[str]:
         return []
     pattern = mark[1].lower().replace("x", "[0-9a-f]").replace("gf[0-9a-f]", "gfx", 1)
     return [p for p in table().processors if re.fullmatch(pattern, p)] or [mark[1].lower()]
-
-
-def _targets(processors: Iterable[str], kind: str) -> dict[TargetId, set[str]]:
-    """Return the targets in order, each with files of one kind."""
-    return {TargetId(processor): {kind} for processor in sorted(processors, key=sort_key)}

@@ -44,56 +44,36 @@ _MAX_SECONDS = 300
 _KERNEL_FILE_SYSTEMS = ("/proc/", "/sys/", "/dev/")
 # Nix manual, "Store Path"; Guix has the same.
 _STORE_ITEM = re.compile(r"/[0-9a-df-np-sv-z]{32}-[0-9a-zA-Z+\-._?=]+(?:/|\Z)")
-_MAX_SHOWN = 4
 
 
-class _Links:
-    """Which symbolic links are followed: those that stay below `top`, and links to files elsewhere except in /proc, /sys, /dev.
+def _leads_out(entry: os.DirEntry[str], top: str, *, directory: bool) -> str | None:
+    """Return where a symbolic link leads that is not followed; None for the others.
 
-    A link to a directory elsewhere may lead anywhere, for example to ``/``. Links into the items of a store are followed: a Nix
-    or Guix profile, or what symlinkJoin makes, consists of them.
-
-    :ivar out: the first links that were not followed; `count` says how many.
+    Followed are those that stay below `top`, and links to files elsewhere except in /proc, /sys, /dev. A link to a directory
+    elsewhere may lead anywhere, for example to ``/``. Links into the items of a store are followed: a Nix or Guix profile, or
+    what symlinkJoin makes, consists of them.
     """
-
-    def __init__(self, top: str) -> None:
-        self.top = top
-        self.out: list[str] = []
-        self.count = 0
-
-    def follows(self, entry: os.DirEntry[str], *, directory: bool) -> bool:
-        real = os.path.realpath(entry.path)
-        if real == self.top or real.startswith(self.top.rstrip("/") + "/"):
-            return True
-        if not real.startswith(_KERNEL_FILE_SYSTEMS) and (not directory or _STORE_ITEM.search(real)):
-            return True
-        self.count += 1
-        if len(self.out) < _MAX_SHOWN:
-            self.out.append(f"{entry.path} to {real}")
-        return False
-
-    def problem(self) -> str:
-        """Say which were not followed."""
-        more = f" and {self.count - len(self.out)} more" if self.count > len(self.out) else ""
-        return (
-            f"{self.top}: links that lead out of it are not followed: {', '.join(self.out)}{more}; "
-            "name their targets to look at them"
-        )
+    real = os.path.realpath(entry.path)
+    inside = real == top or real.startswith(top.rstrip("/") + "/")
+    elsewhere = not real.startswith(_KERNEL_FILE_SYSTEMS) and (not directory or _STORE_ITEM.search(real))
+    return None if inside or elsewhere else real
 
 
 def walk(top: Path, problems: list[str]) -> Iterator[str]:
     """Yield every regular file below `top` once; what is not looked at, for its place, number, depth or time, is a problem."""
-    links = _Links(os.path.realpath(top))
+    links: list[str] = []
     unread: list[str] = []
-    yield from _files(links, problems, unread)
-    if links.count:
-        problems.append(links.problem())
+    yield from _files(os.path.realpath(top), problems, links, unread)
+    if links:
+        problems.append(
+            f"{os.path.realpath(top)}: links that lead out of it are not followed: {join_truncated(links)}; "
+            "name their targets to look at them"
+        )
     if unread:
         problems.append(join_truncated(unread))
 
 
-def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[str]:
-    top = links.top
+def _files(top: str, problems: list[str], links: list[str], unread: list[str]) -> Iterator[str]:
     pending = [(top, 0)]
     seen: set[tuple[int, int]] = set()
     count = 0
@@ -129,7 +109,8 @@ def _files(links: _Links, problems: list[str], unread: list[str]) -> Iterator[st
                 is_directory = entry.is_dir()
                 if not is_directory and not entry.is_file():
                     continue
-                if entry.is_symlink() and not links.follows(entry, directory=is_directory):
+                if entry.is_symlink() and (real := _leads_out(entry, top, directory=is_directory)):
+                    links.append(f"{entry.path} to {real}")
                     continue
                 if is_directory:
                     if f"{entry.path}/" in _KERNEL_FILE_SYSTEMS and not entry.is_symlink():
@@ -301,7 +282,15 @@ def _directory(path: Path, scan_limit: int) -> Survey:
             with FileSource(file) as source:
                 head = bytes(source.read_at(0, 64))
                 if head.startswith(b"\x7fELF") and head[18:20] != b"\xe0\x00":
-                    _library(found, source, file, scan_limit)
+                    code = resolve_kpack(read_device_code(source, file, scan_limit=scan_limit))
+                    soname, hip = _names_of(source)
+                    library = library_coverage_of(code, soname)
+                    if library.file.bundles or library.role is not None or code.kpack or code.embedded:
+                        found.items.append(library)
+                        found.hips[file] = hip
+                        found.read += 1
+                    elif ".so" in os.path.basename(file):
+                        found.plain.append(file)
                 elif head.startswith((b"\x7fELF", *_STANDALONE)):
                     found.standalone(read_device_code(source, file))
         except OSError as error:
@@ -324,18 +313,6 @@ def _directory(path: Path, scan_limit: int) -> Survey:
         side,
         [*found.problems, *(text for s in known.values() for text in s.problems)],
     )
-
-
-def _library(found: _Found, source: ByteSource, path: str, scan_limit: int) -> None:
-    code = resolve_kpack(read_device_code(source, path, scan_limit=scan_limit))
-    soname, hip = _names_of(source)
-    library = library_coverage_of(code, soname)
-    if library.file.bundles or library.role is not None or code.kpack or code.embedded:
-        found.items.append(library)
-        found.hips[path] = hip
-        found.read += 1
-    elif ".so" in os.path.basename(path):
-        found.plain.append(path)
 
 
 def hip_runtime_of(path: str | os.PathLike[str]) -> str:

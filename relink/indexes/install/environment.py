@@ -29,7 +29,7 @@ from relink.planning.model import PLAN_MEMBER, Plan, from_json
 from relink.system.bounded_json import JSON_LIMIT, parse_json
 from relink.system.errors import TargetError, UsageError, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, Steps, ask_program, run_side_by_side
-from relink.system.safe_open import file_sha256, read_bytes, read_text
+from relink.system.safe_open import file_sha256, list_names, read_bytes, read_text
 from relink.system.text import join_truncated
 from relink.wheel.metadata import read_metadata
 
@@ -159,7 +159,7 @@ def list_dist_infos(environment: TargetEnvironment, name: str) -> list[Path]:
     wanted = canonicalize_name(name)
     found = []
     for site in environment.site:
-        for entry in list_entries(site):
+        for entry in list_names(site):
             stem, _, kind = entry.rpartition(".")
             if kind in _KINDS and canonicalize_name(stem.partition("-")[0]) == wanted:
                 path = site / entry
@@ -194,7 +194,7 @@ def refuse_foreign(environment: TargetEnvironment, installed: Installed) -> None
     :raises UsageError: it is conda's, or an editable installation.
     """
     # conda-meta has a file NAME-VERSION-BUILD.json for each package; INSTALLER is not always there.
-    stems = (entry.rsplit("-", 2)[0] for entry in list_entries(environment.prefix / "conda-meta"))
+    stems = (entry.rsplit("-", 2)[0] for entry in list_names(environment.prefix / "conda-meta"))
     own = canonicalize_name(installed.name)
     if installed.installer == "conda" or any(canonicalize_name(stem) == own for stem in stems):
         raise UsageError(
@@ -261,15 +261,6 @@ def _text(path: Path, limit: int) -> str | None:
         return read_text(path, limit, errors="replace")
     except FileNotFoundError:
         return None
-
-
-def list_entries(directory: Path) -> list[str]:
-    """Return the names in a directory, in order; none where it is not there."""
-    try:
-        return sorted(os.listdir(directory))
-    except OSError as error:
-        raise_if_machine_fault(error, str(directory))
-        return []
 
 
 IMPORT_LIMIT = 120.0

@@ -28,7 +28,6 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from relink.elf.image import machine_name
-from relink.indexes.install.environment import list_entries
 from relink.indexes.install.replacing import held_locks
 from relink.loader.python import PythonFacts
 from relink.loader.target import Target
@@ -39,7 +38,7 @@ from relink.system.atomic import atomic_file, copy_file, working_directory
 from relink.system.bounded_json import JSON_LIMIT
 from relink.system.errors import RelinkError, UsageError, WheelError, describe_failure, raise_if_machine_fault
 from relink.system.programs import NoAnswerError, ask_program, make_child_environment
-from relink.system.safe_open import file_sha256, read_bytes, read_text
+from relink.system.safe_open import file_sha256, list_names, read_bytes, read_text
 from relink.wheel.naming import WheelName, parse_wheel_name
 
 # Bytes: some twenty wheels of ROCm's frameworks, of which one has up to 4 GiB.
@@ -158,7 +157,7 @@ def find_by_sha256(sha256: str) -> CachedWheel | None:
 
 def _all() -> Iterator[CachedWheel]:
     directory = cache_directory()
-    for digest in list_entries(directory):
+    for digest in list_names(directory):
         if not _DIGEST.fullmatch(digest):
             continue
         for file in sorted((directory / digest).glob("*.whl")):

@@ -179,9 +179,38 @@ def make_diagnosis(machine: Doctor, prefixes: Sequence[PrefixHealth]) -> Diagnos
         findings += _prefix(prefix, machine)
     return Diagnosis(
         facts=machine.to_json(),
-        prefixes=tuple(map(_prefix_json, prefixes)),
+        prefixes=tuple(
+            {
+                "path": prefix.path,
+                "found_by": prefix.found_by,
+                "rocm_version": prefix.release and prefix.release.release,
+                "evidence": prefix.release and prefix.release.evidence,
+                "runtime": prefix.runtime.to_json(),
+                "generations": [
+                    {
+                        "hip": group.hip,
+                        "libraries": [library.to_json() for library in group.libraries],
+                        "common": group.together.to_json(),
+                    }
+                    for group in prefix.runtime_groups
+                ],
+            }
+            for prefix in prefixes
+        ),
         rows=tuple(_machine_rows(machine)),
-        prefix_rows=tuple((one.path, _release_text(one), tuple(_prefix_rows(one))) for one in prefixes),
+        prefix_rows=tuple(
+            (
+                one.path,
+                (
+                    f"ROCm {known.release} (by {known.evidence})"
+                    if (known := one.release)
+                    else "ROCm, release unknown"
+                )
+                + (f", found by {one.found_by}" if one.found_by else ""),
+                tuple(_prefix_rows(one)),
+            )
+            for one in prefixes
+        ),
         findings=tuple(findings),
     )
 
@@ -295,25 +324,6 @@ def _coherence(prefix: PrefixHealth, group: RuntimeGroup) -> Iterator[Finding]:
     yield finding("RLK425", prefix.path, f"{owner} have {common} in common; {'; '.join(parts)}")
 
 
-def _prefix_json(prefix: PrefixHealth) -> dict[str, Any]:
-    """Return a prefix as JSON data (``relink.doctor/1``)."""
-    return {
-        "path": prefix.path,
-        "found_by": prefix.found_by,
-        "rocm_version": prefix.release and prefix.release.release,
-        "evidence": prefix.release and prefix.release.evidence,
-        "runtime": prefix.runtime.to_json(),
-        "generations": [
-            {
-                "hip": group.hip,
-                "libraries": [library.to_json() for library in group.libraries],
-                "common": group.together.to_json(),
-            }
-            for group in prefix.runtime_groups
-        ],
-    }
-
-
 def _machine_rows(machine: Doctor) -> Iterator[TextRow]:
     for gpu in machine.devices.gpus:
         name = ", ".join(gpu.products) or "unknown product"
@@ -325,11 +335,6 @@ def _machine_rows(machine: Doctor) -> Iterator[TextRow]:
         state = "accessible" if node.accessible else "not accessible" if node.exists else "not there"
         group = f" (group {node.group})" if node.group else ""
         yield f"{node.path}: {state}{group}", "" if node.accessible else "red"
-
-
-def _release_text(prefix: PrefixHealth) -> str:
-    known, found = prefix.release, f", found by {prefix.found_by}" if prefix.found_by else ""
-    return f"ROCm {known.release} (by {known.evidence}){found}" if known else f"ROCm, release unknown{found}"
 
 
 def _prefix_rows(prefix: PrefixHealth) -> Iterator[TextRow]:

@@ -17,7 +17,6 @@ from relink.gpu.amd.kpack import (
     Found,
     KpackReference,
     MsgpackError,
-    directory_names,
     find_archives,
     parse_archive,
     parse_reference,
@@ -27,6 +26,7 @@ from relink.gpu.amd.kpack import (
 from relink.gpu.amd.survey import survey
 from relink.gpu.amd.target_id import CodeTarget, match, parse_target_id
 from relink.gpu.coverage import TargetId
+from relink.system.safe_open import list_names
 from tests.unit.gpu.amd import build
 
 REFERENCE = {"kernel_name": "lib/libfoo.so.1", "kpack_search_paths": ["../.kpack/foo_lib_@GFXARCH@.kpack"]}
@@ -229,7 +229,7 @@ def test_search_paths_may_name_a_file_and_must_not_match_another(tmp_path: Path)
     reference = KpackReference(
         "x", ("a_@GFXARCH@.kpack", "b.kpack", "nowhere/c.kpack", "@GFXARCH@/k/c.kpack")
     )
-    found = find_archives(reference, str(tmp_path), directory_names)
+    found = find_archives(reference, str(tmp_path), list_names)
     assert [(one.path.removeprefix(f"{tmp_path}/"), one.target) for one in found] == [
         ("a_gfx1100.kpack", "gfx1100"),
         ("b.kpack", None),

@@ -6,11 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-from msgspec.structs import asdict
 
 from relink.elf.source import BufferSource
 from relink.gpu.amd.device_code import DeviceCode, read_device_code
-from relink.gpu.amd.runtime import Capability, DeviceCodeNeeds, capability_of, check, find_runtime, needs_of
+from relink.gpu.amd.runtime import (
+    Capability,
+    DeviceCodeNeeds,
+    Requirement,
+    capability_of,
+    check,
+    find_runtime,
+    needs_of,
+)
 from relink.gpu.coverage import TargetId
 from tests.support.cc import shared
 from tests.unit.gpu.amd.build import ccob, code_object, entries_of, kpack_archive, library, msgpack, raw
@@ -249,10 +256,5 @@ def test_a_wheel_in_v3_and_a_comgr_that_reads_v2() -> None:
         "gfx1100 in the HSA runtime": "ok",
         "gfx1201 in the HSA runtime": "no",
     }
-    assert asdict(check(needs, has)[0]) == {
-        "what": "compressed bundles (CCOB)",
-        "needed": "version 3",
-        "available": "up to 2",
-        "verdict": "no",
-    }
+    assert check(needs, has)[0] == Requirement("compressed bundles (CCOB)", "version 3", "up to 2", "no")
     assert check(DeviceCodeNeeds(), has) == ()
