@@ -90,7 +90,13 @@ def gpu_section(isa: Isa | None) -> Html:
     if isa is None:
         text = "This is a plan, and a plan does not say which GPUs the code is for. relink --report and --json do."
         return tag("p", text)
-    return joined([*(_verdict(gpu) for gpu in isa.gpus), _matrix(isa), _problems(isa), _runtime(isa)])
+    problems = [
+        tag("li", name_of(file.path), f": {text}")
+        for file in (*isa.files, *isa.libraries)
+        for text in file.problems
+    ]
+    told = tag("ul", *problems) if problems else EMPTY
+    return joined([*(_verdict(gpu) for gpu in isa.gpus), _matrix(isa), told, _runtime(isa)])
 
 
 def _verdict(gpu: _Gpu) -> Html:
@@ -115,7 +121,12 @@ def _matrix(isa: Isa) -> Html:
         return tag("p", "Neither the wheel nor the libraries it reaches restrict the GPUs by prebuilt code.")
     columns = list(dict.fromkeys(name for row in isa.matrix.values() for name in row))
     wanted = {gpu.target: "in this machine" if gpu.local else "asked for by --gpu" for gpu in isa.gpus}
-    marks = [_column_class(columns, number, wanted) for number in range(len(columns))]
+    marks: list[str | None] = []
+    for last, name in zip(["", *columns], columns, strict=False):
+        begins = last and _family(name) != _family(last)
+        marks.append(
+            " ".join([*(["wanted"] if name in wanted else []), *(["family"] if begins else [])]) or None
+        )
     head = [
         tag(
             "th",
@@ -128,14 +139,18 @@ def _matrix(isa: Isa) -> Html:
     ]
     known = {file.path: file for file in (*isa.files, *isa.libraries)}
     wheel = {file.path for file in isa.files}
-    rows = [
-        tag(
-            "tr",
-            tag("th", *_row_head(known.get(path), path, path in wheel), scope="row"),
-            *(_cell(row.get(name, "unknown"), mark) for name, mark in zip(columns, marks, strict=True)),
+    rows = []
+    for path, row in isa.matrix.items():
+        file = known.get(path)
+        words = ["wheel" if path in wheel else file.name if file else "library"]
+        words += [f"{file.container}, {pluralize(file.bundles, 'bundle')}"] if file and file.bundles else []
+        words += ["optional"] if file and file.optional else []
+        head_cell = (
+            tag("code", posixpath.basename(path), title=path),
+            tag("span", " · ".join(words), class_="muted"),
         )
-        for path, row in isa.matrix.items()
-    ]
+        cells = (_cell(row.get(name, "unknown"), mark) for name, mark in zip(columns, marks, strict=True))
+        rows.append(tag("tr", tag("th", *head_cell, scope="row"), *cells))
     together = dict.fromkeys(isa.common.conditional, "under a condition") | dict.fromkeys(
         isa.common.targets, "yes"
     )
@@ -166,26 +181,9 @@ def _matrix(isa: Isa) -> Html:
     return joined([table, tag("ul", *legend, class_="legend")])
 
 
-def _column_class(columns: Sequence[str], number: int, wanted: Mapping[str, str]) -> str | None:
-    marks = ["wanted"] if columns[number] in wanted else []
-    if number and _family(columns[number]) != _family(columns[number - 1]):
-        marks.append("family")
-    return " ".join(marks) or None
-
-
 def _family(name: str) -> str:
     """The major version: gfx90a is of gfx9, gfx1030 of gfx10."""
     return name.partition("-")[0].partition(":")[0][:-2]
-
-
-def _row_head(file: _File | None, path: str, in_wheel: bool) -> list[Html]:
-    name = tag("code", posixpath.basename(path), title=path)
-    words = ["wheel" if in_wheel else (file.name if file else "library")]
-    if file is not None and file.bundles:
-        words.append(f"{file.container}, {pluralize(file.bundles, 'bundle')}")
-    if file is not None and file.optional:
-        words.append("optional")
-    return [name, tag("span", " · ".join(words), class_="muted")]
 
 
 def _state(level: str) -> str:
@@ -221,21 +219,16 @@ def _foot(text: str, marks: Sequence[str | None], values: Sequence[str]) -> Html
     return tag("tr", tag("th", text, scope="row"), *cells)
 
 
-def _problems(isa: Isa) -> Html:
-    problems = [
-        tag("li", name_of(file.path), f": {text}")
-        for file in (*isa.files, *isa.libraries)
-        for text in file.problems
-    ]
-    return tag("ul", *problems) if problems else EMPTY
-
-
 def _runtime(isa: Isa) -> Html:
     if not isa.runtime:
         return tag("p", "Nothing here needs a GPU runtime.")
     words = {key: word for key, word in list_runtime_words().items() if key in isa.runtime}
     lists = {key for key in words if isinstance(isa.runtime[key], list)}
-    values = {word: _value(isa.runtime[key]) for key, word in words.items() if key not in lists}
+    values = {
+        word: ("yes" if value else "no") if isinstance(value := isa.runtime[key], bool) else str(value)
+        for key, word in words.items()
+        if key not in lists
+    }
     rows = [fact_row(word, value) for word, value in values.items() if value != _UNKNOWN]
     libraries = isa.runtime.get("libraries")
     if isinstance(libraries, dict):
@@ -262,7 +255,3 @@ def _runtime(isa: Isa) -> Html:
         title = "What the code asks of the runtime"
         parts.append(region(title, head, tag("tbody", *body), class_="requirements"))
     return joined(parts)
-
-
-def _value(value: object) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -146,8 +146,20 @@ def graph_section(nodes: Sequence[Node], glibc: str) -> Html:
     )
     title = f"Who loads whom: {pluralize(len(libraries), 'library', 'libraries')}"
     heads = head_row("Library", "From", "Where it is found", "Asked for by")
-    body = tag("tbody", *(_library_row(node, glibc) for node in libraries))
-    return fold(title, region(title, heads, body, class_="libraries"), id="libraries")
+    rows = []
+    for node in libraries:
+        links = [tag("a", requester.name, href=f"#{requester.anchor}") for requester in node.needed_by]
+        who = joined(links, ", ")
+        if len(links) > _MANY_LINKS:
+            who = tag("details", tag("summary", f"{len(links)} objects"), who)
+        cells = (
+            tag("th", name_of(node.name), scope="row"),
+            tag("td", tag("span", node.origin, class_=f"origin {node.origin}")),
+            tag("td", _where(node, glibc), class_="nowhere" if node.path is None else None),
+            tag("td", who, class_="who"),
+        )
+        rows.append(tag("tr", *cells, id=node.anchor))
+    return fold(title, region(title, heads, tag("tbody", *rows), class_="libraries"), id="libraries")
 
 
 def _where(node: Node, glibc: str) -> Html:
@@ -161,21 +173,6 @@ def _where(node: Node, glibc: str) -> Html:
     requesters = {requester.path or "" for requester in node.needed_by}
     rule = rule_phrase(node.found_by, requesters) if node.found_by else ""
     return joined([place, tag("span", f" {rule}", class_="rule") if rule else None])
-
-
-def _library_row(node: Node, glibc: str) -> Html:
-    links = [tag("a", requester.name, href=f"#{requester.anchor}") for requester in node.needed_by]
-    who = joined(links, ", ")
-    if len(links) > _MANY_LINKS:
-        who = tag("details", tag("summary", f"{len(links)} objects"), who)
-    return tag(
-        "tr",
-        tag("th", name_of(node.name), scope="row"),
-        tag("td", tag("span", node.origin, class_=f"origin {node.origin}")),
-        tag("td", _where(node, glibc), class_="nowhere" if node.path is None else None),
-        tag("td", who, class_="who"),
-        id=node.anchor,
-    )
 
 
 _STRATEGIES = {
@@ -226,8 +223,12 @@ def _group(files: Sequence[tuple[int, FilePlan]], *, alone: bool) -> Html:
         tag("span", _sentence(file), class_="muted"),
     )
     parts = [_search_path(file), _needed(file)]
-    if file.interpreter.before is not None or file.interpreter.after is not None:
-        parts.insert(0, _interpreter(file))
+    before, after = file.interpreter.before, file.interpreter.after
+    if before is not None or after is not None:
+        change: Change = "kept" if before == after else "replaced"
+        paths = (tag("td", tag("code", path or "none")) for path in (before, after))
+        row = tag("tr", tag("td", change_mark(change)), *paths, class_=change)
+        parts.insert(0, _table(file, "Interpreter", [row], ("Change", "Before", "After")))
     if others:
         names = [tag("li", path_of(other.path), id=f"file-{place}") for place, other in others]
         parts.insert(0, joined(fold_items(names, "files", class_="alike")))
@@ -249,24 +250,14 @@ def _sentence(file: FilePlan) -> str:
     return ", ".join(parts)
 
 
-def _interpreter(file: FilePlan) -> Html:
-    before, after = file.interpreter.before, file.interpreter.after
-    change: Change = "kept" if before == after else "replaced"
-    row = tag(
-        "tr",
-        tag("td", change_mark(change)),
-        tag("td", tag("code", before or "none")),
-        tag("td", tag("code", after or "none")),
-        class_=change,
-    )
-    return _table(file, "Interpreter", [row], ("Change", "Before", "After"))
-
-
 def _search_path(file: FilePlan) -> Html:
     change = file.rpath
     before = [] if change.before is None else change.before.split(":")
     after = [] if change.after is None else change.after.split(":")
-    kind_before, kind_after = _kind(change.kind_before, before), _kind(change.kind_after, after)
+    kind_before, kind_after = (
+        "none" if kind is None else f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
+        for kind, entries in ((change.kind_before, before), (change.kind_after, after))
+    )
     if not before and not after:
         return tag("p", "Search path: none", class_="none")
     unchanged = (before, change.kind_before) == (after, change.kind_after)
@@ -294,10 +285,6 @@ def _kept(items: list[Html], number: int) -> Html | None:
     return fold(f"{pluralize(number, 'entry', 'entries')} unchanged", tag("ul", *items), class_="more kept")
 
 
-def _kind(kind: str | None, entries: list[str]) -> str:
-    return "none" if kind is None else f"{kind.upper()} of {pluralize(len(entries), 'entry', 'entries')}"
-
-
 def _path_entry(text: str) -> Html:
     return tag("span", "(empty: the current directory)", class_="muted") if text == "" else tag("code", text)
 
@@ -308,7 +295,17 @@ def _needed(file: FilePlan) -> Html:
     changed = sum(entry.action != "keep" for entry in file.needed)
     title = f"NEEDED: {pluralize(len(file.needed), 'entry', 'entries')}, {changed} changed"
     own = _own(file)
-    rows = [_needed_row(entry, own) for entry in file.needed if not _quiet(entry)]
+    rows = []
+    for entry in (entry for entry in file.needed if not _quiet(entry)):
+        change = CHANGES[entry.action]
+        cells = (
+            tag("td", change_mark(change)),
+            tag("td", EMPTY if change == "added" else name_of(entry.soname)),
+            tag("td", EMPTY if entry.soname_after is None else name_of(entry.soname_after)),
+            tag("td", *_served(entry, own)),
+        )
+        lost = entry.origin == "missing" and change != "dropped"
+        rows.append(tag("tr", *cells, class_=f"{change} lost" if lost else change))
     quiet = list(filter(_quiet, file.needed))
     places = group_pairs((joined(_served(entry, own)), entry.soname) for entry in quiet)
     items = [tag("li", tag("code", ", ".join(names)), " ", place) for place, names in places.items()]
@@ -321,18 +318,6 @@ def _quiet(entry: NeededDecision) -> bool:
     """Whether nothing became of the entry, and it is found under its name."""
     under_its_name = posixpath.basename(entry.resolved or "") == entry.soname
     return entry.action == "keep" and under_its_name and not entry.evidence
-
-
-def _needed_row(entry: NeededDecision, own: str) -> Html:
-    change = CHANGES[entry.action]
-    return tag(
-        "tr",
-        tag("td", change_mark(change)),
-        tag("td", EMPTY if change == "added" else name_of(entry.soname)),
-        tag("td", EMPTY if entry.soname_after is None else name_of(entry.soname_after)),
-        tag("td", *_served(entry, own)),
-        class_=change if entry.origin != "missing" or change == "dropped" else f"{change} lost",
-    )
 
 
 def _served(entry: NeededDecision, own: str) -> Iterator[Html]:
@@ -366,18 +351,16 @@ _MOST_FACTS = 20
 
 def visible_causes(findings: Iterable[Finding]) -> list[Cause]:
     """Return the causes in the order of the page; all notes of one code are one."""
-    merged = causes(_as_note(found) if found.level == "info" else found for found in findings)
-    return sorted(merged, key=lambda cause: (list(LEVELS).index(cause.level), _effort(cause)))
-
-
-def _as_note(found: Finding) -> Finding:
-    rule = RULES.get(found.code)
-    return replace(found, cause=rule.meaning if rule else found.code)
-
-
-def _effort(cause: Cause) -> int:
-    """0 where it is known what to type, 1 where something is to be decided, 2 where nothing is to be done."""
-    return 0 if cause.step else 2 if _idle(cause.remedy) else 1
+    notes = {code: rule.meaning for code, rule in RULES.items()}
+    merged = causes(
+        replace(found, cause=notes.get(found.code, found.code)) if found.level == "info" else found
+        for found in findings
+    )
+    # Where it is known what to type comes first, then where something is to be decided, then where nothing is to be done.
+    return sorted(
+        merged,
+        key=lambda cause: (list(LEVELS).index(cause.level), 0 if cause.step else 1 + _idle(cause.remedy)),
+    )
 
 
 def _idle(remedy: str) -> bool:
@@ -421,24 +404,20 @@ def _entry(cause: Cause) -> Html:
         tag("span", rule.title, class_="muted") if rule else None,
         tag("span", f", by the profile {cause.profile}", class_="muted") if cause.profile else None,
     )
+    named = joined([name_of(subject) for subject in cause.subjects[:_MOST_SUBJECTS]], ", ")
+    subjects = EMPTY if cause.whole else tag("p", named, class_="subject")
+    if not cause.whole and (rest := cause.subjects[_MOST_SUBJECTS:]):
+        summary = tag("span", named, f" and {len(rest)} more", class_="subject")
+        subjects = fold(summary, tag("ul", *(tag("li", name_of(subject)) for subject in rest)))
     return tag(
         "li",
         head,
-        EMPTY if cause.whole else _subjects(cause.subjects),
+        subjects,
         tag("p", breakable(cause.message)),
         _next(cause),
         _cause_facts(cause),
         class_="cause",
     )
-
-
-def _subjects(subjects: Sequence[str]) -> Html:
-    named = joined([name_of(subject) for subject in subjects[:_MOST_SUBJECTS]], ", ")
-    if len(subjects) <= _MOST_SUBJECTS:
-        return tag("p", named, class_="subject")
-    rest = [tag("li", name_of(subject)) for subject in subjects[_MOST_SUBJECTS:]]
-    summary = tag("span", named, f" and {len(rest)} more", class_="subject")
-    return fold(summary, tag("ul", *rest))
 
 
 def _next(cause: Cause) -> Html | None:
@@ -536,21 +515,19 @@ def _header(report: Report, nodes: Sequence[Node], isa: Isa | None, *, plan: boo
     wheel = report.wheel
     yield tag("p", "relink plan" if plan else "relink report", class_="kicker")
     yield tag("h1", tag("bdi", wheel.name), " ", tag("bdi", wheel.version, class_="version"))
-    yield from _planned(report) if plan else _verdict(report)
+    if plan:
+        # Nothing is known of an output, and no command of whoever wrote the plan is offered.
+        changed = sum(file.changed for file in report.files)
+        every = pluralize(len(report.files), "ELF file")
+        what = f"{changed} of {every} change." if changed else "No file changes."
+        asked = "Whether the wheel loads is told by `relink verify WHEEL`, on a machine that has its loader."
+        yield tag("p", tag("strong", "The plan of a wheel."), f" {what} {asked}", class_="verdict plain")
+    else:
+        yield from _verdict(report)
     yield tag("dl", *_counts(report, nodes, isa), class_="counts")
     if report.providers and shorten_prefix(report, report.providers[0].path) != report.providers[0].path:
         words = (name_of("$PREFIX"), " stands for ", name_of(report.providers[0].path), ".")
         yield tag("p", *words, class_="prefix")
-
-
-def _planned(report: Report) -> Iterator[Html]:
-    """What a plan says: the edits. Nothing is known of an output, and no command of whoever wrote the plan is offered."""
-    changed = sum(file.changed for file in report.files)
-    what = (
-        f"{changed} of {pluralize(len(report.files), 'ELF file')} change." if changed else "No file changes."
-    )
-    asked = "Whether the wheel loads is told by `relink verify WHEEL`, on a machine that has its loader."
-    yield tag("p", tag("strong", "The plan of a wheel."), f" {what} {asked}", class_="verdict plain")
 
 
 def _verdict(report: Report) -> Iterator[Html]:
