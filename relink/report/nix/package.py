@@ -18,6 +18,7 @@ from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from relink.elf.image import Image
 from relink.loader.target import GLIBC_SONAMES
 from relink.planning.options import Options
 from relink.planning.resolve.context import ResolveContext
@@ -28,9 +29,8 @@ from relink.system.errors import UsageError
 from relink.system.findings.model import Finding, finding
 from relink.system.shipped_files import shipped_directory
 from relink.system.text import group_pairs
-from relink.vendors.majors import newest_major
 from relink.vendors.protocol import NO_VENDOR, Vendor
-from relink.vendors.registry import find_component, is_distribution
+from relink.vendors.registry import find_component, is_distribution, list_components
 from relink.wheel.about import read_about
 from relink.wheel.archive import WheelArchive
 from relink.wheel.naming import WheelName
@@ -169,6 +169,19 @@ def package_of(
         settings=_settings(options),
         findings=tuple(findings),
     )
+
+
+def newest_major(images: Iterable[Image], vendor: Vendor) -> int | None:
+    """Return the newest major that libraries were linked with: of the vendor's runtime, or of sonames that one alone has."""
+    needed = {soname for image in images for soname in image.needed}
+    runtime = re.compile(rf"{re.escape(vendor.libraries.runtime)}\.([0-9]{{1,9}})")
+    found = [int(match[1]) for match in map(runtime.fullmatch, needed) if match]
+    if not found:
+        rows = (row for component in list_components() for row in component.sonames.items())
+        majors = group_pairs((soname, key) for key, sonames in rows for soname in sonames)
+        single = [next(iter(majors[soname])) for soname in needed if len({*majors.get(soname, ())}) == 1]
+        found = [int(key) for key in single if key != "any"]
+    return max(found, default=None)
 
 
 def _settings(options: Options) -> dict[str, Sequence[str]]:

@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from packaging.metadata import parse_email
 
+from relink.elf.image import read_image
 from relink.planning.options import Options
 from relink.report.nix.package import (
     Package,
     is_sibling,
+    newest_major,
     nixpkgs_names,
     read_dependencies,
     source,
 )
 from relink.runs.questions import nix_package
 from relink.system.errors import UsageError
+from relink.vendors.rocm.vendor import rocm
 from relink.wheel.archive import WheelArchive
 from tests.support.built import ROOT
 from tests.support.cc import shared
@@ -299,3 +302,24 @@ def test_the_table_of_names_is_made_of_a_checkout(tmp_path: Path) -> None:
     }
     assert made == names
     assert nixpkgs_names().keys() == names.keys() | {"source"}
+
+
+@pytest.mark.parametrize(
+    ("sonames", "major"),
+    [
+        ((), None),
+        (("libstdc++.so.6", "libamdhip64.so"), None),
+        (("libamdhip64.so.6",), 6),
+        (("libamdhip64.so.6", "libamdhip64.so.7"), 7),
+        # Without the runtime, by a soname that one major alone has.
+        (("librocblas.so.5",), 7),
+        (("librccl.so.1",), None),
+    ],
+)
+def test_by_the_runtime_or_by_what_one_major_alone_has(
+    tmp_path: Path, sonames: tuple[str, ...], major: int | None
+) -> None:
+    needed = [shared(tmp_path / name, "int a;") for name in sonames]
+    library = shared(tmp_path / "a.so", "int b;", needed=needed, flags=["-Wl,--no-as-needed"])
+    assert newest_major([read_image(library.read_bytes(), "a.so")], rocm) == major
+    assert newest_major([], rocm) is None
