@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from relink.planning.options import SHOWN, Option
 from relink.system.errors import RelinkError, UsageError
 
 if TYPE_CHECKING:
     from relink.report.formats import WheelResult
+    from relink.report.lines import Part
     from relink.report.model import Report
     from relink.report.summary import Verdict
     from relink.runs.questions import VerifiedWheel
@@ -113,9 +116,9 @@ class Shown:
 
 
 def print_verification(
-    chosen: OutputFormat, result: VerifiedWheel, summed: Verdict, **more: Sequence[str]
+    chosen: OutputFormat, result: VerifiedWheel, summed: Verdict, lines: Iterable[Part], **more: Sequence[str]
 ) -> None:
-    """Print what the loader makes of files, and the verdict, in a format that programs read.
+    """Print what the loader makes of files, and the verdict, as :func:`print_results` does; exit code 1 where it is not well.
 
     :param more: what the document has beside.
     """
@@ -125,23 +128,49 @@ def print_verification(
 
     told = {"ok": result.ok, "verdict": verdict_to_json(summed), **more}
     document = {"schema": "relink.verification/1", **to_data(result), **told}
-    print_results(chosen, [WheelResult(result.path, None, result.findings, document)])
+    outcome = WheelResult(result.path, None, result.findings, document)
+    print_results(chosen, [outcome], lines, ok=result.ok)
+
+
+def print_document(
+    shown: Shown, document: Mapping[str, Any], lines: Iterable[Part], *, ok: bool = True
+) -> None:
+    """Print what a command found that knows no other format than JSON: that, or its lines for people.
+
+    :param ok: whether the command ends with exit code 0; with 1 it ends here.
+    """
+    from relink.cli.terminal import print_json, show
+
+    if shown.as_json:
+        print_json(document)
+    else:
+        show(*lines)
+    if not ok:
+        raise typer.Exit(1)
 
 
 def print_results(
     chosen: OutputFormat,
     outcomes: Sequence[WheelResult],
+    lines: Iterable[Part] = (),
     failures: Sequence[RelinkError] = (),
     *,
     several: bool | None = None,
+    ok: bool = True,
 ) -> None:
-    """Print all that a command found, in a format that programs read.
+    """Print all that a command found: its lines for people, or in a format that programs read.
 
+    :param ok: whether the command ends with exit code 0; with 1 it ends here.
     :param several: whether more than one wheel was named; None where the command takes one only.
     :raises OutputError: it cannot be written.
     """
-    from relink.cli.terminal import write
+    from relink.cli.terminal import show, write
     from relink.report.formats import FORMATS, Results
 
-    messages = tuple("; ".join((failure.message, *failure.issues)) for failure in failures)
-    write(FORMATS[chosen](Results(tuple(outcomes), messages, several)))
+    if chosen is OutputFormat.text:
+        show(*lines)
+    else:
+        messages = tuple("; ".join((failure.message, *failure.issues)) for failure in failures)
+        write(FORMATS[chosen](Results(tuple(outcomes), messages, several)))
+    if not ok:
+        raise typer.Exit(1)

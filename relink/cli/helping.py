@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import Shown
+from relink.cli.formats import Shown, print_document
 from relink.cli.options import complete_profile_name, complete_rule_code, takes_options
 from relink.planning.options import Options
 from relink.system.errors import UsageError
@@ -106,18 +106,12 @@ def doctor(options: Options, shown: Shown) -> None:
 
     Exit code 1 if something is wrong. Example: relink doctor --prefix /opt/rocm
     """
-    from relink.cli.terminal import print_json, show
     from relink.planning.checks.machine import check_machine, to_json
     from relink.report.text import doctor_text
     from relink.system.findings.model import has_errors
 
     found = check_machine(options.prefixes)
-    if shown.as_json:
-        print_json(to_json(found))
-    else:
-        show(*doctor_text(found))
-    if has_errors(found.findings):
-        raise typer.Exit(1)
+    print_document(shown, to_json(found), doctor_text(found), ok=not has_errors(found.findings))
 
 
 @app.command()
@@ -164,7 +158,7 @@ def config(shown: Shown) -> None:
     Example: relink config
     """
     from relink.cli.settings import check_gpus, find_settings
-    from relink.cli.terminal import print_json, say, show
+    from relink.cli.terminal import say
     from relink.loader.target import find_target
     from relink.report.lines import Line, align_rows
     from relink.system.shipped_files import load_schema
@@ -180,19 +174,15 @@ def config(shown: Shown) -> None:
             rows[key] = {"value": [places[0].path], "source": places[0].found_by}
         else:
             rows[key] = {"value": None, "source": "not set"}
-    if shown.as_json:
-        path = str(found.path) if found.path else None
-        print_json({"schema": "relink.settings/1", "file": path, "settings": rows})
-        return
-    for sentence in found.passed_over:
+    for sentence in () if shown.as_json else found.passed_over:
         say(sentence)
-    show(
-        *align_rows(
-            (
-                key,
-                "" if row["value"] is None else json.dumps(row["value"], ensure_ascii=False),
-                Line(row["source"], style="dim"),
-            )
-            for key, row in rows.items()
+    path = str(found.path) if found.path else None
+    lines = align_rows(
+        (
+            key,
+            "" if row["value"] is None else json.dumps(row["value"], ensure_ascii=False),
+            Line(row["source"], style="dim"),
         )
+        for key, row in rows.items()
     )
+    print_document(shown, {"schema": "relink.settings/1", "file": path, "settings": rows}, lines)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import Shown
+from relink.cli.formats import Shown, print_document
 from relink.cli.options import takes_options
 from relink.indexes.build.running import BuildOptions
 
@@ -43,7 +43,7 @@ def build(
     What is done is never done again. Exit code 1: something could not be done, or was refused where the recipe says fail.
     Example: relink index build index.toml -o /srv/wheels
     """
-    from relink.cli.terminal import print_json, show, watch_build
+    from relink.cli.terminal import watch_build
     from relink.indexes.build.building import build as build_site
     from relink.indexes.build.recipe import read_recipe
     from relink.indexes.build.running import Summary
@@ -59,12 +59,8 @@ def build(
     finally:  # on every way out: what watches the figures has to see a run that ended early, too
         if metrics is not None:
             save_text(metrics, summary.metrics(ok=ok), "the figures")
-    if shown.as_json:
-        print_json(summary.data(ok=ok))
-    else:
-        show(Line(summary.sentence(), style="" if ok else "yellow"))
-    if not ok:
-        raise typer.Exit(1)
+    line = Line(summary.sentence(), style="" if ok else "yellow")
+    print_document(shown, summary.data(ok=ok), [line], ok=ok)
 
 
 @index.command()
@@ -87,20 +83,15 @@ def check(
     """
     import msgspec
 
-    from relink.cli.terminal import print_json, show
     from relink.indexes.build.site import check_site, repair_site
     from relink.report.lines import Line
 
     repaired = repair_site(site) if repair else ()
     found = check_site(site)
-    if shown.as_json:
-        print_json({"ok": not found.problems, **msgspec.to_builtins(found), "repaired": repaired})
-    else:
-        show(*(Line(text) for text in repaired))
-        show(*(Line(problem, style="red") for problem in found.problems))
-        show(f"{found.pages} pages, {found.files} files; {len(found.problems)} problems")
-    if found.problems:
-        raise typer.Exit(1)
+    lines = [*map(Line, repaired), *(Line(problem, style="red") for problem in found.problems)]
+    lines.append(Line(f"{found.pages} pages, {found.files} files; {len(found.problems)} problems"))
+    document = {"ok": not found.problems, **msgspec.to_builtins(found), "repaired": repaired}
+    print_document(shown, document, lines, ok=not found.problems)
 
 
 @index.command()

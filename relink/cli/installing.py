@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, print_results, print_verification
+from relink.cli.formats import Shown, print_results, print_verification
 from relink.cli.options import GivenWheel, NoImportTest, is_requirement, takes_options
 from relink.planning.options import RUN, Options, list_words
 from relink.system.errors import RelinkError, UsageError
@@ -225,9 +225,14 @@ def check(
         if why is not None or imports:
             option = "--import" if imports else "--why"
             raise UsageError(f"{option} is for an environment, and {environment} has no bin/python")
-        _check_tree(environment, options, shown)
+        from relink.report.text import tree_text
+        from relink.runs.questions import check_tree
+
+        chosen = shown.chosen_format()
+        tree, summed = check_tree(environment, options)
+        lines = tree_text(tree.path, tree.maps, tree.findings, summed, verbose=shown.verbose)
+        print_verification(chosen, tree, summed, lines, commands=summed.commands)
         return
-    from relink.cli.terminal import show
     from relink.indexes.install import checking
     from relink.indexes.install.environment import find_environment
     from relink.report.check_text import check_text
@@ -242,33 +247,11 @@ def check(
     asked = replace(options, command=tuple(repair))
     found = checking.check_environment(where, asked, why, imports=imports, proposes=True)
     chosen = shown.chosen_format()
-    if chosen is OutputFormat.text:
-        place = None if options.prefixes else find_named_place(os.environ)
-        told = f"{place.path} (no --prefix: found by {place.found_by})" if place else None
-        show(*check_text(found, place=told, verbose=shown.verbose))
-    else:
-        findings = tuple(reported for one in found.distributions for reported in one.findings)
-        print_results(
-            chosen, [WheelResult(found.prefix, None, (*findings, *found.findings), checking.to_json(found))]
-        )
-    if not found.ok:
-        raise typer.Exit(1)
-
-
-def _check_tree(directory: Path, options: Options, shown: Shown) -> None:
-    """Print what becomes of a directory's programs and libraries; exit code 1 where one does not load."""
-    from relink.cli.terminal import show
-    from relink.report.text import tree_text
-    from relink.runs.questions import check_tree
-
-    chosen = shown.chosen_format()
-    found, summed = check_tree(directory, options)
-    if chosen is OutputFormat.text:
-        show(*tree_text(found.path, found.maps, found.findings, summed, verbose=shown.verbose))
-    else:
-        print_verification(chosen, found, summed, commands=summed.commands)
-    if not found.ok:
-        raise typer.Exit(1)
+    place = None if options.prefixes else find_named_place(os.environ)
+    told = f"{place.path} (no --prefix: found by {place.found_by})" if place else None
+    findings = tuple(reported for one in found.distributions for reported in one.findings)
+    outcome = WheelResult(found.prefix, None, (*findings, *found.findings), checking.to_json(found))
+    print_results(chosen, [outcome], check_text(found, place=told, verbose=shown.verbose), ok=found.ok)
 
 
 @app.command()

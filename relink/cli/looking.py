@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relink.cli.application import app
-from relink.cli.formats import OutputFormat, Shown, print_results, write_page
+from relink.cli.formats import Shown, print_document, print_results, write_page
 from relink.cli.options import takes_options
 from relink.planning.options import Options
 from relink.system.errors import RelinkError, UsageError
@@ -31,7 +31,7 @@ def inspect(
 
     Example: relink inspect onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl
     """
-    from relink.cli.terminal import say, show
+    from relink.cli.terminal import say
     from relink.report import inspection
     from relink.report.formats import WheelResult
     from relink.runs import questions as queries
@@ -43,14 +43,11 @@ def inspect(
             found.append(queries.inspect(wheel, options.limits))
         except RelinkError as error:
             failures.append(error)
-    if chosen is OutputFormat.text:
-        for item in found:
-            show(*inspection.to_text(item))
-    else:
-        outcomes = [
-            WheelResult(item.path, item.sha256, item.findings, inspection.to_json(item)) for item in found
-        ]
-        print_results(chosen, outcomes, failures, several=len(wheels) > 1)
+    outcomes = [
+        WheelResult(item.path, item.sha256, item.findings, inspection.to_json(item)) for item in found
+    ]
+    lines = (line for item in found for line in inspection.to_text(item))
+    print_results(chosen, outcomes, lines, failures, several=len(wheels) > 1)
     for failure in failures:
         say(failure)
     if failures:
@@ -81,20 +78,15 @@ def diff(
     Example: relink diff onnxruntime_rocm-1.22.2-*.whl dist/onnxruntime_rocm-1.22.2+rocm6.2.2-*.whl --prefix /opt/rocm-6.2.2
     """
     from relink import library
-    from relink.cli.terminal import show
     from relink.planning.model import Plan
     from relink.report import diff_text
     from relink.report.formats import WheelResult
 
     chosen = shown.chosen_format()
     found = library.diff(old, new, options, plan=Plan.load(plan) if plan else None)
-    if chosen is OutputFormat.text:
-        show(*diff_text.to_text(found, verbose=shown.verbose))
-    else:
-        findings, document = diff_text.diff_findings(found), diff_text.to_json(found)
-        print_results(chosen, [WheelResult(found.new.path, found.new.sha256, findings, document)])
-    if not found.ok:
-        raise typer.Exit(1)
+    findings, document = diff_text.diff_findings(found), diff_text.to_json(found)
+    outcome = WheelResult(found.new.path, found.new.sha256, findings, document)
+    print_results(chosen, [outcome], diff_text.to_text(found, verbose=shown.verbose), ok=found.ok)
 
 
 @app.command()
@@ -157,10 +149,9 @@ def isa(
 
     Example: relink isa onnxruntime_rocm-1.22.2-cp312-cp312-manylinux_2_34_x86_64.whl --gpu 'RX 6750 XT'
     """
-    from relink.cli.terminal import print_json, show
     from relink.providers.profiles import profile_for
-    from relink.report import isa_text
     from relink.report.formats import join_documents
+    from relink.report.text import survey_text
     from relink.vendors.registry import survey_place
 
     gpus = options.requested_gpus
@@ -172,14 +163,10 @@ def isa(
         variants = profile.variants if profile else ()
         surveys = survey_place(path, variants, _SCANNED if scan else 0, gpus)
         found += [(one, [gpu for gpu in gpus if gpu.vendor == one.vendor]) for one in surveys]
-    if shown.as_json:
-        documents = [survey.to_json([gpu.target for gpu in asked]) for survey, asked in found]
-        print_json(join_documents(documents, (), several=len(found) > 1))
-    else:
-        for survey, asked in found:
-            show(*isa_text.survey_text(survey, asked))
-    if not all(survey.covers(gpu.target) for survey, asked in found for gpu in asked):
-        raise typer.Exit(1)
+    documents = [survey.to_json([gpu.target for gpu in asked]) for survey, asked in found]
+    document = join_documents(documents, (), several=len(found) > 1)
+    covered = all(survey.covers(gpu.target) for survey, asked in found for gpu in asked)
+    print_document(shown, document, (line for one in found for line in survey_text(*one)), ok=covered)
 
 
 @app.command("report")

@@ -9,7 +9,7 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -165,20 +165,18 @@ def takes_options(command: str) -> Callable[[Callable[..., None]], Callable[...,
         signature.__signature__ = inspect.Signature(parameters)
         signature.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         command_function.__name__, command_function.__doc__ = function.__name__, function.__doc__
-        _NAMES[command] = frozenset(_long_names(parameters))
+        names: set[str] = set()
+        for parameter in parameters:
+            (option,) = parameter.annotation.__metadata__
+            if isinstance(option, typer.models.OptionInfo):
+                # typer.Option takes the first name for a default until typer sees the annotation.
+                given = (option.default, *(option.param_decls or ()))
+                own = {name for name in given if isinstance(name, str) and name.startswith("--")}
+                names |= own or {f"--{parameter.name.replace('_', '-')}"}
+        _NAMES[command] = frozenset(names)
         return command_function
 
     return decorator
-
-
-def _long_names(parameters: list[inspect.Parameter]) -> Iterator[str]:
-    for parameter in parameters:
-        (option,) = parameter.annotation.__metadata__
-        if isinstance(option, typer.models.OptionInfo):
-            # typer.Option takes the first name for a default until typer sees the annotation.
-            given = (option.default, *(option.param_decls or ()))
-            names = [name for name in given if isinstance(name, str) and name.startswith("--")]
-            yield from names or (f"--{parameter.name.replace('_', '-')}",)
 
 
 @cache

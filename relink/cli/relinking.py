@@ -67,6 +67,7 @@ def run(
     options = replace(options, several=len(wheels) > 1)
     from relink.cli.terminal import print_report, say, show, show_progress
     from relink.report.text import several_text
+    from relink.wheel.naming import explain_no_tree
 
     failures: list[RelinkError] = []
     several = len(wheels) > 1
@@ -74,7 +75,14 @@ def run(
         from relink.cli.installing import fetch_named
 
         wheels = fetch_named(wheels, options, failures, quiet=quiet)
-    _check_paths(wheels)
+    directories = [path for path in wheels if path.is_dir()]
+    for path in directories:
+        if told := explain_no_tree(path):
+            raise UsageError(told)
+    if directories and len(wheels) > 1:
+        raise UsageError(
+            f"{directories[0]}: a directory is relinked alone, as --output is the name of its copy"
+        )
     pages = [choose_page_path(html, wheels, path) for path in wheels]
     reports: list[tuple[Path, Report]] = []
     for path, page in zip(wheels, pages, strict=True):
@@ -122,28 +130,11 @@ def run(
                 WheelResult(str(path), report.wheel.sha256, report.findings, to_json(report))
                 for path, report in reports
             ]
-            print_results(chosen, results, failures, several=several)
+            print_results(chosen, results, failures=failures, several=several)
     for failure in failures:
         say(failure)
     if failures or not all(report.ok for _, report in reports):
         raise typer.Exit(2 if failures else 1)
-
-
-def _check_paths(paths: Sequence[Path]) -> None:
-    """Refuse what cannot be done with these wheels and directories together.
-
-    :raises UsageError: says which; also for a directory of wheels or of sources.
-    """
-    from relink.wheel.naming import explain_no_tree
-
-    directories = [path for path in paths if path.is_dir()]
-    for path in directories:
-        if told := explain_no_tree(path):
-            raise UsageError(told)
-    if directories and len(paths) > 1:
-        raise UsageError(
-            f"{directories[0]}: a directory is relinked alone, as --output is the name of its copy"
-        )
 
 
 def _without_results(wheels: Sequence[Path]) -> Iterator[Path]:
@@ -190,21 +181,14 @@ def verify(
 
     Example: relink verify dist/onnxruntime_rocm-1.22.2+rocm6.2.2-cp312-cp312-linux_x86_64.whl
     """
-    from relink.cli.terminal import show
+    from relink.report.summary import verification_verdict
     from relink.report.text import verification_text
     from relink.runs import questions as queries
 
     chosen = shown.chosen_format()
     result = queries.verify_wheel(wheel, options)
-    if chosen is OutputFormat.text:
-        show(*verification_text(str(wheel), result.maps, result.findings, result.made_from))
-    else:
-        from relink.report.summary import verification_verdict
-
-        summed = verification_verdict(str(wheel), result.maps, result.findings, result.made_from)
-        print_verification(chosen, result, summed)
-    if not result.ok:
-        raise typer.Exit(1)
+    told = (str(wheel), result.maps, result.findings, result.made_from)
+    print_verification(chosen, result, verification_verdict(*told), verification_text(*told))
 
 
 @app.command()

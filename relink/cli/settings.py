@@ -240,16 +240,10 @@ def apply_settings(context: typer.Context) -> None:
     used = {key: value for key, value in settings.values.items() if parameter_of(key) in parameters}
     # click looks up here, by the name of the command, what the defaults of its options are.
     context.default_map = {name: {parameter_of(key): value for key, value in used.items()}}
-    if not words & _QUIET:
-        _tell(settings, used)
+    if not words & _QUIET and (settings.passed_over or used):
+        from relink.cli.terminal import say
 
-
-def _tell(settings: Settings, used: Mapping[str, Any]) -> None:
-    if not (settings.passed_over or used):
-        return
-    from relink.cli.terminal import say
-
-    for sentence in settings.passed_over:
-        say(sentence)
-    if used:
-        say(f"{settings.path} sets {', '.join(used)}")
+        for sentence in settings.passed_over:
+            say(sentence)
+        if used:
+            say(f"{settings.path} sets {', '.join(used)}")

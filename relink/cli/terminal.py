@@ -17,10 +17,9 @@ from rich.console import Console
 
 from relink.cli.system import drop_output, drop_stream
 from relink.report import text
-from relink.report.commands import why_untried
 from relink.report.lines import Line, Part
 from relink.report.lines import show as show_on
-from relink.report.summary import verdict
+from relink.report.summary import verdict, why_untried
 from relink.system.errors import RelinkError, UsageError, describe_failure
 from relink.system.findings.model import RULES
 from relink.system.progress import unwatched

@@ -93,15 +93,29 @@ def to_text(diff: WheelDiff, *, verbose: bool = False) -> list[Line]:
         *(Line(f"renamed  {before} -> {after}") for before, after in diff.renamed),
         *_name_lines("removed  ", diff.removed, limit, "red"),
         *_name_lines("added    ", diff.added, limit, "green"),
-        *(line for change in diff.changed[:limit] for line in _change_lines(change)),
     ]
+    for change in diff.changed[:limit]:
+        before, after = change.size_before, change.size_after
+        sizes = f"{before}" if before == after else f"{before} -> {after}"
+        lines.append(Line.assemble("changed  ", (change.path, "bold"), f"  {sizes} bytes"))
+        if change.mode_before != change.mode_after:
+            lines.append(Line(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))
     if len(diff.changed) > limit:
         lines.append(Line(f"… and {len(diff.changed) - limit} more changed members (--verbose shows them)"))
+    counts = f"{len(diff.changed)} changed, {len(diff.added)} added, {len(diff.removed)} removed, {diff.unchanged} unchanged"
+    number = pluralize(len(diff.unexplained), "difference")
+    told = {
+        "identical": "identical",
+        "same content": "same content, packed differently",
+        "not judged": f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD",
+        "only what the plan says": f"made again: equal ({counts}); the plan is {diff.reference}",
+        "unexplained": f"made again: {number} ({counts}); the plan is {diff.reference}",
+    }[diff.verdict]
     return [
         *lines,
         *_name_lines("unexplained: ", diff.unexplained, sys.maxsize, "bold red"),
         *map(Line, diff.notes),
-        Line(_verdict_text(diff), style="bold green" if diff.ok else "bold red"),
+        Line(told, style="bold green" if diff.ok else "bold red"),
     ]
 
 
@@ -110,24 +124,3 @@ def _name_lines(word: str, names: tuple[str, ...], limit: int, style: str) -> li
     if len(names) > limit:
         lines.append(Line(f"{word}… and {len(names) - limit} more (--verbose shows them)", style=style))
     return lines
-
-
-def _change_lines(change: MemberChange) -> list[Line]:
-    before, after = change.size_before, change.size_after
-    sizes = f"{before}" if before == after else f"{before} -> {after}"
-    lines = [Line.assemble("changed  ", (change.path, "bold"), f"  {sizes} bytes")]
-    if change.mode_before != change.mode_after:
-        lines.append(Line(f"    mode {change.mode_before:o} -> {change.mode_after:o}"))
-    return lines
-
-
-def _verdict_text(diff: WheelDiff) -> str:
-    counts = f"{len(diff.changed)} changed, {len(diff.added)} added, {len(diff.removed)} removed, {diff.unchanged} unchanged"
-    number = pluralize(len(diff.unexplained), "difference")
-    return {
-        "identical": "identical",
-        "same content": "same content, packed differently",
-        "not judged": f"{counts}; nothing is judged: --prefix DIR or --plan FILE compares with what relink makes of OLD",
-        "only what the plan says": f"made again: equal ({counts}); the plan is {diff.reference}",
-        "unexplained": f"made again: {number} ({counts}); the plan is {diff.reference}",
-    }[diff.verdict]

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 
 from relink import __version__
-from relink.system.findings.model import RULES, Cause, Finding, Rule, causes
+from relink.system.findings.model import RULES, Finding, Rule, causes
 from relink.system.text import escape_untrusted, format_json, join_truncated
 
 
@@ -68,27 +68,18 @@ def github(results: Results) -> str:
     for level in ("error", "warning"):
         for outcome in results.outcomes:
             name = os.path.basename(outcome.path)
-            lines += [
-                _command(
-                    level,
-                    f"{cause.code} {RULES[cause.code].title}",
-                    f"{escape_untrusted(': '.join(_places(name, cause)))}\n{escape_untrusted(cause.remedy)}",
-                )
-                for cause in causes(outcome.findings)
-                if cause.level == level
-            ]
+            for cause in (cause for cause in causes(outcome.findings) if cause.level == level):
+                # What it is about is told unless that is the wheel, or the message says it.
+                subjects = [one for one in cause.subjects if one != name and not cause.whole]
+                places = (name, *([join_truncated(subjects)] if subjects else ()), cause.message)
+                message = f"{escape_untrusted(': '.join(places))}\n{escape_untrusted(cause.remedy)}"
+                lines.append(_command(level, f"{cause.code} {RULES[cause.code].title}", message))
     for outcome in results.outcomes:
         if isinstance(summed := outcome.document.get("verdict"), Mapping):
             told = [f"{os.path.basename(outcome.path)}: {summed['text']}"]
             told += [f"Next: {summed['step']}"] if summed["step"] else []
             lines.append(_command("notice", "relink", "\n".join(map(escape_untrusted, told))))
     return "".join(lines)
-
-
-def _places(wheel: str, cause: Cause) -> tuple[str, ...]:
-    """Return the wheel, what the cause is about unless that is the wheel or the message says it, and the message."""
-    subjects = [] if cause.whole else [subject for subject in cause.subjects if subject != wheel]
-    return (wheel, *([join_truncated(subjects)] if subjects else ()), cause.message)
 
 
 def _command(name: str, title: str, message: str) -> str:

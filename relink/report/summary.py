@@ -15,7 +15,6 @@ import msgspec
 from relink.loader.target import GLIBC_SONAMES
 from relink.providers.distribution import FAMILIES
 from relink.providers.prefix import major_minor
-from relink.report.commands import why_untried
 from relink.system.findings.model import RULES, Cause, Finding, Level, causes
 from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
@@ -49,6 +48,12 @@ _CANNOT_WORK = {
     *("RLK301", "RLK302", "RLK305", "RLK401", "RLK405", "RLK427", "RLK428"),
 }
 
+# Why relink has not tried a command that it prints: the reasons are a closed list.
+_CHANGES = "it changes the environment"
+_SETS = "it changes your shell"
+_DOWNLOADS = "it needs the network and changes the environment"
+_ROOT = "it needs root and the network"
+
 
 class Verdict(msgspec.Struct, frozen=True):
     """What came of one run.
@@ -69,6 +74,32 @@ def verdict_to_json(summed: Verdict) -> dict[str, Any]:
     """Return a verdict as JSON data; each command with the reason why relink has not tried it, where it has not."""
     commands = [{"command": command, "untried": why_untried(command) or None} for command in summed.commands]
     return {"level": summed.level, "text": summed.text, "step": summed.step, "commands": commands}
+
+
+def why_untried(command: str) -> str:
+    """Return why relink has not tried a command that it prints; empty where it has, or where the command only tells something.
+
+    The reasons are a closed list. A command `relink WHEEL …` or `relink DIR …` was planned in the run that prints it, and so was
+    `relink repair`, for the files that are installed; what is to be named in it first (DIR) nobody can try.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a report that relink did not write
+        return ""
+    match words:
+        case ["relink", "repair" | "install", *rest]:
+            return _CHANGES if "--wheel" in rest else _DOWNLOADS
+        case ["export", *_]:
+            return _SETS
+        case ["relink", "fetch", *_] | ["pip", "download", *_]:
+            return "it needs the network"
+        case ["relink", *rest]:
+            return "DIR is to be named" if "DIR" in rest else ""
+        case ["pip", "install", *rest] | ["uv", "pip", "install", *rest]:
+            return _CHANGES if any(word.endswith(".whl") for word in rest) else _DOWNLOADS
+        case [_, "-m", "pip", "install", *_] | ["uv", *_]:
+            return _DOWNLOADS
+    return _ROOT
 
 
 def verdict(report: Report) -> Verdict:

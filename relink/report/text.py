@@ -1,4 +1,7 @@
-"""Plans, findings and rules as text for a terminal or a pipe: gives the parts of :mod:`relink.report.lines`."""
+"""Plans, findings, rules and GPU code as text for a terminal or a pipe: gives the parts of :mod:`relink.report.lines`.
+
+Of GPU code it is a line for each file, what they cover together, and whether that is enough for some GPUs.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from relink.report.commands import why_untried
+from relink.gpu.coverage import Coverage, RequestedGpu, Survey, TargetId
 from relink.report.lines import NEXT, Line, align_rows
-from relink.report.summary import Verdict, product_of, verdict, verification_verdict
+from relink.report.summary import Verdict, product_of, verdict, verification_verdict, why_untried
 from relink.system.findings.model import ORDER, RULES, Finding, Rule, causes
-from relink.system.text import group_pairs, join_truncated, pluralize
+from relink.system.text import group_pairs, join_truncated, join_with_and, pluralize
 
 # Names in annotations only; importing them would make every command start more slowly.
 if TYPE_CHECKING:
@@ -307,3 +310,80 @@ def rule_text(rule: Rule) -> list[Line]:
         Line("For example:", style="dim"),
         *(Line(f"  {line}") for line in rule.example.splitlines()),
     ]
+
+
+def survey_text(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
+    """Yield the survey: one line a file, with all that is known of it."""
+    yield _survey_head(survey)
+    for entry in survey.items:
+        groups = group_pairs((str(entry.level(TargetId(name))), name) for name in entry.processors())
+        told = "; ".join(f"{state} {' '.join(names)}" for state, names in groups.items())
+        if not told:
+            # No GPU is named in the entry, so any one stands for all.
+            level = entry.level(survey.example)
+            told = level.note or ("compiled on first use" if level.state == "jit" else "nothing for any GPU")
+        yield Line(f"{_shown(survey, entry)}: {entry.summary}: {told}")
+    yield from map(Line, _together(survey))
+    yield from _verdicts(survey, gpus)
+    problems = list(survey.problems)
+    for entry in survey.items:
+        problems += [f"{_shown(survey, entry)}: {text}" for text in entry.problems[:3]]
+    yield from (Line(f"warning: {text}", style="yellow") for text in problems)
+
+
+def _survey_head(survey: Survey) -> Line:
+    text = f": {survey.kind}, {pluralize(survey.read, 'file')} with GPU code read"
+    if survey.kind == "file":
+        text = ": file"
+    elif len(survey.kernel_files) == len(survey.items):
+        text = f": {survey.kind}, no library with GPU code"
+    if survey.plain:
+        text += f"; {len(survey.plain)} ELF files without any"
+    return Line.assemble((survey.path, "bold"), text)
+
+
+def _shown(survey: Survey, entry: Coverage) -> str:
+    if survey.kind == "directory":
+        return os.path.relpath(entry.path, os.path.realpath(survey.path))
+    return entry.path
+
+
+def _together(survey: Survey) -> Iterator[str]:
+    """What the files cover together; one line a group."""
+    if not survey.known:
+        if processors := {name for one in survey.kernel_files for name in one.processors()}:
+            yield f"kernel files are there for {join_with_and(sorted(processors))}"
+        elif survey.items:
+            yield "nothing here restricts the GPUs"
+        return
+    for group in survey.groups:
+        together = group.together
+        text = join_with_and(together.targets) or "no architecture"
+        if together.conditional:
+            text += f"; under a condition {join_with_and(together.conditional)}"
+        name = "all together cover"
+        if len(survey.groups) > 1 and group.name:
+            is_runtime, base = group.is_runtime, os.path.basename(group.name)
+            name = f"with {group.name} all together cover" if is_runtime else f"with {base} covered"
+        yield f"{name}: {text}"
+
+
+def _verdicts(survey: Survey, gpus: Sequence[RequestedGpu]) -> Iterator[Line]:
+    for gpu in gpus:
+        if survey.covers(gpu.target):
+            # A library that its callers can do without restricts nothing, and may have code all the same.
+            served = any(item.level(gpu.target).state in ("full", "slow") for item in survey.items)
+            sure = survey.known or served
+            word = "covered" if sure else "not restricted: no prebuilt code"
+            having = [group for group in survey.groups if not group.lacking(gpu.target)]
+            if survey.known and len(having) < len(survey.groups):
+                word += f" with {join_with_and([os.path.basename(group.name) for group in having])} only"
+            yield Line.assemble((f"{gpu}", "bold"), ": ", (word, "green"))
+            continue
+        lacking = {
+            os.path.basename(entry.path): str(level)
+            for group in survey.groups
+            for entry, level in group.lacking(gpu.target)
+        }
+        by = ", ".join(f"{name} ({state})" for name, state in lacking.items()) or "no kernel file is for it"
+        yield Line.assemble((f"{gpu}", "bold"), ": ", ("missing", "bold red"), f": {by}")

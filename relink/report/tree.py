@@ -40,20 +40,16 @@ def dependency_trees(members: Sequence[DependencyTree], pattern: str | None = No
         member without such a way is left out.
     """
     if pattern is None:
-        return [_Drawing(member, pattern).draw() for member in _tops(members)]
+        paths = {member.layout.path_of(member.file.path): member for member in members}
+        inner: set[str] = set()
+        for member in members:
+            objects, root = member.closure.objects, member.root
+            inner.update(objects[index].path for index in member.closure.scope if index != root)
+        tops = [member for path, member in paths.items() if path not in inner]
+        # In a cycle of NEEDED each is in another's tree and none on top, so all are drawn.
+        return [_Drawing(member, pattern).draw() for member in tops or members]
     trees = (_Drawing(member, pattern).draw() for member in members)
     return [tree for tree in trees if tree.children]
-
-
-def _tops(members: Sequence[DependencyTree]) -> list[DependencyTree]:
-    paths = {member.layout.path_of(member.file.path): member for member in members}
-    inner: set[str] = set()
-    for member in members:
-        objects, root = member.closure.objects, member.root
-        inner.update(objects[index].path for index in member.closure.scope if index != root)
-    tops = [member for path, member in paths.items() if path not in inner]
-    # In a cycle of NEEDED each is in another's tree and none on top, so all are drawn.
-    return tops or list(members)
 
 
 @dataclass(slots=True)
@@ -79,21 +75,25 @@ class _Drawing:
         if self.pattern is None:
             return True
         path = None if edge.target is None else self.member.closure.objects[edge.target].path
-        return any(matches_library(self.pattern, name, path) for name in (edge.soname, *self._replaced(edge)))
-
-    def _replaced(self, edge: Edge) -> list[str]:
-        """The soname that the member needed before the plan put this edge's in its place."""
-        if edge.requester != self.member.root or not self.member.file.served:
-            return []
-        return [
-            entry.soname
-            for entry in self.member.file.needed
-            if entry.action == "substitute" and entry.soname_after == edge.soname
-        ]
+        names = [edge.soname]
+        if edge.requester == self.member.root and self.member.file.served:
+            # What the member needed before the plan put this edge's in its place.
+            names += [
+                entry.soname
+                for entry in self.member.file.needed
+                if entry.action == "substitute" and entry.soname_after == edge.soname
+            ]
+        return any(matches_library(self.pattern, name, path) for name in names)
 
     def draw(self) -> Tree:
-        file = self.member.file
-        tree = branch((file.path, "bold"), (_root_note(file), "dim"))
+        file, rpath = self.member.file, self.member.file.rpath
+        after = f"{(rpath.kind_after or '').upper()} {rpath.after}" if rpath.after else "no search path"
+        note = f"  with {after}"
+        if not file.served:
+            note = "  left as it is: even with the prefixes in its search path something is missing"
+        elif (rpath.before, rpath.kind_before) == (rpath.after, rpath.kind_after):
+            note = "" if file.changed else "  unchanged"
+        tree = branch((file.path, "bold"), (note, "dim"))
         self.drawn.add(self.member.root)
         self._branches(tree, self.member.root)
         for entry in file.needed if file.served else ():
@@ -172,13 +172,3 @@ class _Drawing:
             below.add(Line(line, style="dim"))
         if edge.soname in self.member.sources:
             below.add(Line(self.member.sources[edge.soname]))
-
-
-def _root_note(file: FilePlan) -> str:
-    if not file.served:
-        return "  left as it is: even with the prefixes in its search path something is missing"
-    rpath = file.rpath
-    if (rpath.before, rpath.kind_before) == (rpath.after, rpath.kind_after):
-        return "" if file.changed else "  unchanged"
-    after = f"{(rpath.kind_after or '').upper()} {rpath.after}" if rpath.after else "no search path"
-    return f"  with {after}"

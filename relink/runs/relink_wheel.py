@@ -42,8 +42,8 @@ from relink.planning.resolve.context import Layout
 from relink.planning.site import requires_other_code
 from relink.planning.wheel_plan import FindPlaces, PreparedPlan, list_removed_code, plan_wheel
 from relink.providers.prefix import SITE_PACKAGES
-from relink.report.commands import why_untried
 from relink.report.model import OutputFacts, Report
+from relink.report.summary import why_untried
 from relink.system.errors import NoPlaceError, SeveralPlacesError, TargetError, UsageError, WheelError
 from relink.system.findings.model import Finding, finding, has_errors, select_findings
 from relink.system.progress import Clock, Count, OnBytes

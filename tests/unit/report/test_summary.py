@@ -16,8 +16,9 @@ from relink.planning.model import (
     TargetFacts,
     WheelFacts,
 )
+from relink.providers.distribution import FAMILIES
 from relink.report.model import OutputFacts, Report
-from relink.report.summary import verdict
+from relink.report.summary import verdict, why_untried
 from relink.system.findings.model import Finding, finding
 
 TARGET = TargetFacts("/lib64/ld.so", "2.36", ("/lib",), None)
@@ -278,3 +279,32 @@ def test_a_stranger_s_report_gives_no_command_of_its_own() -> None:
 def test_an_error_of_a_newer_relink_is_named_by_its_code() -> None:
     found = verdict(report(Finding("RLK999", "error", "a.so", "m", "r")))
     assert found.text == "Nothing written: RLK999 (a.so)."
+
+
+ROOT, NETWORK = "it needs root and the network", "it needs the network"
+CHANGES, BOTH = "it changes the environment", "it needs the network and changes the environment"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("relink 'my w.whl' --prefix /opt/rocm --stub librccl.so.1", ""),
+        ("relink rules RLK302", ""),
+        ("relink doctor", ""),
+        ("relink w.whl --prefix DIR", "DIR is to be named"),
+        ("relink repair torch --python v/bin/python", BOTH),
+        ("relink repair torch --wheel w.whl", CHANGES),
+        ("relink fetch jax", NETWORK),
+        ("pip download --no-deps https://example.com/a.whl", NETWORK),
+        ("export HSA_OVERRIDE_GFX_VERSION=10.3.0", "it changes your shell"),
+        ("pip install '/a b/w.whl' -c constraints.txt", CHANGES),
+        ("pip install numpy", BOTH),
+        ("v/bin/python -m pip install numpy", BOTH),
+        ("uv pip install --python v/bin/python w.whl", CHANGES),
+        ("uv add --project . w.whl", BOTH),
+        ("'", ""),
+        *((f"{install} rocblas", ROOT) for install in FAMILIES.values() if install),
+    ],
+)
+def test_why_a_command_was_not_tried(command: str, why: str) -> None:
+    assert why_untried(command) == why
