@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict
@@ -72,7 +72,9 @@ def make_again(
         moments = [
             find_member(archive, f"{archive.dist_info}/RECORD").date_time for archive in (before, after)
         ]
-        release = _read_release(after)
+        sbom, release = _read_json(after, SBOM_MEMBER), None
+        with suppress(LookupError, TypeError):
+            release = sbom["metadata"]["tools"]["components"][0]["version"]
     notes, epoch = [], None
     if moments[0] != moments[1]:
         # A ZIP file can hold a date that does not exist, such as one in month 0. relink writes none, so none is taken.
@@ -80,7 +82,7 @@ def make_again(
             epoch = calendar.timegm((*moments[1], 0, 0, 0))
             text = "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*moments[1])
             notes.append(f"taken from NEW: {text}, the time of what relink writes (SOURCE_DATE_EPOCH)")
-    if release not in (None, __version__):
+    if isinstance(release, str) and release != __version__:
         notes.append(
             f"NEW says that relink {release} wrote it, and this is {__version__}: that release judges plan and SBOM"
         )
@@ -101,15 +103,11 @@ def make_again(
         yield Reference(wheel, source, tuple(notes), tuple(refusals))
 
 
-def _read_release(archive: WheelArchive) -> str | None:
-    """Return the release of relink that the SBOM of a wheel names; None where it names none."""
-    name = f"{archive.dist_info}/{SBOM_MEMBER}"
-    try:
-        data = parse_json(archive.read(name, JSON_LIMIT).decode("utf-8", "replace"))
-        version = data["metadata"]["tools"]["components"][0]["version"]
-    except (LookupError, TypeError, ValueError, WheelError):
-        return None
-    return version if isinstance(version, str) else None
+def _read_json(archive: WheelArchive, member: str) -> Any:
+    """Return a JSON member of a wheel's .dist-info as data; None where it is not there, or is no JSON."""
+    with suppress(ValueError, WheelError):
+        return parse_json(archive.read(f"{archive.dist_info}/{member}", JSON_LIMIT).decode("utf-8"))
+    return None
 
 
 def compare_wheels(
@@ -129,9 +127,13 @@ def compare_wheels(
         unexplained = [] if reference is None else list(_find_unexplained(reference, after, limits))
         if reference is not None:
             verdict = "unexplained" if unexplained else "identical" if same else "only what the plan says"
+        old_side, new_side = (
+            WheelSide(**asdict(describe_wheel(archive, str(archive.path))), size=archive.size)
+            for archive in (before, after)
+        )
         return WheelDiff(
-            _describe_wheel(before),
-            _describe_wheel(after),
+            old_side,
+            new_side,
             found.renamed,
             found.added,
             found.removed,
@@ -143,10 +145,6 @@ def compare_wheels(
             reference.source if reference else None,
             reference.notes if reference else (),
         )
-
-
-def _describe_wheel(archive: WheelArchive) -> WheelSide:
-    return WheelSide(**asdict(describe_wheel(archive, str(archive.path))), size=archive.size)
 
 
 class _MemberDifferences(msgspec.Struct, frozen=True):
@@ -176,7 +174,12 @@ def _compare_members(before: WheelArchive, after: WheelArchive) -> _MemberDiffer
         a, b = find_member(before, old), find_member(after, name)
         # The upper 16 bits are type and permissions. Unpackers take them from here whatever system the entry names.
         modes = a.external_attributes >> 16, b.external_attributes >> 16
-        if not _has_equal_content(before, after, old, name):
+        packed = [(one.crc, one.size, one.method, one.compressed_size) for one in (a, b)]
+        # Equal compressed bytes are not inflated.
+        same = packed[0] == packed[1] and all(
+            x == y for x, y in zip(before.raw(old), after.raw(name), strict=True)
+        )
+        if not same and _digest_content(before, old) != _digest_content(after, name):
             contents.add(name)
         if name in contents or modes[0] != modes[1]:
             changed.append(MemberChange(name, a.size, b.size, *modes))
@@ -188,20 +191,6 @@ def _compare_members(before: WheelArchive, after: WheelArchive) -> _MemberDiffer
         tuple(changed),
         frozenset(contents),
     )
-
-
-def _has_equal_content(before: WheelArchive, after: WheelArchive, old: str, new: str) -> bool:
-    """Whether a member has the same content in two wheels. Equal compressed bytes are not inflated."""
-    a, b = find_member(before, old), find_member(after, new)
-    packed_alike = (a.crc, a.size, a.method, a.compressed_size) == (
-        b.crc,
-        b.size,
-        b.method,
-        b.compressed_size,
-    )
-    if packed_alike and all(x == y for x, y in zip(before.raw(old), after.raw(new), strict=True)):
-        return True
-    return _digest_content(before, old) == _digest_content(after, new)
 
 
 def _digest_content(archive: WheelArchive, name: str) -> bytes:
@@ -231,20 +220,12 @@ def _find_unexplained(reference: Reference, after: WheelArchive, limits: WheelLi
             if change.path in found.contents:
                 yield f"{change.path}: the content is not what relink writes"
             if change.path == f"{after.dist_info}/{PLAN_MEMBER}" and change.path in found.contents:
-                plans = (_read_plan(archive) for archive in (made, after))
+                plans = (_read_json(archive, PLAN_MEMBER) for archive in (made, after))
                 lines = list(islice(_compare_values("", *plans), _MOST + 1))
                 yield from (f"{change.path}: {line}" for line in lines[:_MOST])
                 if lines[_MOST:]:
                     yield f"{change.path}: more of the plan differs"
         yield from _compare_headers(made, after, found.names)
-
-
-def _read_plan(archive: WheelArchive) -> Any:
-    """Return the plan inside of a wheel as JSON data; None where it is no JSON."""
-    try:
-        return parse_json(archive.read(f"{archive.dist_info}/{PLAN_MEMBER}", JSON_LIMIT).decode("utf-8"))
-    except (ValueError, WheelError):
-        return None
 
 
 def _compare_values(place: str, made: Any, found: Any) -> Iterator[str]:
@@ -291,28 +272,26 @@ def _compare_headers(made: WheelArchive, after: WheelArchive, names: dict[str, s
 def _read_headers(archive: WheelArchive) -> tuple[dict[str, tuple[object, ...]], bytes]:
     """Return what the headers say of each member, in the directory's order, and the comment of the whole file.
 
-    The archive has been checked when it was opened; Python's own reader sees the rest.
+    Of a member that is what is beside name, mode, sizes and CRC: in the directory, and before the member. The archive has been
+    checked when it was opened; Python's own reader sees the rest.
     """
+    headers: dict[str, tuple[object, ...]] = {}
     with archive.file() as file, zipfile.ZipFile(file) as listing:
-        headers = {item.filename: _read_header(archive, file, item) for item in listing.infolist()}
+        for item in listing.infolist():
+            member = find_member(archive, item.filename)
+            file.seek(member.header_offset)
+            local = file.read(member.data_offset - member.header_offset)
+            _, version, _, _, moment, date, *_, name_size, _ = z.LOCAL.unpack_from(local)
+            # Those of ZIP64 are there where sizes are large.
+            fields = [
+                tuple((kind, data) for kind, data in extra_fields(extra) if kind != EXTRA_ZIP64)
+                for extra in (item.extra, local[z.LOCAL.size + name_size :])
+            ]
+            headers[item.filename] = (
+                (member.date_time, z.from_dos_time(date, moment)),
+                (item.create_system, item.create_version, item.extract_version, version),
+                (item.compress_type, item.flag_bits, item.comment),
+                (item.external_attr & 0xFFFF, item.internal_attr),
+                *fields,
+            )
         return headers, listing.comment
-
-
-def _read_header(archive: WheelArchive, file: BinaryIO, item: zipfile.ZipInfo) -> tuple[object, ...]:
-    """Return what a ZIP file says of one member beside name, mode, sizes and CRC: in the directory, and before the member."""
-    member = find_member(archive, item.filename)
-    file.seek(member.header_offset)
-    local = file.read(member.data_offset - member.header_offset)
-    _, version, _, _, moment, date, *_, name_size, _ = z.LOCAL.unpack_from(local)
-    return (
-        (member.date_time, z.from_dos_time(date, moment)),
-        (item.create_system, item.create_version, item.extract_version, version),
-        (item.compress_type, item.flag_bits, item.comment),
-        (item.external_attr & 0xFFFF, item.internal_attr),
-        (_read_extra_fields(item.extra), _read_extra_fields(local[z.LOCAL.size + name_size :])),
-    )
-
-
-def _read_extra_fields(extra: bytes) -> tuple[object, ...]:
-    """Return the fields but ZIP64's, which is there where sizes are large."""
-    return tuple((kind, data) for kind, data in extra_fields(extra) if kind != EXTRA_ZIP64)

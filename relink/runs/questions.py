@@ -25,7 +25,7 @@ from relink.make.verification import verify
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, build_context, choose_target, open_providers
 from relink.planning.contents import Contents
-from relink.planning.model import Plan, TargetFacts, read_plan
+from relink.planning.model import TargetFacts, read_plan
 from relink.planning.options import Options, check_trust
 from relink.planning.processes import apply_import, follow_wheel
 from relink.planning.reading import read_members, read_wheel
@@ -187,28 +187,18 @@ def read_report(path: Path) -> tuple[Report, bool]:
         if plan is None:
             again = f"`relink {shlex.quote(str(path))} --report FILE.html`"
             raise UsageError(f"{path}: relink has not made this wheel, so there is no plan in it; {again}")
+        # The edits in its plan, the loader's answers now, and its own GPU code. Nothing that the plan names is read, and no
+        # provider counts: the plan is a claim.
+        with suppress(RelinkError), ExitStack() as stack:
+            checked, assessed = _verify(path, Options(), stack)
+            output, isa = OutputFacts(str(path), assessed.source.sha256()), assessed.gpu.block
+            found = replace(plan, findings=(*plan.findings, *checked.findings))
+            return Report((), found, output, isa=isa, verified=len(checked.maps)), False
         # The wheel may be for the loader of another machine: then the plan's word is all that there is.
-        with suppress(RelinkError):
-            return _relinked_as_it_is(path, plan), False
         return Report((), plan, None), True
     with describe_failure(UsageError, f"{path}: cannot be read"):
         content = read_text(path, JSON_LIMIT, errors="replace")
     return read_saved(content, str(path))
-
-
-def _relinked_as_it_is(path: Path, plan: Plan) -> Report:
-    """Return a report of a relinked wheel: the edits in its plan, the loader's answers now, and its own GPU code.
-
-    Nothing that the plan names is read, and no provider counts: the plan is a claim.
-
-    :raises RelinkError: the wheel cannot be read, or its loader cannot be asked here.
-    """
-    with ExitStack() as stack:
-        checked, assessed = _verify(path, Options(), stack)
-        output = OutputFacts(str(path), assessed.source.sha256())
-        isa = assessed.gpu.block
-    plan = replace(plan, findings=(*plan.findings, *checked.findings))
-    return Report((), plan, output, isa=isa, verified=len(checked.maps))
 
 
 def inspect(path: Path, limits: WheelLimits | None = None) -> Inspection:

@@ -250,9 +250,12 @@ class TreeSource:
             mode, size = status.st_mode, status.st_size
             if stat.S_ISLNK(mode):
                 self.links[name] = os.readlink(path / name)
-            elif stat.S_ISREG(mode) and self._is_elf(name):
-                facts = (name, 0, 0, 0, size, size, 0, 0, mode, _LONG_AGO, 0, 3)
-                members[name] = Member(*facts, is_directory=False)
+            elif stat.S_ISREG(mode):
+                with os.fdopen(self.open_file(name), "rb", buffering=0) as file:
+                    head = file.read(20)
+                if is_elf(head) and head[18:20] != _AMDGPU:
+                    facts = (name, 0, 0, 0, size, size, 0, 0, mode, _LONG_AGO, 0, 3)
+                    members[name] = Member(*facts, is_directory=False)
         if not members:
             raise UsageError(f"{explain_not_a_wheel(path)}; no ELF file is in it either")
         self.members = members
@@ -260,11 +263,6 @@ class TreeSource:
         self.files = [name for name in kept if name not in members]
         text = "".join(char if char.isalnum() and char.isascii() else "_" for char in path.name)
         self.name = WheelName(text.strip("_") or "tree", Version("0"), "0", "", "py3", "none", "any")
-
-    def _is_elf(self, name: str) -> bool:
-        with os.fdopen(self.open_file(name), "rb", buffering=0) as file:
-            head = file.read(20)
-        return is_elf(head) and head[18:20] != _AMDGPU
 
     def open_file(self, name: str) -> int:
         """Open a regular file, the very one that was listed; returns its descriptor.
