@@ -178,17 +178,13 @@ def read_policies(machine: int) -> tuple[_Policy, ...]:
     return tuple(sorted(found, key=lambda policy: policy.priority, reverse=True))
 
 
-@functools.cache
-def _whitelist(machine: int) -> frozenset[str]:
-    return frozenset().union(*(policy.libraries for policy in read_policies(machine)))
-
-
 def is_platform_library(soname: str, machine: int) -> bool:
     """Whether PEP 600 lets a manylinux wheel take `soname` from the system: glibc, libstdc++, libgcc_s, libz, X11 and so on.
 
     :param machine: e_machine; one that there are no tables for has no platform libraries.
     """
-    return soname in _whitelist(machine) or (machine in _ARCHITECTURES and soname.startswith("ld-linux"))
+    known = any(soname in policy.libraries for policy in read_policies(machine))
+    return known or (machine in _ARCHITECTURES and soname.startswith("ld-linux"))
 
 
 def find_manylinux_tag(versions: Iterable[str], machine: int) -> str:

@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from relink.loader.seen_files import resolve_inside
 from relink.loader.target import Target
 from relink.providers.prefix import NIX_STORE, Provider, open_prefix
 from relink.system.errors import ElfError, ProviderError, raise_if_machine_fault
-from relink.system.programs import NIX, make_named_environment
+from relink.system.programs import NIX, NoAnswerError, ask_program, make_named_environment
 from relink.system.safe_open import map_file
 
 # Seconds. The closure of a whole system is listed in one.
@@ -52,24 +52,14 @@ def store_directory_by_nix() -> str | None:
     try:
         # With the store of this machine Nix would make its directories where there are none.
         run = _run(["nix-instantiate", "--eval", "--store", "dummy://", "--expr", "builtins.storeDir"])
-    except OSError as error:
-        raise_if_machine_fault(error, "nix-instantiate cannot be run")
-        return None
-    except subprocess.TimeoutExpired:
+    except NoAnswerError:
         return None
     found = run.stdout.strip().strip('"')
     return os.path.realpath(found) if run.returncode == 0 and found.startswith("/") else None
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        env=make_named_environment(NIX),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
-        check=False,
-    )
+    return ask_program(command, timeout=_TIMEOUT, environment=make_named_environment(NIX))
 
 
 def store_path(path: str) -> str | None:
@@ -100,7 +90,17 @@ def open_place(path: str, target: Target) -> Provider:
     found = {name: tuple(_in_store(item) for item in items) for name, items in provider.libraries.items()}
     if not any(store_path(item) for items in found.values() for item in items):
         return provider
-    return _store_provider(found, provider)
+    places = {posixpath.dirname(item) for items in found.values() for item in items}
+    glibc = {*filter(_is_glibc, places)}
+    libraries = {
+        name: tuple(dict.fromkeys(item for item in items if posixpath.dirname(item) not in glibc))
+        for name, items in sorted(found.items())
+    }
+    kept = {name: items for name, items in libraries.items() if items}
+    used = dict.fromkeys(posixpath.dirname(item) for items in kept.values() for item in items)
+    order = {os.path.realpath(directory): number for number, directory in enumerate(provider.directories)}
+    directories = sorted(used, key=lambda directory: order.get(directory, len(order)))
+    return replace(provider, kind=NIX_STORE, directories=tuple(directories), libraries=MappingProxyType(kept))
 
 
 def _in_store(path: str) -> str:
@@ -117,24 +117,6 @@ def _in_store(path: str) -> str:
         if posixpath.basename(current) == name and store_path(current):
             best = current
     return best
-
-
-def _store_provider(found: Mapping[str, Iterable[str]], base: Provider) -> Provider:
-    glibc = {
-        posixpath.dirname(item)
-        for items in found.values()
-        for item in items
-        if _is_glibc(posixpath.dirname(item))
-    }
-    libraries = {
-        name: tuple(dict.fromkeys(item for item in items if posixpath.dirname(item) not in glibc))
-        for name, items in found.items()
-    }
-    kept = {name: items for name, items in sorted(libraries.items()) if items}
-    used = dict.fromkeys(posixpath.dirname(item) for items in kept.values() for item in items)
-    order = {os.path.realpath(directory): number for number, directory in enumerate(base.directories)}
-    directories = sorted(used, key=lambda directory: order.get(directory, len(order)))
-    return replace(base, kind=NIX_STORE, directories=tuple(directories), libraries=MappingProxyType(kept))
 
 
 def _is_glibc(directory: str) -> bool:
@@ -162,13 +144,10 @@ def closure_of(path: str) -> tuple[str, ...]:
 def _nix_store(arguments: list[str], what: str) -> str:
     try:
         run = _run(["nix-store", *arguments])
-    except OSError as error:
-        raise_if_machine_fault(error, f"{what}: nix-store cannot be run")
-        raise ProviderError(f"{what}: nix-store cannot be run ({error.strerror}); install Nix") from error
-    except subprocess.TimeoutExpired as error:
-        raise ProviderError(
-            f"{what}: nix-store gave no answer in {_TIMEOUT} s; is its daemon running?"
-        ) from error
+    except NoAnswerError as error:
+        is_late = isinstance(error.__cause__, subprocess.TimeoutExpired)
+        advice = "is its daemon running?" if is_late else "install Nix"
+        raise ProviderError(f"{what}: nix-store {error}; {advice}") from error
     if run.returncode != 0:
         reason = (run.stderr.strip() or "no reason given").splitlines()[-1]
         raise ProviderError(f"{what}: {reason}; name a path that is in the store")

@@ -184,16 +184,30 @@ class _Scan(msgspec.Struct):
             self.seen.add(key)
             with os.scandir(host) as entries:
                 names = sorted(
-                    (entry.name, self._is_directory(entry, shown)) for entry in self._counted(entries, shown)
+                    (
+                        entry.name,
+                        _is_directory(self.target.sysroot, posixpath.join(shown, entry.name))
+                        if entry.is_symlink()
+                        else entry.is_dir(),
+                    )
+                    for entry in self._counted(entries, shown)
                 )
         except OSError as error:
             raise_if_machine_fault(error, shown)
             if error.errno == errno.EACCES:
                 self.closed.append(shown)
             return []
-        files = (name for name, is_directory in names if not is_directory and _SHARED_OBJECT.fullmatch(name))
-        loaded = [self._library(posixpath.join(shown, name), name) for name in files]
-        if any(loaded):
+        loaded = False
+        for name in (
+            name for name, is_directory in names if not is_directory and _SHARED_OBJECT.fullmatch(name)
+        ):
+            path = posixpath.join(shown, name)
+            if reason := self._why_not(path):
+                self.skipped.append(Skipped(path, reason))
+                continue
+            self.libraries.setdefault(name, []).append(path)
+            loaded = True
+        if loaded:
             self.directories.append(shown)
         return [posixpath.join(relative, name) for name, is_directory in names if is_directory]
 
@@ -206,17 +220,6 @@ class _Scan(msgspec.Struct):
                     f"{directory}; name the directory that holds lib/, and no more"
                 )
             yield entry
-
-    def _is_directory(self, entry: os.DirEntry[str], directory: str) -> bool:
-        path = posixpath.join(directory, entry.name)
-        return _is_directory(self.target.sysroot, path) if entry.is_symlink() else entry.is_dir()
-
-    def _library(self, shown: str, name: str) -> bool:
-        if reason := self._why_not(shown):
-            self.skipped.append(Skipped(shown, reason))
-            return False
-        self.libraries.setdefault(name, []).append(shown)
-        return True
 
     def _why_not(self, shown: str) -> str | None:
         """Return why a file that has a library's name is none that the target could load, or None."""

@@ -14,7 +14,7 @@ import fnmatch
 import os
 import subprocess
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from relink.system.errors import RelinkError, raise_if_machine_fault
@@ -151,17 +151,23 @@ class NoAnswerError(RelinkError):
 
 
 def ask_program(
-    command: Sequence[str], *, directory: str | None = None, timeout: float = 60
+    command: Sequence[str],
+    *,
+    directory: str | None = None,
+    timeout: float = 60,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, with nothing to read and its output as text; whether it failed is the caller's to see.
 
+    :param environment: what it gets in place of :func:`make_child_environment`.
     :raises NoAnswerError: it cannot be run, or runs for longer than `timeout` seconds.
     :raises MachineError: the machine has no process or no memory for it.
     """
+    environment = make_child_environment() if environment is None else environment
     try:
         return subprocess.run(
             command,
-            env=make_child_environment(),
+            env=environment,
             cwd=directory,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -177,7 +177,28 @@ def causes(findings: Iterable[Finding]) -> tuple[Cause, ...]:
     all, and the cause is its message; one that is alone has its own message. Without a cause, findings that differ in nothing
     but their subject are one.
     """
-    return tuple(map(_cause, group_pairs((_behind(one), one) for one in findings).values()))
+    found = []
+    for group in group_pairs((_behind(one), one) for one in findings).values():
+        # The first of the worst, and rather one that says what to type.
+        first = min(group, key=lambda finding: (ORDER[finding.level], finding.step is None))
+        own = (finding for finding in group if finding.code == first.code)
+        # By identity: two findings may be equal, and both are told.
+        rest = [finding for finding in group if finding is not first]
+        shared = first.cause if rest else None
+        cause = Cause(
+            first.code,
+            first.level,
+            first.subject,
+            shared or first.brief or first.message,
+            first.remedy,
+            first.profile,
+            tuple(dict.fromkeys(subject for finding in own for subject in finding.subjects)),
+            step=first.step,
+            findings=(first, *rest),
+            whole=shared is not None,
+        )
+        found.append(cause)
+    return tuple(found)
 
 
 def _behind(one: Finding) -> tuple[str | None, ...]:
@@ -185,24 +206,3 @@ def _behind(one: Finding) -> tuple[str | None, ...]:
     if one.cause is not None:
         return (one.cause,)
     return (one.code, one.level, one.brief or one.message, one.remedy, one.profile)
-
-
-def _cause(group: Sequence[Finding]) -> Cause:
-    # The first of the worst, and rather one that says what to type.
-    first = min(group, key=lambda finding: (ORDER[finding.level], finding.step is None))
-    own = [finding for finding in group if finding.code == first.code]
-    # By identity: two findings may be equal, and both are told.
-    rest = [finding for finding in group if finding is not first]
-    shared = first.cause if rest else None
-    return Cause(
-        first.code,
-        first.level,
-        first.subject,
-        shared or first.brief or first.message,
-        first.remedy,
-        first.profile,
-        tuple(dict.fromkeys(subject for finding in own for subject in finding.subjects)),
-        step=first.step,
-        findings=(first, *rest),
-        whole=shared is not None,
-    )

@@ -294,7 +294,14 @@ class Sandbox(msgspec.Struct, frozen=True):
         with open(end, "rb") as reading, open(begin, "wb", buffering=0) as writing:
             start = [sys.executable, "-I", "-S", "-c", _CHILD, str(end)]
             if self.kind == "bubblewrap":
-                start = [*_bubblewrap(real_path, chroot=root is not None), "--", *start]
+                if (program := shutil.which("bwrap")) is None:
+                    raise FileNotFoundError(2, "there is no bwrap")
+                bind = ["--bind", os.fsdecode(real_path), os.fsdecode(real_path)] if real_path else []
+                capability = ["--cap-add", "CAP_SYS_CHROOT"] if root is not None else []
+                start = [
+                    *(program, "--unshare-all", "--ro-bind", "/", "/", *bind),
+                    *("--die-with-parent", "--new-session", "--cap-drop", "ALL", *capability, "--", *start),
+                ]
             process = _popen(start, make_child_environment(), end)
             reading.close()
             # The child has ended, and has written why to standard error.
@@ -331,18 +338,6 @@ def _code() -> bytes:
     spec = importlib.util.find_spec(name)
     code = spec.loader.get_code(name) if spec and spec.loader and hasattr(spec.loader, "get_code") else None
     return marshal.dumps(code)
-
-
-def _bubblewrap(writable: bytes | None, *, chroot: bool) -> list[str]:
-    program = shutil.which("bwrap")
-    if program is None:
-        raise FileNotFoundError(2, "there is no bwrap")
-    bind = ["--bind", os.fsdecode(writable), os.fsdecode(writable)] if writable else []
-    capability = ["--cap-add", "CAP_SYS_CHROOT"] if chroot else []
-    return [
-        *(program, "--unshare-all", "--ro-bind", "/", "/", *bind),
-        *("--die-with-parent", "--new-session", "--cap-drop", "ALL", *capability),
-    ]
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -417,7 +412,22 @@ def why_not(kind: str) -> str | None:
         return f"no system call filter for {os.uname().machine}"
     try:
         with working_directory(Path(tempfile.gettempdir())) as directory:
-            process, output, errors = _probe(kind, str(directory))
+            inside, outside = (str(directory / name) for name in ("inside", "outside"))
+            for name in (inside, outside):
+                with open(name, "wb"):
+                    pass
+            process = Sandbox(kind).start(
+                [sys.executable, "-I", "-S", "-V"],
+                {},
+                Limits(seconds=10),
+                writable=inside if kind in ENFORCED else None,
+                probe=None if kind == "limits" else outside,
+            )
+            try:
+                output, errors = process.communicate(timeout=_TIMEOUT)
+            except BaseException:
+                stop(process)
+                raise
     except OSError as error:
         return str(error.strerror)
     except subprocess.TimeoutExpired:
@@ -427,26 +437,6 @@ def why_not(kind: str) -> str | None:
     return (
         explain_failure(process.returncode, errors) or f"status {process.returncode}: {errors.strip()[:200]}"
     )
-
-
-def _probe(kind: str, directory: str) -> tuple[subprocess.Popen[str], str, str]:
-    """Run a program in a kind of sandbox; return its process, its output and its errors."""
-    inside, outside = (os.path.join(directory, name) for name in ("inside", "outside"))
-    for name in (inside, outside):
-        with open(name, "wb"):
-            pass
-    process = Sandbox(kind).start(
-        [sys.executable, "-I", "-S", "-V"],
-        {},
-        Limits(seconds=10),
-        writable=inside if kind in ENFORCED else None,
-        probe=None if kind == "limits" else outside,
-    )
-    try:
-        return process, *process.communicate(timeout=_TIMEOUT)
-    except BaseException:
-        stop(process)
-        raise
 
 
 def sandbox_findings(sandbox: Sandbox | None) -> tuple[Finding, ...]:
