@@ -111,7 +111,13 @@ class LocalEngine(ExitStack):
 
     def __init__(self, need: int, workers: int | None = None, memory: int | None = None) -> None:
         super().__init__()
-        fitting = (memory or _free_memory() * 9 // 10) // need
+        if memory is None:
+            # What can be taken without paging, as the kernel estimates it.
+            known = re.search(
+                r"^MemAvailable:\s+(\d+) kB$", read_text("/proc/meminfo", 1 << 16), re.MULTILINE
+            )
+            memory = (int(known[1]) << 10 if known else 1 << 30) * 9 // 10
+        fitting = memory // need
         self.window = max(1, min(workers or len(os.sched_getaffinity(0)), fitting))
         self._pool = self._new_pool()
         self.push(self._end)
@@ -152,12 +158,6 @@ def _begin(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before
         os._exit(1)
-
-
-def _free_memory() -> int:
-    """Bytes that can be taken without paging, as the kernel estimates them."""
-    match = re.search(r"^MemAvailable:\s+(\d+) kB$", read_text("/proc/meminfo", 1 << 16), re.MULTILINE)
-    return int(match[1]) << 10 if match else 1 << 30
 
 
 class ClusterError(RelinkError):

@@ -127,10 +127,16 @@ def read_recipe(path: Path) -> Recipe:
     wrong = list(find_problems(data, load_schema("recipe")))
     check_document(wrong or _more_problems(data), text, path, "recipe")
     size = str(data.get("cache-size", ""))
+    sources = []
+    for row in data["sources"]:
+        kind = next(kind for kind in _KINDS if kind in row)
+        place = row[kind] if kind == "index" else os.path.join(path.parent, row[kind])
+        wanted = tuple(map(Requirement, row.get("requirements", ())))
+        sources.append(WheelSource(kind, place, wanted, row.get("latest")))
     return Recipe(
         path=path,
         pythons=tuple((3, int(python.partition(".")[2])) for python in data["pythons"]),
-        sources=tuple(_source(source, path.parent) for source in data["sources"]),
+        sources=tuple(sources),
         targets=tuple(_target(name, target, path.parent) for name, target in data["targets"].items()),
         refused=data.get("refused", "report"),
         originals=data.get("originals", "mirror"),
@@ -190,12 +196,6 @@ def _wrong_requirement(text: str) -> str | None:
     except (InvalidRequirement, RecursionError):
         return "no requirement; write it like name>=1.0; python_version >= '3.11'"
     return "a requirement with a URL is not taken; put the wheel into a directory" if parsed.url else None
-
-
-def _source(data: Mapping[str, Any], base: Path) -> WheelSource:
-    kind = next(kind for kind in _KINDS if kind in data)
-    place = data[kind] if kind == "index" else os.path.join(base, data[kind])
-    return WheelSource(kind, place, tuple(map(Requirement, data.get("requirements", ()))), data.get("latest"))
 
 
 def _target(name: str, data: Mapping[str, Any], base: Path) -> IndexTarget:

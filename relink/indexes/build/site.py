@@ -506,8 +506,12 @@ def place_wheel(wheel: Path, files: Path, place: Path) -> dict[str, Any]:
         (made / f"{wheel.name}{ending}").write_bytes(content)
     if wheel.is_relative_to(place):
         wheel.replace(made / wheel.name)
-    else:
-        _copy(wheel, made / wheel.name)
+    elif wheel.is_relative_to(cache_directory()):
+        # Nobody changes one of the cache: it becomes one file of two names where that can be.
+        with suppress(OSError):
+            os.link(wheel, made / wheel.name)
+    if not (made / wheel.name).exists():
+        copy_file(wheel, made / wheel.name)
     final = files / sha256[:2] / sha256
     if not _is_there(made, final):
         final.parent.mkdir(exist_ok=True)
@@ -543,12 +547,3 @@ def _is_there(made: Path, final: Path) -> bool:
             file_sha256(final / path.name, LARGEST) == file_sha256(path, LARGEST) for path in made.iterdir()
         )
     return False
-
-
-def _copy(source: Path, destination: Path) -> None:
-    """Copy a wheel; one of the cache, which nobody changes, becomes one file of two names where that can be."""
-    if source.is_relative_to(cache_directory()):
-        with suppress(OSError):
-            os.link(source, destination)
-            return
-    copy_file(source, destination)

@@ -115,7 +115,12 @@ class Web:
         if facts.pop("status") == "304":
             return Page(known["url"], known["kind"], old)
         if len(facts) > 2:  # more than an address and a type: something to make conditions of
-            _keep(place, facts, body.getvalue())
+            head = json.dumps({**facts, "sha256": hashlib.sha256(body.getvalue()).hexdigest()})
+            # A place that cannot be written costs time later and nothing else.
+            with contextlib.suppress(OSError):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_file(place) as file:
+                    file.write(head.encode() + b"\n" + body.getvalue())
         return Page(facts["url"], facts["kind"], body.getvalue())
 
     def file(self, url: str, path: Path, limit: int) -> None:
@@ -183,7 +188,17 @@ class Web:
             options |= {pycurl.TIMEOUT_MS: int(PAGE_PACE * 1000), pycurl.ACCEPT_ENCODING: ""}
         else:
             options |= {pycurl.LOW_SPEED_TIME: FILE_PACE[0], pycurl.LOW_SPEED_LIMIT: FILE_PACE[1]}
-        options |= self._access(pycurl, parts)
+        # A libcurl of a wheel does not know where this system has its certificates.
+        settings, paths = self.settings, ssl.get_default_verify_paths()
+        access = {
+            pycurl.USERPWD: _secret(parts) or self._secrets.get(_host(parts)),
+            pycurl.NETRC_FILE: os.environ.get("NETRC"),
+            pycurl.CAINFO: settings.cert or paths.cafile,
+            pycurl.CAPATH: paths.capath,
+            pycurl.SSLCERT: settings.client_cert,
+            pycurl.PROXY: settings.proxy,
+        }
+        options |= {option: value for option, value in access.items() if value}
         with contextlib.closing(pycurl.Curl()) as handle:
             code = 0
             try:
@@ -209,19 +224,6 @@ class Web:
             facts["url"], facts["status"] = handle.getinfo(pycurl.EFFECTIVE_URL), str(status)
             facts["kind"] = (handle.getinfo(pycurl.CONTENT_TYPE) or "").partition(";")[0].strip().lower()
         return facts
-
-    def _access(self, pycurl: Any, parts: Any) -> dict[int, Any]:
-        """Credentials, certificates, a proxy; a libcurl of a wheel does not know where this system has its certificates."""
-        settings, paths = self.settings, ssl.get_default_verify_paths()
-        found = {
-            pycurl.USERPWD: _secret(parts) or self._secrets.get(_host(parts)),
-            pycurl.NETRC_FILE: os.environ.get("NETRC"),
-            pycurl.CAINFO: settings.cert or paths.cafile,
-            pycurl.CAPATH: paths.capath,
-            pycurl.SSLCERT: settings.client_cert,
-            pycurl.PROXY: settings.proxy,
-        }
-        return {option: value for option, value in found.items() if value}
 
 
 def without_secrets(url: str) -> str:
@@ -250,15 +252,6 @@ def _cached(place: Path, limit: int) -> tuple[dict[str, str], bytes]:
         if known["sha256"] == hashlib.sha256(body).hexdigest() and known["url"] and known["kind"]:
             return known, body
     return {}, b""
-
-
-def _keep(place: Path, facts: Mapping[str, str], body: bytes) -> None:
-    """Keep a page; a place that cannot be written costs time later and nothing else."""
-    head = json.dumps({**facts, "sha256": hashlib.sha256(body).hexdigest()})
-    with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(place) as file:
-            file.write(head.encode() + b"\n" + body)
 
 
 def _local_page(url: str, limit: int) -> Page:
@@ -309,7 +302,16 @@ def pip_settings() -> PipSettings:
         values |= {line["key"]: ast.literal_eval(line["value"]) for line in own}
     indexes: list[str] = []
     if values.get("no-index", "").strip().lower() not in ("1", "true", "yes", "on"):
-        indexes.append(values.get("index-url") or _default_index(pip))
+        index = values.get("index-url")
+        if not index:
+            # That which pip asks where none is configured: its help says it.
+            match = _DEFAULT.search(_run_pip([*pip, "download", "--help"]))
+            if match is None:
+                raise UsageError(
+                    "pip does not say which index it asks; set its index-url, or name the index in the recipe"
+                )
+            index = match[1]
+        indexes.append(index)
         indexes += values.get("extra-index-url", "").split()
     return PipSettings(
         tuple(dict.fromkeys(index.rstrip("/") for index in indexes)),
@@ -318,16 +320,6 @@ def pip_settings() -> PipSettings:
         values.get("proxy"),
         tuple(values.get("find-links", "").split()),
     )
-
-
-def _default_index(pip: Sequence[str]) -> str:
-    """The index that pip asks where none is configured: its help says it."""
-    match = _DEFAULT.search(_run_pip([*pip, "download", "--help"]))
-    if match is None:
-        raise UsageError(
-            "pip does not say which index it asks; set its index-url, or name the index in the recipe"
-        )
-    return match[1]
 
 
 def _run_pip(command: Sequence[str]) -> str:

@@ -312,18 +312,17 @@ def relink_wheel(task: WheelTask) -> tuple[str, int, dict[str, TaskOutcome]]:
         if states[own].fingerprint != own.fingerprint:
             raise RelinkError(f"the prefix of {own.target.name} has other content on this machine")
     cached = fetch_wheel(task.wheel, _web(task.settings), task.cache_size)
-    outcomes = {own.target.name: _outcome(task, own, cached, state) for own, state in states.items()}
+    outcomes = {}
+    for own, state in states.items():
+        start = time.monotonic()
+        try:
+            status, record, report = _relinked(task, own, cached)
+            rests = dependencies_of(report, state, _digests()) if report else None
+            outcome = TaskOutcome(status, record, rests, round(time.monotonic() - start, 3))
+        except (RelinkError, OSError, MemoryError) as error:
+            outcome = TaskOutcome("failed", {"error": str(error)[:_TEXT] or type(error).__name__})
+        outcomes[own.target.name] = outcome
     return cached.sha256, cached.size, outcomes
-
-
-def _outcome(task: WheelTask, own: TargetTask, cached: CachedWheel, state: TargetState) -> TaskOutcome:
-    start = time.monotonic()
-    try:
-        status, record, report = _relinked(task, own, cached)
-        rests = dependencies_of(report, state, _digests()) if report else None
-    except (RelinkError, OSError, MemoryError) as error:
-        return TaskOutcome("failed", {"error": str(error)[:_TEXT] or type(error).__name__})
-    return TaskOutcome(status, record, rests, round(time.monotonic() - start, 3))
 
 
 def _relinked(
@@ -419,24 +418,20 @@ def fetch_wheel(wheel: ListedWheel, web: Web, cache_size: int) -> CachedWheel:
     with _alone(wheel) as partial:
         if wheel.sha256 and (found := find_by_sha256(wheel.sha256)):
             return found
+        most = LARGEST if wheel.size is None else min(LARGEST, wheel.size)
         try:
-            _fetch(wheel, web, partial)
+            for left in reversed(range(_TRIES)):
+                try:
+                    web.file(wheel.url, partial, most)
+                    break
+                except FetchError as error:
+                    if error.missing or not left or isinstance(error, WrongFileError):
+                        raise
             _checked(wheel, partial)
         except WrongFileError:
             partial.unlink()
             raise
         return store_wheel(partial, cache_size)
-
-
-def _fetch(wheel: ListedWheel, web: Web, partial: Path) -> None:
-    most = LARGEST if wheel.size is None else min(LARGEST, wheel.size)
-    for left in reversed(range(_TRIES)):
-        try:
-            web.file(wheel.url, partial, most)
-            break
-        except FetchError as error:
-            if error.missing or not left or isinstance(error, WrongFileError):
-                raise
 
 
 def _checked(wheel: ListedWheel, path: Path) -> str:

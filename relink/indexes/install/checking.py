@@ -401,7 +401,12 @@ def _checked(
     outcome = predicted.keep_failures(lambda opening: not _is_driver(opening))
     imported = None
     if (real := world.imports.get(source.dist_info)) is not None:
-        imported = _compare(predicted, real, world)
+        missed, invented = real.differs([path for _, path in predicted.mapped], world.imports[""])
+        ends = [opening.why for opening in predicted.failed if opening.event.when == "certain"]
+        # What an import would have mapped after it fails is not known.
+        differences = (missed, invented) if real.error is None else ((), ())
+        ended = real.error and " ".join(real.error.split())
+        imported = Imported(ended, next(iter(ends), predicted.stopped), *differences)
         outcome = _as_it_happened(outcome, real)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
     # The planner is asked about the files that are there for the GPU.
@@ -456,16 +461,6 @@ def _checked(
         events=tuple(outcome.describe_events(str(source.path))) if world.tells_events else (),
     )
     return checked, dict.fromkeys(soname for soname, _ in loaded)
-
-
-def _compare(outcome: ImportOutcome, real: RealImport, world: _World) -> Imported:
-    """Return what came of an import beside what was predicted."""
-    missed, invented = real.differs([path for _, path in outcome.mapped], world.imports[""])
-    ends = [opening.why for opening in outcome.failed if opening.event.when == "certain"]
-    error = None if real.error is None else " ".join(real.error.split())
-    # What an import would have mapped after it fails is not known.
-    differences = (missed, invented) if error is None else ((), ())
-    return Imported(error, next(iter(ends), outcome.stopped), *differences)
 
 
 def _as_it_happened(outcome: ImportOutcome, real: RealImport) -> ImportOutcome:

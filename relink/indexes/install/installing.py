@@ -204,17 +204,7 @@ def _relink(
     name: str, environment: TargetEnvironment, options: Options, watch: Watch, *, import_test: bool
 ) -> tuple[InstallResult, ...]:
     """Relink what an installed distribution depends on and cannot load its libraries; not what others have brought."""
-    below = _below(name, environment)
-    checked = check_environment(environment, options)
-    return tuple(
-        repair(one, environment, options, import_test=import_test, watch=watch)
-        for one in checked.mendable
-        if one in below
-    )
-
-
-def _below(name: str, environment: TargetEnvironment) -> set[str]:
-    """Return the canonical names of what an installed distribution requires, and what that does, as far as it is installed."""
+    # What it requires, and what that does, as far as it is installed.
     below: set[str] = set()
     left = [name]
     while left:
@@ -223,7 +213,12 @@ def _below(name: str, environment: TargetEnvironment) -> set[str]:
             if (required := _required_name(text)) is not None and required not in below:
                 below.add(required)
                 left.append(required)
-    return below
+    checked = check_environment(environment, options)
+    return tuple(
+        repair(one, environment, options, import_test=import_test, watch=watch)
+        for one in checked.mendable
+        if one in below
+    )
 
 
 def repair(
