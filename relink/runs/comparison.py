@@ -225,7 +225,20 @@ def _find_unexplained(reference: Reference, after: WheelArchive, limits: WheelLi
                 yield from (f"{change.path}: {line}" for line in lines[:_MOST])
                 if lines[_MOST:]:
                     yield f"{change.path}: more of the plan differs"
-        yield from _compare_headers(made, after, found.names)
+        # What is compared here changes no installed file, but data can be hidden in it. That no byte lies outside of members,
+        # and no name is there twice, WheelArchive has seen. Source: PKWARE APPNOTE.TXT 4.3 and 4.4.
+        (left, left_comment), (right, right_comment) = _read_headers(made), _read_headers(after)
+        for name, old in found.names.items():
+            if left[old] != right[name]:
+                what = "time, method, flags, extra fields, comment or attributes in the archive"
+                yield f"{name}: {what} are not as relink writes them"
+        kept = {*found.names.values()}
+        if [found.names[name] for name in right if name in found.names] != [
+            name for name in left if name in kept
+        ]:
+            yield "the members are in another order than relink writes"
+        if left_comment != right_comment:
+            yield "the comment of the archive is not as relink writes it"
 
 
 def _compare_values(place: str, made: Any, found: Any) -> Iterator[str]:
@@ -249,24 +262,6 @@ def _compare_values(place: str, made: Any, found: Any) -> Iterator[str]:
     elif made != found:
         shown = [json.dumps(value)[:_LONGEST] for value in (found, made)]
         yield f"{place}: {shown[0]}, relink writes {shown[1]}"
-
-
-def _compare_headers(made: WheelArchive, after: WheelArchive, names: dict[str, str]) -> Iterator[str]:
-    """Yield how two wheels differ as ZIP files, beyond contents, names and modes of their members.
-
-    What is compared here changes no installed file, but data can be hidden in it. That no byte lies outside of members, and no
-    name is there twice, :class:`~relink.wheel.archive.WheelArchive` has seen. Source: PKWARE APPNOTE.TXT 4.3 and 4.4.
-
-    :param names: the members that both have: those of `after` to those of `made`.
-    """
-    (left, left_comment), (right, right_comment) = _read_headers(made), _read_headers(after)
-    for name, old in names.items():
-        if left[old] != right[name]:
-            yield f"{name}: time, method, flags, extra fields, comment or attributes in the archive are not as relink writes them"
-    if [names[name] for name in right if name in names] != [name for name in left if name in names.values()]:
-        yield "the members are in another order than relink writes"
-    if left_comment != right_comment:
-        yield "the comment of the archive is not as relink writes it"
 
 
 def _read_headers(archive: WheelArchive) -> tuple[dict[str, tuple[object, ...]], bytes]:

@@ -20,7 +20,6 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from relink.loader.dryrun import LoaderMap
-from relink.loader.target import Target
 from relink.make.verification import verify
 from relink.planning.assess import Assessment, Attempt, Trace, assess
 from relink.planning.case import Case, build_context, choose_target, open_providers
@@ -271,7 +270,15 @@ def nix_package(path: Path, options: Options, address: str | None = None) -> Pac
     Where store paths were named and no loader, it is that of their C library: the one that a package built with them runs under.
     """
     with ExitStack() as stack:
-        target = _nix_target(options)
+        interpreter = options.interpreter
+        if interpreter is None and options.python is None and options.sysroot is None:
+            named = (*options.nix_closures, *options.prefixes)
+            places = [item for item in named if store_path(str(Path(item).resolve()))]
+            interpreter = next((found for item in places if (found := find_loader_in(item))), None)
+        target = choose_target(dataclasses.replace(options, interpreter=interpreter))
+        if store_path(target.libc_directory) is not None:
+            # nixpkgs' loader has no cache, and its own directory as the only default one.
+            target = replace(target, directories=(target.libc_directory,), cache=None)
         contents = stack.enter_context(Contents(path, options.limits))
         refuse_relinked(contents.archive)
         wheel = read_wheel(contents, target)
@@ -285,22 +292,6 @@ def nix_package(path: Path, options: Options, address: str | None = None) -> Pac
             )
         findings = select_findings((*assess(case).found, *package.findings), options.select, options.ignore)
     return replace(package, findings=findings)
-
-
-def _nix_target(options: Options) -> Target:
-    interpreter = options.interpreter
-    if interpreter is None and options.python is None and options.sysroot is None:
-        places = [
-            item
-            for item in (*options.nix_closures, *options.prefixes)
-            if store_path(str(Path(item).resolve()))
-        ]
-        interpreter = next((found for item in places if (found := find_loader_in(item))), None)
-    target = choose_target(dataclasses.replace(options, interpreter=interpreter))
-    if store_path(target.libc_directory) is None:
-        return target
-    # nixpkgs' loader has no cache, and its own directory as the only default one.
-    return replace(target, directories=(target.libc_directory,), cache=None)
 
 
 def run_demo(arguments: Sequence[str]) -> int:

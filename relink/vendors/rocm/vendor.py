@@ -174,7 +174,7 @@ def diagnose(providers: Sequence[Provider], root: str, environment: Mapping[str,
 
 def make_diagnosis(machine: Doctor, prefixes: Sequence[PrefixHealth]) -> Diagnosis:
     """Judge the facts of the machine and of the prefixes, and put them into JSON data and rows."""
-    findings = [*_machine(machine), *_environment(machine)]
+    findings = [*_machine(machine)]
     for prefix in prefixes:
         findings += _prefix(prefix, machine)
     return Diagnosis(
@@ -242,7 +242,7 @@ def _health(provider: Provider) -> PrefixHealth:
 
 
 def _machine(machine: Doctor) -> Iterator[Finding]:
-    """Yield RLK421 and RLK422: GPUs, and the device nodes that a process must open to use them."""
+    """Yield RLK421 to RLK423: GPUs, the device nodes that a process must open to use them, and variables that change either."""
     absent = [node.path for node in machine.nodes if not node.exists]
     if not machine.devices.gpus:
         # Without a GPU the kernel makes no device nodes: one cause, one finding.
@@ -262,10 +262,6 @@ def _machine(machine: Doctor) -> Iterator[Finding]:
             yield finding("RLK422", node.path, message, f"usermod -aG {node.group} USER, then log in again.")
         else:
             yield finding("RLK422", node.path, "cannot be opened for reading and writing by this user")
-
-
-def _environment(machine: Doctor) -> Iterator[Finding]:
-    """Yield RLK423: variables that change what ROCm loads or which GPUs it sees."""
     for name, value in machine.environment:
         variable = next((key for key in EFFECTS if name == key or name.startswith(f"{key}_")), name)
         effect = EFFECTS.get(variable, "changes what ROCm loads")
