@@ -103,7 +103,7 @@ class LinkMap(msgspec.Struct):
                 self.fatal = f"{opened.path}: {refused}"
                 return None
             chain = None if loader is None else self.requesters[loader]
-            origin = _origin(self._absolute(opened.path))
+            origin = _origin(self.absolute(opened.path))
             index = self._append(
                 LoadedObject(opened.path, name, opened.image, opened.identity, found_by, loader, origin),
                 Requester(opened.path, opened.image, origin, chain),
@@ -154,7 +154,8 @@ class LinkMap(msgspec.Struct):
             return EXECUTABLE_STACK
         return None
 
-    def _absolute(self, path: str) -> str:
+    def absolute(self, path: str) -> str:
+        """Return a path as the process sees it from its root directory."""
         return path if path.startswith("/") else posixpath.join(self.environment.cwd or "/", path)
 
     def open_program(self, path: str, *, by_kernel: bool) -> int:
@@ -164,10 +165,10 @@ class LinkMap(msgspec.Struct):
         :param by_kernel: the program is executed; otherwise the loader is, with the program's path as its argument.
         """
         target, files = self.environment.target, self.environment.files
-        opened = files.open(self._absolute(path))
+        opened = files.open(self.absolute(path))
         image = self._checked(path, opened, program=True)
         real = by_kernel or target.canonical_program
-        origin = _origin(files.canonical(self._absolute(path)) if real else self._absolute(path))
+        origin = _origin(files.canonical(self.absolute(path)) if real else self.absolute(path))
         index = self._append(
             LoadedObject(path, path, image, ("program",), FoundBy("root"), None, origin),
             Requester(path, image, origin, None, is_main=True),
@@ -187,7 +188,7 @@ class LinkMap(msgspec.Struct):
         known = self.by_name.get(path)
         if known is not None:
             return known
-        opened = self.environment.files.open(self._absolute(path))
+        opened = self.environment.files.open(self.absolute(path))
         self._checked(path, opened, program=False)
         index = self.add(OpenedFile(path, opened.identity, opened.image), path, found_by, loader)
         if index is None:
@@ -279,7 +280,7 @@ class LinkMap(msgspec.Struct):
     def index_of(self, path: str) -> int | None:
         """Return the object whose file is at a path; None where it is not mapped."""
         open_file = self.environment.files.open
-        identity = open_file(self._absolute(path)).identity
+        identity = open_file(self.absolute(path)).identity
         if identity is None or identity == open_file(self.objects[0].path).identity:
             return None if identity is None else 0
         return self.by_identity.get(identity)

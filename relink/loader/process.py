@@ -20,9 +20,10 @@ ISA level: sysdeps/x86/dl-prop.h (dl_isa_level_check, since 2.33); the levels ar
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from copy import copy
 from typing import Literal
 
@@ -157,6 +158,7 @@ class Failure(msgspec.Struct, frozen=True):
         at an assertion, and nothing is opened after that.
     :ivar missing: the edges that nothing serves, that of the dlopen itself among them.
     :ivar refused: path and reason.
+    :ivar supplier: of the first of `symbols`: which library should have it, for people; empty where nothing tells.
     """
 
     cause: Literal["caller", "missing", "refused", "versions", "symbols", "aborts"]
@@ -164,6 +166,7 @@ class Failure(msgspec.Struct, frozen=True):
     refused: str | None = None
     versions: tuple[MissingVersion, ...] = ()
     symbols: tuple[Unbound, ...] = ()
+    supplier: str = ""
 
     def __str__(self) -> str:
         if self.versions:
@@ -194,25 +197,55 @@ class DlopenResult(msgspec.Struct, frozen=True):
 
 
 _NOTHING_BOUND = Bindings((), (), (), ())
+# Bytes of the digest of what a process has done.
+_DIGEST = 16
+
+
+class _Step(msgspec.Struct):
+    """The start of a program, or a dlopen that maps all that it needs, with the scopes that the process has after it.
+
+    :ivar before: the step before; None for the start.
+    :ivar first: the number of objects that were mapped before.
+    :ivar scopes: None as long as nobody has asked: what became of the step was known.
+    """
+
+    before: _Step | None
+    closure: Closure
+    mapped: tuple[int, ...]
+    first: int
+    scopes: Scopes | None = None
 
 
 class Process:
     """A process of a program.
+
+    What becomes of a dlopen that maps all that it needs follows from the loader, the files in the link map, and what the process
+    has done before. So it is looked up by a digest of these, and symbols are read where it is not known.
 
     :ivar environment: with LD_LIBRARY_PATH and the current directory.
     :ivar results: of the start, and of every dlopen so far.
 
     :param tables: the symbols; all processes with the same files should share them.
     :param preloads: LD_PRELOAD: paths or names. ld.so goes on without one that it cannot load.
+    :param known: what became of dlopens of processes with this target, by the digest; None where it succeeded. What is found is
+        added. Without it all is computed, and the results have their bindings.
     :raises RootRefusedError: the program is not a file that this loader accepts.
     """
 
     def __init__(
-        self, environment: Environment, tables: Tables, program: str, preloads: Sequence[str] = ()
+        self,
+        environment: Environment,
+        tables: Tables,
+        program: str,
+        preloads: Sequence[str] = (),
+        *,
+        known: MutableMapping[bytes, Failure | None] | None = None,
     ) -> None:
         self.environment = environment
         self._tables = tables
+        self._known = known
         self._aborted = False
+        self._done = b""
         self.link_map = link_map = LinkMap(environment)
         main = link_map.open_program(program, by_kernel=True)
         edges = [link_map.preload(name) for name in preloads]
@@ -221,12 +254,12 @@ class Process:
         scope = link_map.open([main, *preloaded], 0)
         link_map.dlopening = link_map.following = True
         closure = link_map.closure(scope, [main], tuple(edges))
-        self._scopes = Scopes(closure, tables)
-        failure = _missing(closure, closure.edges) or self._wrong_record(closure)
-        bindings = _NOTHING_BOUND
+        self._step = _Step(None, closure, tuple(range(len(closure.objects))), 0)
+        self._note(Dlopen(program), self._step)
+        failure, bindings = _missing(closure, closure.edges), _NOTHING_BOUND
         if failure is None:
-            bindings = bind_objects(self._scopes, [*self._scopes.of_objects()], explain=False)
-        self.results = [DlopenResult(closure, tuple(range(len(closure.objects))), failure, bindings)]
+            failure, bindings = self._judge()
+        self.results = [DlopenResult(closure, self._step.mapped, failure, bindings)]
 
     @property
     def objects(self) -> Sequence[LoadedObject]:
@@ -257,6 +290,8 @@ class Process:
             # >   _dl_close_worker (args.map, true);
             # Nothing that was mapped before refers to what was mapped now, so all of that goes. What stays keeps the names by
             # which it was requested before the first library was missing.
+            # The closures of steps before have the names of then.
+            before.names = {**before.names}
             for edge in result.closure.edges:
                 if edge.target is None:
                     break
@@ -285,43 +320,110 @@ class Process:
         mapped = link_map.openings[-1].mapped
         edges = tuple(link_map.edges[noted:])
         closure = replace(link_map.closure(scope, roots, (edge,)), edges=edges)
+        step = _Step(self._step, closure, mapped, first)
+        self._note(event, step)
+        failure = _missing(closure, (edge, *edges))
+        if failure is not None:
+            return DlopenResult(closure, mapped, failure, _NOTHING_BOUND)
+        self._step = step
+        return DlopenResult(closure, mapped, *self._judge())
+
+    def _note(self, event: Dlopen, step: _Step) -> None:
+        """Add an event to the digest: what is asked for, the files that it maps, and which object serves which name."""
+        if self._known is None:
+            return
+        objects, files = step.closure.objects, self.environment.files
+        mapped = [objects[index] for index in step.mapped]
+        what = (
+            (event.flags, step.closure.roots, step.closure.scope),
+            [(one.path, one.name, files.open(self.link_map.absolute(one.path)).identity) for one in mapped],
+            [
+                (edge.requester, edge.soname, edge.target)
+                for edge in (*step.closure.dlopened, *step.closure.edges)
+            ],
+        )
+        self._done = hashlib.blake2b(self._done + msgspec.msgpack.encode(what), digest_size=_DIGEST).digest()
+
+    def _judge(self) -> tuple[Failure | None, Bindings]:
+        """Return what becomes of the last step, and the bindings if these are computed for it."""
+        bindings = _NOTHING_BOUND
+        if self._known is None:
+            failure, bindings = self._take(self._step)
+        else:
+            if self._done not in self._known:
+                self._known[self._done] = self._take(self._step)[0]
+            failure = self._known[self._done]
+        self._aborted = failure is not None and failure.cause == "aborts"
+        return failure, bindings
+
+    def _take(self, last: _Step) -> tuple[Failure | None, Bindings]:
+        """Compute what becomes of a step, and of those before it that were not computed."""
+        steps = [last]
+        while (before := steps[-1].before) is not None and before.scopes is None:
+            steps.append(before)
+        result: tuple[Failure | None, Bindings] = (None, _NOTHING_BOUND)
+        for step in reversed(steps):
+            result = self._take_one(step)
+            step.before = None
+        return result
+
+    def _take_one(self, step: _Step) -> tuple[Failure | None, Bindings]:
+        closure, mapped, tables = step.closure, step.mapped, self._tables
+        before = step.before.scopes if step.before else None
+        step.scopes = before or Scopes(closure, tables)
         # elf/dl-open.c, dl_open_worker_begin:
         # > /* So far, so good.  Now check the versions.  */
         # > for (unsigned int i = 0; i < new->l_searchlist.r_nlist; ++i)
         # >   if (new->l_searchlist.r_list[i]->l_real->l_versions == NULL)
-        failure = _missing(closure, (edge, *edges)) or self._wrong_record(replace(closure, scope=mapped))
-        if failure is None and mapped:
-            refused = find_refused(closure, self._tables, self.environment.target)
+        failure = _wrong_record(replace(closure, scope=mapped) if before else closure, tables)
+        if failure is None and mapped and before:
+            refused = find_refused(closure, tables, self.environment.target)
             failure = next((Failure("refused", refused=f"{at.path}: {why}") for at, why in refused), None)
         if failure is not None:
-            return DlopenResult(closure, mapped, failure, _NOTHING_BOUND)
+            return failure, _NOTHING_BOUND
         # > for (unsigned int i = last; i-- > first; )
         # >   _dl_open_relocate_one_object (args, r, new->l_initfini[i], reloc_mode,
         # >                                 &relocation_in_progress);
-        scopes = self._scopes.with_dlopen(closure)
+        scopes = before.with_dlopen(closure) if before else step.scopes
         objects = [*scopes.of_objects()]
         bindings = bind_objects(scopes, objects, explain=False)
-        if lost := bindings.unbound:
+        if before and (lost := bindings.unbound):
             lacking = {unbound.requester for unbound in lost}
             first_lacking = next(index for index, _, _ in objects if index in lacking)
-            self._aborted = any(one.requester == first_lacking and one.reason == "aborts" for one in lost)
-            failure = Failure("aborts" if self._aborted else "symbols", symbols=lost)
+            aborts = any(one.requester == first_lacking and one.reason == "aborts" for one in lost)
+            cause: Literal["aborts", "symbols"] = "aborts" if aborts else "symbols"
+            failure = Failure(cause, symbols=lost, supplier=_supplier(closure, bindings))
             # elf/dl-close.c, _dl_close_worker:
             # > /* Clear unique symbol entries that belong to this
             # >    object.  */
-            scopes, unique = copy(self._scopes), scopes.unique
-            scopes.unique = {name: index for name, index in unique.items() if index < first}
-        self._scopes = scopes
-        return DlopenResult(closure, mapped, failure, bindings)
+            unique = {name: index for name, index in scopes.unique.items() if index < step.first}
+            scopes = copy(before)
+            scopes.unique = unique
+        step.scopes = scopes
+        return failure, bindings
 
-    def _wrong_record(self, closure: Closure) -> Failure | None:
-        """Return what is wrong with the version records of the objects in scope: the loader stops at the first one."""
-        wrong = [*check_records(closure, self._tables)]
-        if wrong and isinstance(wrong[0], UnservedRecord):
-            self._aborted = True
-            return Failure("aborts")
-        versions = tuple(record for record in wrong if isinstance(record, MissingVersion))
-        return Failure("versions", versions=versions) if versions else None
+
+def _wrong_record(closure: Closure, tables: Tables) -> Failure | None:
+    """Return what is wrong with the version records of the objects in scope: the loader stops at the first one."""
+    wrong = [*check_records(closure, tables)]
+    if wrong and isinstance(wrong[0], UnservedRecord):
+        return Failure("aborts")
+    versions = tuple(record for record in wrong if isinstance(record, MissingVersion))
+    return Failure("versions", versions=versions) if versions else None
+
+
+def _supplier(closure: Closure, bindings: Bindings) -> str:
+    """Say which library should have the first symbol that nothing has, or may be of another version; empty where nothing tells.
+
+    The record of its version names it. Without one it may be the only library that the file needs and uses nothing of.
+    """
+    symbol = bindings.unbound[0]
+    if symbol.file:
+        return f"{symbol.file} should have it"
+    edges = [edge for edge in closure.edges if edge.requester == symbol.requester]
+    used = {supplier for requester, supplier, _ in bindings.bound if requester == symbol.requester}
+    unused = [edge.soname for edge in edges if edge.target not in used and edge.soname not in GLIBC_SONAMES]
+    return f"{unused[0]} has nothing that it imports" if len(unused) == 1 else ""
 
 
 def _missing(closure: Closure, edges: Sequence[Edge]) -> Failure | None:

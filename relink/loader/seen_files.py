@@ -27,7 +27,8 @@ _MAX_LINKS = 40
 class OpenedFile(msgspec.Struct, frozen=True):
     """What opening one path gives.
 
-    :ivar identity: the same for two paths of one file (device and inode, or the member); None when there is no file.
+    :ivar identity: the same for two paths of one file (device and inode, or the member), and another one when it has changed;
+        None when there is no file.
     :ivar image: its facts, when it is an ELF file that can be read.
     :ivar error: the errno of a failed open, 0 otherwise.
     :ivar problem: why there is no image although there is a file.
@@ -286,7 +287,7 @@ class Files:
         try:
             host = self.host(path)
             info = os.stat(host)
-            identity = (info.st_dev, info.st_ino)
+            identity = (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
             # Never open a FIFO or a device to look inside.
             if not stat.S_ISREG(info.st_mode):
                 return OpenedFile(path, identity, problem=NOT_REGULAR)

@@ -286,7 +286,6 @@ class Tables:
 
     :param members: tables of the wheel's members, which are not on disk, by the identity that :class:`Files` gives them.
     :ivar index: of the members' tables, and of those that :meth:`of` has returned so far.
-    :ivar known: tables of files on disk that somebody else has read, by path.
     """
 
     def __init__(self, files: Files, members: Mapping[str, SymbolTable]) -> None:
@@ -296,7 +295,6 @@ class Tables:
         self._indexed = False
         self._read: dict[tuple[object, ...], SymbolTable] = {}
         self._dlopened: dict[tuple[object, ...], tuple[str, ...]] = {}
-        self.known: Mapping[str, SymbolTable] = {}
 
     def over(self, files: Files, members: Mapping[str, SymbolTable]) -> Tables:
         """Return tables for other files and members, which share what was read from the disk and the index.
@@ -331,7 +329,7 @@ class Tables:
     def read(self, identity: tuple[object, ...], path: str) -> SymbolTable:
         """Return the table of a file on disk; that of a file that cannot be read is empty."""
         if identity not in self._read:
-            self._read[identity] = self.known.get(path) or read_table(self.files, path)
+            self._read[identity] = read_table(self.files, path)
         return self._read[identity]
 
     def dlopened(self, identity: tuple[object, ...], image: Image) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -19,12 +20,12 @@ from packaging.utils import canonicalize_name
 
 from relink.elf.image import Image, machine_name
 from relink.elf.symbols import SymbolTable
-from relink.loader.process import Dlopen, DlopenResult, Failure, Process
+from relink.loader.process import Dlopen, Failure, Process
 from relink.loader.python import PythonFacts
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
-from relink.loader.target import GLIBC_SONAMES, Target
+from relink.loader.target import Target
 from relink.planning.reading import Wheel
 from relink.planning.resolve.context import OptionalMember, ResolveContext, read_exact_version
 from relink.planning.resolve.decide import ALONE, PlanDraft
@@ -34,7 +35,7 @@ from relink.providers.prefix import soname_stem
 from relink.providers.profiles import profile_for
 from relink.python.events import Event
 from relink.python.facts_cache import FactsCache
-from relink.python.modules import Interpreter
+from relink.python.modules import Interpreter, identify_code
 from relink.python.process import PlannedFiles, PythonProcesses
 from relink.system.findings.model import Finding, finding
 from relink.system.text import join_truncated
@@ -62,6 +63,8 @@ _WHY_OPTIONAL: Mapping[ProcessPart, str] = {
 _SOME_PYTHON = re.compile(r"\.(?:cpython-|cp|pypy|graalpy)\d[\w-]*\.so$")
 # Handlers whose own dlopens fail, of which each is followed.
 _ROUNDS = 8
+# Of each the cache has 16 bytes, and the reason if it fails. An environment with 150 packages of native code has 4,000.
+_MOST_DLOPENS = 200_000
 # Directories of a distribution that no installed program imports.
 _NO_MODULES = {"tests", "test", "docs", "doc", "examples", "benchmarks", "include", "bin"}
 
@@ -163,7 +166,6 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     :ivar site: the site-packages that they lie in.
     :ivar members: their names.
     :ivar images: those that are ELF files.
-    :ivar tables: their symbols.
     :ivar gpu: those of them that are there for the GPU.
     :ivar preload: those of them that the package maps into the global scope before what it opens later, as a profile says.
     :ivar hosts: other distributions, by name and members, that have libraries which these files need: what no import of this one
@@ -175,7 +177,6 @@ class DistributionFiles(msgspec.Struct, frozen=True):
     name: str
     members: Collection[str]
     images: Mapping[str, Image]
-    tables: Mapping[str, SymbolTable] = msgspec.field(default_factory=dict)
     gpu: Collection[str] = ()
     preload: Collection[str] = ()
     hosts: Mapping[str, Collection[str]] = msgspec.field(default_factory=dict)
@@ -232,7 +233,9 @@ class EnvironmentProcesses:
             planned=planned,
         )
         tables = self._tables = tables or Tables(files, {})
-        self._plain = Process(Environment(target, files), tables, python.file)
+        # Of files that are not on disk the content has no name.
+        known = remember_dlopens(cache, target) if cache.is_kept and planned is None else None
+        self._plain = Process(Environment(target, files), tables, python.file, known=known)
         self._process = self._plain
         library_path = re.split("[:;]", variables.get("LD_LIBRARY_PATH", ""))
         preloads = re.split("[: ]+", variables.get("LD_PRELOAD", ""))
@@ -243,11 +246,17 @@ class EnvironmentProcesses:
             environment = Environment(
                 target, files, tuple(library_path) if any(library_path) else (), os.getcwd()
             )
-            self._process = Process(environment, tables, python.file, [*filter(None, preloads)])
+            preloaded = [*filter(None, preloads)]
+            self._process = Process(environment, tables, python.file, preloaded, known=known)
         for event in self.python.read_start():
             if event.kind in ("extension", "library") and event.when in _PARTS:
                 for process in dict.fromkeys((self._plain, self._process)):
                     _open(process, event)
+
+    def read_symbols(self, path: str) -> SymbolTable:
+        """Return the symbols of a file, which the processes have mapped or may map; none of what cannot be read."""
+        identity = self._plain.environment.files.open(path).identity
+        return SymbolTable() if identity is None else self._tables.read(identity, path)
 
     def follow(self, files: DistributionFiles) -> ImportOutcome:
         """Import the modules of a distribution, then open what is opened later."""
@@ -319,7 +328,6 @@ class EnvironmentProcesses:
     def _follow(self, start: Process, files: DistributionFiles) -> ImportOutcome:
         site, images, gpu = files.site, files.images, files.gpu
         paths = {f"{site}/{member}": member for member in images}
-        self._tables.known = {f"{site}/{member}": table for member, table in files.tables.items()}
         refused: frozenset[str] = frozenset()
         made = first = self._import(start, files, paths, refused)
         for _ in range(_ROUNDS):
@@ -408,6 +416,29 @@ class EnvironmentProcesses:
                 if before.name == event.name:
                     return opened and replace(opened, event=event)
         return opening
+
+
+def remember_dlopens(cache: FactsCache, target: Target) -> dict[bytes, Failure | None]:
+    """Return what became of dlopens in processes with this loader (:class:`relink.loader.process.Process`), as the cache has it.
+
+    What is added is remembered when the cache is closed.
+    """
+    own = identify_code("loader", "elf")
+    facts = msgspec.json.encode([own, target.interpreter, target.version, target.hwcaps, target.sysroot])
+    key = f"dlopens:{facts.decode()}"
+    known: dict[bytes, Failure | None] = {}
+    if (data := cache.recall(key)) is not None:
+        with suppress(msgspec.DecodeError):
+            known = msgspec.msgpack.decode(data, type=dict[bytes, Failure | None])
+    before = len(known)
+
+    def save() -> None:
+        if len(known) > before:
+            newest = dict([*known.items()][-_MOST_DLOPENS:])
+            cache.remember(key, msgspec.msgpack.encode(newest))
+
+    cache.before_closing(save)
+    return known
 
 
 def plan_distribution(
@@ -547,28 +578,12 @@ def _module_of(member: str) -> str:
 def _open(process: Process, event: Event) -> FailedOpening | None:
     """Make the dlopen of an event; return what fails."""
     caller = event.caller if event.caller and process.index_of(event.caller) is not None else ""
-    result = process.dlopen(Dlopen(event.name, event.flags, caller))
-    failure = result.failure
+    failure = process.dlopen(Dlopen(event.name, event.flags, caller)).failure
     if failure is None:
         return None
     missing = tuple(dict.fromkeys(edge.soname for edge in failure.missing))
-    return FailedOpening(event, failure, missing, f"{failure}{_supplier(result)}")
-
-
-def _supplier(result: DlopenResult) -> str:
-    """Say which library should have the symbol that nothing has, or may be of another version; empty where nothing tells.
-
-    The record of its version names it. Without one it may be the only library that the file needs and uses nothing of.
-    """
-    if not (unbound := result.bindings.unbound):
-        return ""
-    symbol = unbound[0]
-    if symbol.file:
-        return f"; {symbol.file} should have it"
-    edges = [edge for edge in result.closure.edges if edge.requester == symbol.requester]
-    used = {supplier for requester, supplier, _ in result.bindings.bound if requester == symbol.requester}
-    unused = [edge.soname for edge in edges if edge.target not in used and edge.soname not in GLIBC_SONAMES]
-    return f"; {unused[0]} has nothing that it imports" if len(unused) == 1 else ""
+    supplier = f"; {failure.supplier}" if failure.supplier else ""
+    return FailedOpening(event, failure, missing, f"{failure}{supplier}")
 
 
 def _who(event: Event, site: str) -> str:

@@ -8,8 +8,11 @@ RECORD; pip installs such a wheel. The package's own files have to be what RECOR
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -27,6 +30,8 @@ from relink.loader.target import Target
 from relink.planning.contents import Contents
 from relink.planning.model import RemovedCode
 from relink.providers.distribution import find_manylinux_tag, satisfies_tag
+from relink.python.facts_cache import FactsCache
+from relink.python.modules import identify_code
 from relink.system.errors import ElfError, MemberError
 from relink.system.findings.model import Finding, finding
 from relink.system.progress import Count, OnBytes
@@ -53,6 +58,7 @@ from relink.wheel.record import (
 )
 from relink.wheel.schemes import find_members_past_schemes
 from relink.wheel.source import MemberSource, read_prefix
+from relink.wheel.zipformat import Member
 
 # Bytes. The names of libraries in larger files that import no dlopen are not looked for: it takes long, and they find little.
 _SMALL = 4 << 20
@@ -110,6 +116,70 @@ class Wheel(msgspec.Struct, frozen=True):
         return set() if has_runtime(own) else self.needed - own
 
 
+class SymbolFiles(msgspec.Struct, frozen=True):
+    """The symbols of files on disk, which are read where somebody asks for them.
+
+    :ivar directory: where the members are.
+    :ivar read: returns the symbols of the file at a path.
+    :ivar cache: what is remembered of files.
+    """
+
+    directory: str
+    read: Callable[[str], SymbolTable]
+    cache: FactsCache
+
+    def use_of(self, member: Member, content: memoryview, image: Image) -> _SymbolUse:
+        """Return what a member's symbols are used for, as it is remembered, or by reading them."""
+        path, kind = f"{self.directory}/{member.name}", f"symbols:{_code_edition()}"
+
+        def read() -> Mapping[str, Any]:
+            return {kind: msgspec.to_builtins(_find_use(self.read(path), content, image, member.size))}
+
+        return msgspec.convert(self.cache.facts(kind, path, read), _SymbolUse)
+
+
+@cache
+def _code_edition() -> str:
+    """Return a name for how this relink reads symbols."""
+    return blake2b("".join(identify_code("elf")).encode(), digest_size=8).hexdigest()
+
+
+class _MemberTables(Mapping[str, SymbolTable]):
+    """The symbols of members that are files on disk, each read where somebody asks for it."""
+
+    def __init__(self, names: Collection[str], files: SymbolFiles) -> None:
+        self._names, self._files = names, files
+
+    def __getitem__(self, name: str) -> SymbolTable:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._files.read(f"{self._files.directory}/{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class _SymbolUse(msgspec.Struct, frozen=True):
+    """What is made of a member's symbols in reading it.
+
+    :ivar opens: it imports dlopen. `names`: the library names in its data, where these are looked for.
+    :ivar problems: why its bindings cannot be computed.
+    """
+
+    opens: bool
+    names: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def _find_use(table: SymbolTable, content: memoryview, image: Image, size: int) -> _SymbolUse:
+    opens = any(imported.name in DLOPEN for imported in table.imports)
+    names = library_names(content, image) if opens or size <= _SMALL else ()
+    return _SymbolUse(opens, names, tuple(text for text in table.problems if text not in table.unread))
+
+
 def read_wheel(
     contents: Contents,
     target: Target | None = None,
@@ -139,10 +209,12 @@ def read_members(
     drop_jit: bool = False,
     beside: Collection[str] = (),
     removed: Sequence[RemovedCode] = (),
+    symbols: SymbolFiles | None = None,
 ) -> Wheel:
     """Read the ELF members of any source, one at a time, and files of GPU kernels; parameters as for :func:`read_wheel`.
 
     :param beside: files that are no members, and may be for other GPUs.
+    :param symbols: the members are files on disk, whose symbols are read where somebody asks for them.
     :raises WheelError: a member is not what the source says.
     """
     source = contents.source
@@ -186,16 +258,16 @@ def read_members(
                 findings.append(finding("RLK505", name, f"left as it is: an ELF file {why}"))
                 continue
             images[name] = image
-            tables[name] = read_symbols(content)
-            if any(imported.name in DLOPEN for imported in tables[name].imports):
-                opens[name] = library_names(content, image)
-            elif member.size <= _SMALL:
-                named[name] = library_names(content, image)
+            if symbols is None:
+                tables[name] = read_symbols(content)
+                use = _find_use(tables[name], content, image, member.size)
+            else:
+                use = symbols.use_of(member, content, image)
+            (opens if use.opens else named)[name] = use.names
             # The bindings of a file cannot be computed without its symbols.
-            if problems := [text for text in tables[name].problems if text not in tables[name].unread]:
-                findings.append(
-                    finding("RLK506", name, f"damaged symbol tables ({join_truncated(problems)})")
-                )
+            if use.problems:
+                text = f"damaged symbol tables ({join_truncated(use.problems)})"
+                findings.append(finding("RLK506", name, text))
             noted = NotedSource(content)
             if (code := read_device_code(noted, name)) is not None:
                 codes[name] = code
@@ -234,7 +306,8 @@ def read_members(
     # Back to the order of the archive, which the plan lists the files in.
     images = {name: images[name] for name in source.members if name in images}
     others = list_other_files([*source.members, *beside], kernels, only_gpus) if only_gpus else {}
-    return Wheel(contents, images, tables, codes, tuple(findings), opens, {}, kernels, removals, others)
+    read = tables if symbols is None else _MemberTables(images, symbols)
+    return Wheel(contents, images, read, codes, tuple(findings), opens, {}, kernels, removals, others)
 
 
 def _opened_for_siblings(

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from relink.python.facts_cache import FactsCache
-from relink.python.modules import Interpreter, identify
+from relink.python.modules import Interpreter, identify, identify_code
 
 _T = TypeVar("_T")
 
@@ -75,9 +74,7 @@ class Answers:
         variables: Mapping[str, str],
         find_soname: Callable[[str], str | None],
     ) -> None:
-        # Another relink may follow sources in another way.
-        own = [identify(str(path)) for path in sorted(Path(__file__).parent.glob("*.py"))]
-        facts = msgspec.json.encode([interpreter, own], order="deterministic")
+        facts = msgspec.json.encode([interpreter, identify_code("python")], order="deterministic")
         self._key = f"answers:{facts.decode()}"
         self._cache = cache
         self.looked = Looked()

@@ -9,12 +9,14 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, seed
 
-from relink.loader.process import Dlopen
+from relink.loader.process import Dlopen, Failure
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -101,6 +103,55 @@ def test_agreement(
     shard: int, target: Target, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     _run(ORDINARY // SHARDS, shard, tmp_path.resolve(), target, record_property)
+
+
+def _agree_with_known(
+    graph: tuple[Graph, tuple[Story, ...]], world: Path, target: Target, programs: dict[str, str]
+) -> None:
+    """Compare processes that know what became of dlopens with processes that compute it; then with other symbols in the files."""
+    known: dict[bytes, Failure | None] = {}
+    nodes = graph[0].nodes
+    exported = [(node.library.exports, node.library.versions) for node in nodes]
+    for shift in (0, 1):
+        libraries = [
+            replace(node.library, exports=exports, versions=versions)
+            for node, (exports, versions) in zip(nodes, exported[shift:] + exported[:shift], strict=True)
+        ]
+        changed = tuple(replace(node, library=one) for node, one in zip(nodes, libraries, strict=True))
+        shutil.rmtree(world, ignore_errors=True)
+        world.mkdir()
+        write(replace(graph[0], nodes=changed), world, target)
+        files = Files()
+        environment, tables = Environment(target, files, (), str(world)), Tables(files, {})
+        for story in graph[1]:
+            events = [
+                Dlopen(fill(one.name, world, target), one.flags, fill(one.caller, world, target))
+                for one in story.events
+            ]
+            other_flags = [Dlopen(one.name, one.flags ^ os.RTLD_GLOBAL, one.caller) for one in events]
+            for told in (events, events[::-1], events[1:], other_flags, [*events, *other_flags]):
+                simulated = partial(
+                    simulated_open, environment, programs[story.program], (), told, str(world), tables
+                )
+                said = [replace(step, bound=frozenset()) for step in simulated()]
+                # All that is known, then a half of it.
+                for half in (False, True) if not said[0].failure else ():
+                    here = {digest: one for digest, one in known.items() if not half or digest[0] % 2}
+                    assert simulated(known=here) == said
+                    known |= here
+
+
+def test_what_is_known_of_dlopens(target: Target, tmp_path: Path) -> None:
+    """A dlopen of the same files after the same dlopens has the same result, computed or not."""
+    place = tmp_path.resolve()
+    programs = build_programs(place, "$ORIGIN/w/d1")
+
+    @repeatable(amount(100))
+    @given(process_graphs())
+    def compare(graph: tuple[Graph, tuple[Story, ...]]) -> None:
+        _agree_with_known(graph, place / "w", target, programs)
+
+    compare()
 
 
 @pytest.mark.fuzz

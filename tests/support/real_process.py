@@ -11,7 +11,7 @@ from pathlib import Path
 
 from relink.loader.binding import Bindings, by_symbol
 from relink.loader.loading import RootRefusedError
-from relink.loader.process import Dlopen, DlopenResult, Process
+from relink.loader.process import Dlopen, DlopenResult, Failure, Process
 from relink.loader.search import Environment, expand
 from relink.loader.tables import Tables
 from tests.support.cc import cc
@@ -176,10 +176,11 @@ def simulated_open(
     events: Sequence[Dlopen],
     below: str,
     tables: Tables,
+    known: dict[bytes, Failure | None] | None = None,
 ) -> list[Step]:
-    """Say the same by simulation."""
+    """Say the same by simulation; with what is `known` of dlopens nothing is said of what is bound."""
     try:
-        process = Process(environment, tables, program, preloads)
+        process = Process(environment, tables, program, preloads, known=known)
     except RootRefusedError:
         return [Step(frozenset({("start",)}), ())]
     steps: list[Step] = []

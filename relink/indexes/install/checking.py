@@ -46,7 +46,7 @@ from relink.planning.processes import (
     find_gpu_members,
     top_modules,
 )
-from relink.planning.reading import Wheel, read_members
+from relink.planning.reading import SymbolFiles, Wheel, read_members
 from relink.planning.resolve.context import Layout
 from relink.providers.prefix import soname_stem
 from relink.providers.profiles import add_hints, profile_for
@@ -248,7 +248,8 @@ def check_environment(
         for source in named:
             try:
                 with Contents(source.path, source=source, keeps=False) as contents:
-                    wheel = read_members(contents, target)
+                    symbols = SymbolFiles(str(source.path), processes.read_symbols, cache)
+                    wheel = read_members(contents, target, symbols=symbols)
                     text = "RECORD lists it, and it is not there"
                     absent = (finding("RLK101", name, text) for name in source.absent)
                     wheel = replace(wheel, findings=(*absent, *wheel.findings))
@@ -386,9 +387,7 @@ def _checked(
         for soname in image.needed
         if (owner := world.owners.get(soname)) is not None and owner is not source
     }
-    files = DistributionFiles(
-        str(source.path), name, source.members, wheel.images, wheel.tables, gpu, preload, hosts
-    )
+    files = DistributionFiles(str(source.path), name, source.members, wheel.images, gpu, preload, hosts)
     python = world.processes.python
     if world.has_other and not has_errors(wheel.findings) and profile_for(name).variants:
         # Variants are that vendor's business whose own packages are installed; which one Python picks may be told.
@@ -410,7 +409,9 @@ def _checked(
         outcome = _as_it_happened(outcome, real)
     judged = [member for member in gpu if outcome.parts[member] != "foreign"]
     # The planner is asked about the files that are there for the GPU.
-    part = replace(wheel, images={member: wheel.images[member] for member in judged}, findings=())
+    tables = {member: wheel.tables[member] for member in judged}
+    images = {member: wheel.images[member] for member in judged}
+    part = replace(wheel, images=images, tables=tables, findings=())
     layout = Layout(str(source.path), tree=True)
     assessed = assess(Case(part, world.target, (), options, "check", world.gpus, layout, files=world.files))
     # RLK124 of the planner tells what the profile calls optional of the GPU part.

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from relink.loader import tables
 from relink.loader.binding import Symbol, by_symbol
 from relink.loader.loading import RootRefusedError, load
-from relink.loader.process import Dlopen, DlopenResult, Process, find_refused
+from relink.loader.process import Dlopen, DlopenResult, Failure, Process, find_refused
 from relink.loader.search import Environment
 from relink.loader.seen_files import Files
 from relink.loader.tables import Tables
@@ -380,3 +381,34 @@ def test_the_level_of_the_processor(tmp_path: Path, bits: int) -> None:
     refused = "CPU ISA level is lower than required"
     assert (reasons(library) == [refused]) == (refused in said(library))
     assert reasons(library, glibc="2.32") == []
+
+
+def test_what_is_known_is_not_computed(
+    lib: Path, environment: Environment, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dlopen that is known reads no symbols; one of a file that has changed is computed, with all before it."""
+    known: dict[bytes, Failure | None] = {}
+    exports = (Export("f", "V_1"),)
+    Library("libone.so", exports=exports, versions=("V_1",)).write(lib / "libone.so")
+    imports = (Import("f", "V_1", "libone.so"),)
+    paths = [
+        str(Library(name, ("libone.so",), runpath="$ORIGIN", imports=wanted).write(lib / name))
+        for name, wanted in (("a.so", imports), ("b.so", (*imports, Import("lost", "V_1", "libone.so"))))
+    ]
+
+    def run() -> list[Failure | None]:
+        files = Files()
+        process = Process(replace(environment, files=files), Tables(files, {}), program, known=known)
+        return [result.failure for result in opened(process, *paths)]
+
+    first = run()
+    assert first[0] is None
+    assert first[1] is not None
+    assert (first[1].cause, first[1].supplier) == ("symbols", "libone.so should have it")
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "read_symbols", None)
+        assert run() == first
+    Library("libone.so", exports=(Export("g"),)).write(lib / "libone.so")
+    again = run()
+    assert again[0] is not None
+    assert [symbol.name for symbol in again[0].symbols] == ["f"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from relink.indexes.install import checking
+from relink.loader import tables
 from relink.loader.target import Target
+from relink.planning import reading
 from relink.system import progress
 from relink.vendors.cuda import cuda
 from tests.support.cc import shared, shared_without
@@ -481,6 +484,28 @@ def test_the_process_decides_and_not_the_file(run: Run, venv: Path, index: Path,
     code, out, _ = run("check", venv)
     assert code == 1
     assert "  opened 1.0: does not load: libtbb.so.12 not found" in out
+
+
+def test_symbols_are_read_once(
+    run: Run, venv: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second check of the same files reads none of their symbols; a library without one of them is noticed."""
+    far = shared(tmp_path / "libfar.so.1", "int far(void){return 1;}")
+    near = shared(
+        tmp_path / "a.so", "extern int far(void); int near(void){return far();}", needed=[far], flags=[HERE]
+    )
+    files: dict[str, bytes | Path] = {"two/__init__.py": LOAD, "two/a.so": near, "two/libfar.so.1": far}
+    put(venv, make_wheel(index, files, name="two", tag=TAG))
+    before = run("check", venv, "--json")
+    assert before[0] == 0
+    with monkeypatch.context() as patch:
+        for module in (reading, tables):
+            patch.setattr(module, "read_symbols", None)
+        assert run("check", venv, "--json") == before
+    shutil.copy(shared(tmp_path / "other/libfar.so.1", "int other(void){return 1;}"), site_of(venv) / "two")
+    code, out, _ = run("check", venv)
+    assert code == 1
+    assert "a.so imports far, which nothing there has; libfar.so.1 has nothing that it imports" in out
 
 
 @SLOW
