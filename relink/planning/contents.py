@@ -34,7 +34,7 @@ from relink.system.spool import KEPT, WHOLE, LazyMemory, Spool, fill, is_spooled
 from relink.wheel.archive import WheelArchive
 from relink.wheel.deflate.stream import Checkpoint
 from relink.wheel.limits import WheelLimits
-from relink.wheel.record import RecordEntry, RecordIssue, check_digest, read_record
+from relink.wheel.record import RecordEntry, RecordIssue, check_digest, default_jobs, read_record
 from relink.wheel.source import MemberSource, read_prefix
 from relink.wheel.zipformat import DEFLATED, RangeReader
 
@@ -73,7 +73,7 @@ class LoadedMember(msgspec.Struct, frozen=True):
 class Contents:
     """An open wheel with the parts of its members that are in memory; leaving the context closes it and ends its threads.
 
-    A large member of which all others are small parts is read ahead, from the moment of opening.
+    Large members are read ahead, from the moment of opening.
 
     :param path: the wheel.
     :param limits: sizes and counts that it may not exceed.
@@ -105,8 +105,9 @@ class Contents:
         # Bytes of all members that are in memory without their gaps.
         self._kept = 0
         self._closing = threading.Event()
+        self._readers = ThreadPoolExecutor(default_jobs(), "relink-read")
+        # A thread of its own, since it goes through one content at a time.
         self._worker = ThreadPoolExecutor(1, "relink-contents")
-        # A second thread, since the first one may be busy with the largest member.
         self._searcher = ThreadPoolExecutor(1, "relink-search")
         self._reading: dict[str, Future[memoryview]] = {}
         self._checkpoints: dict[str, list[Checkpoint]] = {}
@@ -129,7 +130,7 @@ class Contents:
         """Stop the threads and close the wheel."""
         # Set before the pools are shut down, which wait: running work sees the flag and ends early.
         self._closing.set()
-        for pool in (self._worker, self._searcher):
+        for pool in (self._readers, self._worker, self._searcher):
             pool.shutdown(cancel_futures=True)
         self.source.close()
         # The memory of the members is released now, not when the garbage collector finds a cycle.
@@ -156,14 +157,14 @@ class Contents:
         return max(member.size for member in self.source.members.values())
 
     def _read_ahead(self) -> None:
-        """Begin to inflate the largest member, if inflating it takes most of the time; then hash the archive."""
-        if not self.keeps:
-            return
-        first, *others = sorted(self.source.members.values(), key=lambda member: member.size, reverse=True)
-        enough = max(READ_AHEAD, SHARE * others[0].size if others else 0)
-        if first.size >= enough and is_elf(read_prefix(self.source, first.name, 4)):
-            self._reading[first.name] = self._worker.submit(self._read, first.name, self._check_open)
-            self._worker.submit(self.source.sha256, self._check_open)
+        """Begin to inflate the large members, the largest first; then to hash the archive."""
+        members = self.source.members.values() if self.keeps else ()
+        large = [member for member in members if member.size >= READ_AHEAD]
+        for member in sorted(large, key=lambda member: member.size, reverse=True):
+            if is_elf(read_prefix(self.source, member.name, 4)):
+                self._reading[member.name] = self._readers.submit(self._read, member.name, self._check_open)
+        if self._reading:
+            self._readers.submit(self.source.sha256, self._check_open)
 
     def _check_open(self, _more: int) -> None:
         if self._closing.is_set():

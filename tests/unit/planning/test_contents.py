@@ -32,6 +32,7 @@ from relink.planning.contents import (
 )
 from relink.planning.options import Options
 from relink.system.errors import UsageError, WheelError
+from relink.system.progress import OnProgress
 from relink.system.spool import Spool, fill, is_spooled
 from tests.support.cc import shared
 from tests.support.wheels import make_wheel
@@ -48,22 +49,38 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def working() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("relink-contents")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("relink-read")]
 
 
 @pytest.mark.parametrize(
     ("files", "begun"),
     [
-        ({"demo/a.so": ELF, "demo/b": b"x"}, True),
-        ({"demo/a.so": ELF, "demo/b.so": ELF[: 1 << 18]}, False),
-        ({"demo/a.bin": b"x" + ELF}, False),
-        ({"demo/a.so": ELF[:1000]}, False),
+        ({"demo/a.so": ELF, "demo/b": b"x"}, ["demo/a.so"]),
+        (
+            {"demo/a.so": ELF, "demo/b.so": ELF + b"larger", "demo/c.so": ELF[:999]},
+            ["demo/b.so", "demo/a.so"],
+        ),
+        ({"demo/a.bin": b"x" + ELF}, []),
+        ({"demo/a.so": ELF[:1000]}, []),
     ],
-    ids=["far larger", "others large", "not ELF", "small"],
+    ids=["one", "two, the larger first", "not ELF", "small"],
 )
-def test_what_is_read_ahead(tmp_path: Path, files: dict[str, bytes], begun: bool) -> None:
+def test_what_is_read_ahead(
+    tmp_path: Path, files: dict[str, bytes], begun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    read = Contents._read
+
+    def noting(self: Contents, name: str, on_progress: OnProgress) -> memoryview:
+        noted.append(name)
+        return read(self, name, on_progress)
+
+    monkeypatch.setattr(Contents, "_read", noting)
     with Contents(make_wheel(tmp_path, files)) as opened:
-        assert bool(working()) == begun
+        assert bool(working()) == bool(begun)
+        while len(noted) < len(begun):
+            time.sleep(0.001)
+        assert noted == begun
         for name, content in files.items():
             seen: list[int] = []
             for _ in range(2):
