@@ -451,6 +451,7 @@ class Staging:
             self.directory,
             changes,
             self._write_options,
+            vendor=self._contents.listed,
             on_progress=self.on_progress,
         )
         return result.sha256, tuple(reread_wheel(result.path))

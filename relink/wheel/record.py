@@ -17,6 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import StrEnum
+from functools import cache
 from typing import Final, Literal
 
 import msgspec
@@ -59,6 +60,9 @@ _WARNINGS: Final = frozenset(
 _LINES: Final = 1_000_000
 # Lines beyond two for each member. A line without a member is an issue; a million of them would help nobody.
 _MORE_LINES: Final = 1000
+# Bytes of small members that are verified together, and how many of these at most.
+_TASK: Final = 1 << 20
+_MOST_TOGETHER: Final = 256
 
 
 class RecordEntry(msgspec.Struct, frozen=True):
@@ -110,15 +114,20 @@ def _parse_hash(field: str) -> tuple[str | None, bytes | None]:
         digest = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error as error:
         raise ValueError(f"{text!r} is not URL-safe base64") from error
-    if len(digest) != hashlib.new(algorithm, usedforsecurity=False).digest_size:
+    if len(digest) != _digest_size(algorithm):
         raise ValueError(f"{text!r} has the wrong length for {algorithm}")
     return algorithm, digest
 
 
+@cache
+def _digest_size(algorithm: str) -> int:
+    """Return how many bytes the digest of one of the known algorithms has."""
+    return hashlib.new(algorithm, usedforsecurity=False).digest_size
+
+
 def _is_hex(algorithm: str, text: str) -> bool:
     """Whether a digest is in hexadecimal, as the splitter of AMD's wheels writes it: no base64 of a digest is as long."""
-    size = hashlib.new(algorithm, usedforsecurity=False).digest_size
-    return len(text) == 2 * size and re.fullmatch(r"[0-9a-fA-F]+", text) is not None
+    return len(text) == 2 * _digest_size(algorithm) and re.fullmatch(r"[0-9a-fA-F]+", text) is not None
 
 
 def _parse_row(row: list[str]) -> RecordEntry:
@@ -267,24 +276,45 @@ def check_digest(archive: WheelArchive, entry: RecordEntry, digest: bytes) -> No
 
 def start_verification(
     archive: WheelArchive, entries: Iterable[RecordEntry], pool: ThreadPoolExecutor
-) -> dict[str, Future[RecordEntry]]:
+) -> list[Future[list[RecordEntry | WheelError]]]:
     """Begin :func:`verify_member` for each of ``entries`` on ``pool``; :func:`collect_entries` waits for them."""
-    # isal and hashlib release the interpreter lock (GIL), so threads run in parallel.
-    return {entry.path: pool.submit(verify_member, archive, entry) for entry in entries}
+    # isal and hashlib release the interpreter lock (GIL), so threads run in parallel. A task for each small member would cost
+    # more than the member.
+    tasks: list[list[RecordEntry]] = []
+    room = 0
+    for entry in entries:
+        member = archive.members.get(entry.path)
+        size = (member.size if member else 0) + _TASK // _MOST_TOGETHER
+        if size > room:
+            tasks.append([])
+            room = _TASK
+        tasks[-1].append(entry)
+        room -= size
+    return [pool.submit(_verify_several, archive, task) for task in tasks]
 
 
-def collect_entries(futures: Mapping[str, Future[RecordEntry]]) -> dict[str, RecordEntry]:
+def _verify_several(archive: WheelArchive, entries: Iterable[RecordEntry]) -> list[RecordEntry | WheelError]:
+    done: list[RecordEntry | WheelError] = []
+    for entry in entries:
+        try:
+            done.append(verify_member(archive, entry))
+        except WheelError as error:
+            done.append(error)
+    return done
+
+
+def collect_entries(futures: Iterable[Future[list[RecordEntry | WheelError]]]) -> dict[str, RecordEntry]:
     """Wait for :func:`start_verification` and return the lines with SHA-256 and size, by path.
 
     :raises WheelError: with every member in ``issues`` that is damaged or is not what RECORD lists.
     """
     rows: dict[str, RecordEntry] = {}
     issues: list[str] = []
-    for path, future in futures.items():
-        try:
-            rows[path] = future.result()
-        except WheelError as error:
-            issues.extend([error.message, *error.issues])
+    for one in (one for future in futures for one in future.result()):
+        if isinstance(one, RecordEntry):
+            rows[one.path] = one
+        else:
+            issues.extend([one.message, *one.issues])
     if issues:
         raise WheelError("the wheel's content is not what it should be; get it again", issues)
     return rows

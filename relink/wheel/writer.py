@@ -25,7 +25,7 @@ import stat
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -487,6 +487,7 @@ def write_wheel(
     changes: Changes,
     options: WriteOptions = _DEFAULTS,
     *,
+    vendor: Mapping[str, RecordEntry] | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> WrittenWheel:
     """Write ``archive`` with ``changes`` to ``directory / changes.name.filename``: the whole file appears, or nothing.
@@ -496,6 +497,7 @@ def write_wheel(
     same input, changes, epoch, level and kind of processor give the same output, whatever ``jobs`` is; and the output written
     again under the same name gives the same bytes.
 
+    :param vendor: the lines of the input's RECORD by path, if these were read before.
     :param on_progress: called with the number of bytes, unpacked, of copied members that are in the output, and of new ones that
         have been read back.
     :raises WheelError: a copied member is damaged or is not what RECORD lists.
@@ -512,7 +514,8 @@ def write_wheel(
     dropped = {*find_signatures(archive.dist_info, archive.members), *changes.removed}
     planned = _output_members(archive, changes, dropped, new_time)
     copied = [member.name for _, member in planned if isinstance(member, Member) and not member.is_directory]
-    vendor = {entry.path: entry for entry in read_record(archive)[0]}
+    if vendor is None:
+        vendor = {entry.path: entry for entry in read_record(archive)[0]}
     # Lines of the vendor's that can be used unchecked.
     trusted = () if options.verify else (path for path in copied if path in vendor)
     rows = {
